@@ -147,9 +147,9 @@ class SmallMonths:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Median and worst of other bars. The large control groups of these months waste more."""
+        """Median and worst of the other bars. Large control groups waste more."""
         summary = {}
-        for name, worst in (("hands_off", min), ("code_retried", max)):
+        for name, worst in (("hands_off", min), ("code_retried", max), ("wasted", max)):
             values = [month[name] for month in self.months]
             summary[name] = {"median": round(median(values), 4), "worst": worst(values)}
         return summary

@@ -178,6 +178,59 @@ def test_stages_are_added_and_pasted_without_loading_the_page(
     assert page.problems == []
 
 
+def test_what_is_typed_while_a_button_changes_the_stages_is_kept(
+    transactional_db, nova, liaison, open_as
+):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    waiting = []
+
+    def is_of_a_button(request):
+        return request.url.endswith("/edit/") and "hx-request" in request.headers
+
+    def hold(route):
+        if is_of_a_button(route.request):
+            waiting.append(route)
+        else:
+            route.continue_()
+
+    def answer_after_typing(button, typed):
+        with page.expect_request(is_of_a_button):
+            button.dispatch_event("click")
+        for field, text in typed.items():
+            page.locator(f"#id_stages-{field}").fill(text)
+        with page.expect_response(lambda response: is_of_a_button(response.request)):
+            waiting.pop().continue_()
+
+    page.route("**/edit/", hold)
+    answer_after_typing(
+        page.get_by_role("button", name="Add stage"),
+        {"0-name": "generation_2", "1-memory_bytes": "7 GB"},
+    )
+    expect(page.locator("#id_stages-2-name")).to_have_count(1)
+    expect(page.locator("#id_stages-0-name")).to_have_value("generation_2")
+    expect(page.locator("#id_stages-1-memory_bytes")).to_have_value("7 GB")
+
+    answer_after_typing(
+        page.locator("#stage-1").get_by_role("button", name="Move down", include_hidden=True),
+        {"0-name": "generation_3", "1-name": "simulation_3"},
+    )
+    expect(page.locator("#id_stages-0-name")).to_have_value("simulation_3")
+    expect(page.locator("#id_stages-1-name")).to_have_value("generation_3")
+
+    answer_after_typing(
+        page.locator("#stage-1").get_by_role("button", name="Remove", include_hidden=True),
+        {"0-name": "lost with its stage", "1-name": "generation_4"},
+    )
+    expect(page.locator("#id_stages-2-name")).to_have_count(0)
+    expect(page.locator("#id_stages-0-name")).to_have_value("generation_4")
+    page.unroute_all()
+    page.get_by_text(f"{made.key} saved").wait_for()
+    assert content_of(Request.objects.get()).stages[0].name == "generation_4"
+    assert page.problems == []
+
+
 def test_forms_are_usable_by_keyboard_zoomed_and_on_a_phone(
     transactional_db, nova, liaison, open_as
 ):

@@ -14,9 +14,53 @@ if (form) {
     form.requestSubmit(button);
   });
 
+  // The new table has the values that were sent. What is typed while the portal answers is kept.
+  const FIELDS = `${TABLE} :is(input, select, textarea), #resources input`;
+  const stateOf = (field) => {
+    return ["checkbox", "radio"].includes(field.type) ? field.checked : field.value;
+  };
+  let action = "";
+  let sent = new Map();
+  let typed = [];
+
+  form.addEventListener("htmx:beforeRequest", (event) => {
+    if (!event.target.matches(`${TABLE} button`) || event.defaultPrevented) return;
+    action = event.target.value;
+    sent = new Map([...form.querySelectorAll(FIELDS)].map((field) => [field, stateOf(field)]));
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (!event.detail.target.matches(TABLE)) return;
+    const fields = [...form.querySelectorAll(FIELDS)];
+    typed = fields.filter((field) => sent.has(field) && stateOf(field) !== sent.get(field));
+  });
+
+  // Where a stage is after a button such as `up-2`; undefined if it was removed.
+  const placeAfter = (place) => {
+    const [verb, number] = action.split("-");
+    const pressed = Number(number);
+    if (verb === "remove" && place === pressed) return undefined;
+    if (verb === "remove") return place > pressed ? place - 1 : place;
+    const other = pressed + { up: -1, down: 1 }[verb];
+    if (place === pressed) return other;
+    return place === other ? pressed : place;
+  };
+  const findAgain = (field) => {
+    const id = field.id.replace(/^(id_stages-)(\d+)/, (all, prefix, place) => {
+      return prefix + placeAfter(Number(place));
+    });
+    return document.getElementById(id);
+  };
+
   // What a button has changed is saved and checked like what is typed.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (!event.target.matches?.(TABLE)) return;
+    for (const field of typed) {
+      const again = findAgain(field);
+      if (!again) continue;
+      if (typeof stateOf(field) === "boolean") again.checked = field.checked;
+      else again.value = field.value;
+    }
+    typed = [];
     const count = form.elements["stages-TOTAL_FORMS"];
     count.dispatchEvent(new Event("input", { bubbles: true }));
   });
