@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 import time_machine
@@ -16,7 +17,6 @@ from django.contrib import admin
 from django.db import connection, transaction
 from django.test import Client
 from django.urls import resolve, reverse
-from django.utils import timezone
 
 from apps.archive.models import ArchivedJob
 from apps.core.api.operations import json_schema, operations, path_of, resolved
@@ -626,6 +626,9 @@ def outcome_of(response) -> str:
     )
 
 
+#: Always the same, as pages show the last seven days; in the middle of an hour, as a page that has
+#: computed something for the last full hour computes it again in the next.
+WALKED_AT = AT + timedelta(days=6, minutes=30)
 #: The walk of each role whose answers have been asked for in this process.
 WALKS: dict[str, dict[str, Answer]] = {}
 
@@ -643,9 +646,7 @@ def answers(request, db, role) -> dict[str, Answer]:
         assert append_hidden_characters() > 30
         client = Client()
         client.force_login(who[role])
-        # A page that has computed something for the last full hour computes it again in the next.
-        middle_of_hour = timezone.now().replace(minute=30)
-        with time_machine.travel(middle_of_hour):
+        with time_machine.travel(WALKED_AT):
             WALKS[role] = walk(client, world, search=role in SEARCHING)
     return WALKS[role]
 

@@ -4,6 +4,7 @@ const sections = document.querySelector("form .formgrid");
 let timer;
 
 const suggest = async ({ list, value }) => {
+  if (!list) return;  // the field was replaced meanwhile
   const address = `${list.dataset.url}&${new URLSearchParams({ text: value })}`;
   const response = await fetch(address).catch(() => undefined);
   if (!response?.ok || response.redirected) return;
