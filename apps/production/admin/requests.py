@@ -45,6 +45,8 @@ class StageInline(admin.TabularInline):
         "jobs",
         "memory_bytes",
         "wall_seconds",
+        "retry_memory_bytes",
+        "retry_wall_seconds",
     ]
 
 

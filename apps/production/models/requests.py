@@ -285,6 +285,12 @@ class Stage(models.Model):
     jobs = models.PositiveIntegerField(null=True, blank=True)
     memory_bytes = models.BigIntegerField(null=True, blank=True, help_text="Per job.")
     wall_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Per job.")
+    retry_memory_bytes = models.BigIntegerField(
+        null=True, blank=True, help_text="The most that a recovery rule may give a job."
+    )
+    retry_wall_seconds = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The most that a recovery rule may give a job."
+    )
     output_dataset = models.CharField(max_length=300, blank=True)
     services = models.ManyToManyField("statusboard.Service", blank=True, related_name="stages")
 
@@ -297,7 +303,14 @@ class Stage(models.Model):
                     condition=Q(**{f"{name}__isnull": True}) | Q(**{f"{name}__gt": 0}),
                     name=f"stage_{name}_positive",
                 )
-                for name in ("events", "jobs", "memory_bytes", "wall_seconds")
+                for name in (
+                    "events",
+                    "jobs",
+                    "memory_bytes",
+                    "wall_seconds",
+                    "retry_memory_bytes",
+                    "retry_wall_seconds",
+                )
             ),
         ]
         indexes = [

@@ -69,7 +69,10 @@ def asked_by_stages(submissions: Sequence[Submission]) -> dict[int, Asked]:
     stages = {}
     for stage in Stage.objects.filter(request__in=requests):
         stages[stage.request_id, stage.position] = Asked(
-            memory_bytes=stage.memory_bytes or 0, time_limit_seconds=stage.wall_seconds or 0
+            memory_bytes=stage.memory_bytes or 0,
+            time_limit_seconds=stage.wall_seconds or 0,
+            retry_memory_bytes=stage.retry_memory_bytes or 0,
+            retry_time_limit_seconds=stage.retry_wall_seconds or 0,
         )
     asked = {}
     for submission in submissions:

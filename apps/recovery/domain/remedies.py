@@ -13,10 +13,15 @@ _UNCHANGED = Changes()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job is meant to have: the values of its stage, or of its first attempt; 0: unknown."""
+    """What a job is meant to have: the values of its stage, or of its first attempt; 0: unknown.
+
+    `retry_…` are the bounds of its retries that were signed with the request; 0: none.
+    """
 
     memory_bytes: int = 0
     time_limit_seconds: int = 0
+    retry_memory_bytes: int = 0
+    retry_time_limit_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,9 @@ class Remedy:
 def remedy_for(action: Action, job: Job, asked: Asked) -> Remedy:
     """Return what an action gives the next attempt of a failed job.
 
-    The bound of memory and wall time is `most_factor` times what was asked for, or the limit of the
-    cluster if that is lower. An attempt that already had as much is a question.
+    The bound of memory and wall time is the lowest of: `most_factor` times what was asked for, the
+    bound of the request, and the limit of the cluster. An attempt that already had as much is a
+    question.
     """
     match action.kind:
         case ActionKind.AVOID_HOST:
@@ -53,7 +59,12 @@ def _more_memory(action: Action, job: Job, asked: Asked) -> Remedy:
     had = job.requested_memory_bytes
     if not had:
         return Remedy(question="The memory of the failed attempt is not known.")
-    bound = _bound(action, asked.memory_bytes or had, job.cluster.max_memory_bytes)
+    bound = _bound(
+        action,
+        asked.memory_bytes or had,
+        signed=asked.retry_memory_bytes,
+        limit_of_cluster=job.cluster.max_memory_bytes,
+    )
     more = min(round(had * action.factor), bound)
     if more <= had:
         return Remedy(question=f"It had {round_size(had)}; the bound is {round_size(bound)}.")
@@ -64,7 +75,12 @@ def _more_time(action: Action, job: Job, asked: Asked) -> Remedy:
     had = job.time_limit_seconds
     if not had:
         return Remedy(question="The time limit of the failed attempt is not known.")
-    bound = _bound(action, asked.time_limit_seconds or had, job.cluster.max_wall_seconds)
+    bound = _bound(
+        action,
+        asked.time_limit_seconds or had,
+        signed=asked.retry_time_limit_seconds,
+        limit_of_cluster=job.cluster.max_wall_seconds,
+    )
     more = min(round(had * action.factor), bound)
     if more <= had:
         return Remedy(
@@ -73,8 +89,9 @@ def _more_time(action: Action, job: Job, asked: Asked) -> Remedy:
     return Remedy(Changes(time_limit_seconds=more))
 
 
-def _bound(action: Action, asked: int, limit_of_cluster: int | None) -> int:
+def _bound(action: Action, asked: int, *, signed: int, limit_of_cluster: int | None) -> int:
     bound = round(asked * action.most_factor)
-    if limit_of_cluster:
-        bound = min(bound, limit_of_cluster)
+    for limit in (signed, limit_of_cluster):
+        if limit:
+            bound = min(bound, limit)
     return bound

@@ -307,6 +307,14 @@ CASES = {
         ),
         (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", None)))),
     ),
+    "retries_get_no_less": (
+        (
+            one(memory_bytes=4 * 10**9, retry_memory_bytes=3 * 10**9),
+            FACTS,
+            "stages.0.retry_memory_bytes",
+        ),
+        (one(memory_bytes=4 * 10**9, retry_memory_bytes=4 * 10**9), FACTS),
+    ),
     "memory_fits_node": (
         (
             one(memory_bytes=900 * 10**9),

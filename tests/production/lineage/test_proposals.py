@@ -47,6 +47,8 @@ def test_values_of_the_last_request_and_of_past_jobs(monte_carlo, nova, liaison,
     # The past jobs of a stage named gen count for generation: a little above what they used.
     assert (generation.memory_bytes, generation.wall_seconds) == (4_000_000_000, 4 * 3600)
     assert (simulation.memory_bytes, simulation.wall_seconds) == (4_000_000_000, 8 * 3600)
+    assert (generation.retry_memory_bytes, generation.retry_wall_seconds) == (8 * 10**9, 8 * 3600)
+    assert (simulation.retry_memory_bytes, simulation.retry_wall_seconds) == (None, None)
     assert (generation.output_dataset, generation.jobs, generation.events) == ("", None, None)
 
 

@@ -78,6 +78,8 @@ class StageContent:
     jobs: Annotated[int | None, _stage_number("jobs")] = None
     memory_bytes: Annotated[int | None, _stage_number("memory_bytes")] = None
     wall_seconds: Annotated[int | None, _stage_number("wall_seconds")] = None
+    retry_memory_bytes: Annotated[int | None, _stage_number("retry_memory_bytes")] = None
+    retry_wall_seconds: Annotated[int | None, _stage_number("retry_wall_seconds")] = None
     output_dataset: Text = ""
     services: tuple[Text, ...] = ()
     arguments: Annotated[Mapping[str, Value], PlainValidator(_stage_arguments)] = field(

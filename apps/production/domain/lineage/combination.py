@@ -205,6 +205,8 @@ def _stage(alike: Sequence[StageContent], read: str, output: str) -> StageConten
         jobs=_sum(stage.jobs for stage in alike),
         memory_bytes=_largest([stage.memory_bytes for stage in alike]),
         wall_seconds=_largest([stage.wall_seconds for stage in alike]),
+        retry_memory_bytes=_largest([stage.retry_memory_bytes for stage in alike]),
+        retry_wall_seconds=_largest([stage.retry_wall_seconds for stage in alike]),
         services=tuple(dict.fromkeys(chain.from_iterable(stage.services for stage in alike))),
         arguments=arguments,
     )

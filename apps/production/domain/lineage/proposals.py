@@ -15,7 +15,7 @@ from apps.production.domain.checks.rules.runs_and_seeds import MAX_RUN, MAX_SEED
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stage_names import named_or_synonym
 from apps.production.domain.content.stages import content_of, with_stages
-from apps.production.domain.estimates.figures import estimate_stages
+from apps.production.domain.estimates.figures import StageEstimate, estimate_stages
 from apps.production.domain.estimates.past import past_stages, stage_names
 from apps.production.domain.types.arguments import Value
 from apps.production.domain.types.declaration import StageType
@@ -84,6 +84,8 @@ def _filled(stage: StageContent, past: StageContent, kind: StageType) -> StageCo
         configuration=stage.configuration or past.configuration,
         memory_bytes=stage.memory_bytes or past.memory_bytes,
         wall_seconds=stage.wall_seconds or past.wall_seconds,
+        retry_memory_bytes=stage.retry_memory_bytes or past.retry_memory_bytes,
+        retry_wall_seconds=stage.retry_wall_seconds or past.retry_wall_seconds,
         services=stage.services or past.services,
         arguments={**arguments, **stage.arguments},
     )
@@ -102,8 +104,20 @@ def _with_past_use(content: RequestContent, experiment: Experiment) -> RequestCo
         if estimate.wall_most:
             wall_seconds = ceil(estimate.wall_most * 1.2 / HOUR) * HOUR
             wall_seconds = min(wall_seconds, CORE["wall_seconds"].most)
-        stages.append(replace(stage, memory_bytes=memory_bytes, wall_seconds=wall_seconds))
+        proposed = replace(stage, memory_bytes=memory_bytes, wall_seconds=wall_seconds)
+        stages.append(_with_bounds_of_retries(proposed, estimate))
     return replace(content, stages=tuple(stages))
+
+
+def _with_bounds_of_retries(stage: StageContent, estimate: StageEstimate) -> StageContent:
+    """Fill empty bounds of retries with twice what nine in ten past jobs needed, where known."""
+    memory_bytes = stage.retry_memory_bytes
+    if memory_bytes is None and estimate.memory_most and stage.memory_bytes:
+        memory_bytes = min(2 * stage.memory_bytes, CORE["retry_memory_bytes"].most)
+    wall_seconds = stage.retry_wall_seconds
+    if wall_seconds is None and estimate.wall_most and stage.wall_seconds:
+        wall_seconds = min(2 * stage.wall_seconds, CORE["retry_wall_seconds"].most)
+    return replace(stage, retry_memory_bytes=memory_bytes, retry_wall_seconds=wall_seconds)
 
 
 def with_input_types(content: RequestContent) -> RequestContent:

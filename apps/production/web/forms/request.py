@@ -41,6 +41,7 @@ READ_AT_MOST = 2 * MAX_STAGES
 FIRST = ("name", "configuration", "output_dataset", "jobs")
 #: Fields of all stages that are shown in one table, next to the resource use of past jobs.
 RESOURCES = ("memory_bytes", "wall_seconds")
+RETRY_BOUNDS = ("retry_memory_bytes", "retry_wall_seconds")
 
 
 class RequestForm(forms.Form):
@@ -184,8 +185,12 @@ class StageForm(TickedForm):
         return [self[name] for name in RESOURCES if name in self.fields]
 
     def more_text(self) -> str:
-        """Return the values of the folded fields as one line."""
-        return " · ".join(str(value) for field in self.more_fields() if (value := field.value()))
+        """Return the values of the folded fields as one line, without the bounds of retries."""
+        values = []
+        for field in self.more_fields():
+            if field.value() and field.name not in RETRY_BOUNDS:
+                values.append(str(field.value()))
+        return " · ".join(values)
 
     def has_gaps(self) -> bool:
         """Whether a required field is empty among those that are folded."""

@@ -133,6 +133,24 @@ def fits_cluster(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         )
 
 
+@stage_rule(Severity.ERROR)
+def retries_get_no_less(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """The bounds of retries are at least the memory and the wall time of the first attempt."""
+    for name, bound_name in (
+        ("memory_bytes", "retry_memory_bytes"),
+        ("wall_seconds", "retry_wall_seconds"),
+    ):
+        asked = getattr(stage, name)
+        bound = getattr(stage, bound_name)
+        if asked and bound and bound < asked:
+            text = field_text(name, asked)
+            yield Problem(
+                bound_name,
+                f"Less than the {text} of the first attempt.",
+                Fix(f"Use {text}", {bound_name: asked}),
+            )
+
+
 @past_rule(Severity.WARNING)
 def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The wall time is at least the 90th percentile of past jobs."""
