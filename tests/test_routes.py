@@ -388,6 +388,7 @@ EXPECTED = {
     "submission:ignore-advice": OPERATOR,
     "submission:limit": OPERATOR,
     "submission:request": OF_EXPERIMENT,
+    "recovery:answer": OF_EXPERIMENT,
     "recovery:decisions": ALL,
     "recovery:edit": OPG,
     "recovery:job": OF_EXPERIMENT,

@@ -22,6 +22,7 @@ from apps.production.models import Hold, Request
 from apps.progress.domain.weekly_report import freeze_weekly_reports
 from apps.progress.models import WeeklyReport
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.enums import Arm
 from apps.recovery.models import Decision, RecoveryRule
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
@@ -98,6 +99,7 @@ class World:
             "job": {"*": self.job.pk},
             "pk": {
                 "api:recovery-decision": Decision.objects.get().pk,
+                "recovery:answer": Decision.objects.get().pk,
                 "recovery:job": self.job.pk,
                 "recovery": RecoveryRule.objects.earliest("position").pk,
                 "api:known-error": "DNS",
@@ -163,6 +165,12 @@ def build(
     job = _failed_job(request, roots, at)
     enrol_failures(at=at)
     decide_due(at=at)
+    Decision.objects.update(
+        arm=Arm.QUESTION,
+        rule=RecoveryRule.objects.earliest("position"),
+        version=1,
+        why="It had <b>4 GB</b>; the bound is 4 GB.",
+    )
     propose_pack(text=PACK, by=liaison, at=at, reason="Our own levels.")
     freeze_weekly_reports(at=at + timedelta(days=7))
     return World(

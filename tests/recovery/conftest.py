@@ -4,6 +4,9 @@ import pytest
 
 from apps.production.enums import Verb
 from apps.recovery.domain import acting
+from apps.recovery.domain.rules import change_rule, set_mode
+from apps.recovery.enums import Mode
+from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
@@ -68,3 +71,27 @@ def release():
             advance_batch(batch=batch, at=at)
 
     return releasing
+
+
+@pytest.fixture
+def rule(db, approver):
+    """Return a function that lets the shipped rule of a name act, with changed limits."""
+
+    def acts(name, *, mode=Mode.ACTIVE, **limits):
+        row = RecoveryRule.objects.get(name=name)
+        if limits:
+            changed = {**row.definition, "limits": {**row.definition["limits"], **limits}}
+            row = change_rule(
+                rule=row,
+                definition=changed,
+                by=approver,
+                at=LATER,
+                reason="Test.",
+                base=row.version,
+            )
+        if mode != Mode.PASSIVE:
+            set_mode(rule=row, mode=mode, by=approver, at=LATER, reason="Test.")
+        row.refresh_from_db()
+        return row
+
+    return acts

@@ -22,7 +22,7 @@ from apps.recovery.domain.hands_off import (
     recount_weeks,
 )
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
-from apps.recovery.domain.rules import change_rule, set_mode
+from apps.recovery.domain.rules import set_mode
 from apps.recovery.domain.stopping import stop_useless_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery
@@ -39,30 +39,6 @@ from tests.recovery.conftest import GB, LATER
 MINUTE = timedelta(minutes=1)
 OUT_OF_MEMORY = {"state": "out_of_memory", "requested_memory_bytes": 2 * GB}
 OUT_OF_TIME = {"state": "timeout", "time_limit_seconds": 8 * 3600}
-
-
-@pytest.fixture
-def rule(db, approver):
-    """Return a function that lets the shipped rule of a name act, with changed limits."""
-
-    def acts(name, *, mode=Mode.ACTIVE, **limits):
-        row = RecoveryRule.objects.get(name=name)
-        if limits:
-            changed = {**row.definition, "limits": {**row.definition["limits"], **limits}}
-            row = change_rule(
-                rule=row,
-                definition=changed,
-                by=approver,
-                at=LATER,
-                reason="Test.",
-                base=row.version,
-            )
-        if mode != Mode.PASSIVE:
-            set_mode(rule=row, mode=mode, by=approver, at=LATER, reason="Test.")
-        row.refresh_from_db()
-        return row
-
-    return acts
 
 
 def decide(at=LATER):

@@ -119,13 +119,3 @@ def decisions_of(
     if outcome:
         decisions = decisions.filter(outcome=outcome)
     return decisions.select_related("job__cluster", "batch").order_by("-decided_at", "-pk")
-
-
-def questions_for(user: User) -> QuerySet[Decision]:
-    """Return the decisions on jobs that the user sees which need a person, newest first.
-
-    A job that was retried or completed since needs nobody any more.
-    """
-    needs_person = Q(arm__in=[Arm.QUESTION, Arm.BUDGET]) & Q(outcome=Outcome.WAITING)
-    questions = Decision.objects.visible_to(user).filter(needs_person)
-    return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")

@@ -14,5 +14,6 @@ urlpatterns = [
     path("recovery/rules/<int:pk>/decisions/", views.decisions, name="decisions"),
     path("recovery/weeks/<day:monday>/", views.week, name="week"),
     path("recovery/questions/", views.questions, name="questions"),
+    path("recovery/questions/<int:pk>/", views.answer, name="answer"),
     path("recovery/jobs/<int:pk>/", views.explain_job, name="job"),
 ]

@@ -23,6 +23,13 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in, read_query
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
+from apps.recovery.domain.answers import (
+    grouped_questions,
+    leave_failed,
+    questions_for,
+    read_question,
+    retry_beyond,
+)
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
 from apps.recovery.domain.hands_off import failures_of, weeks_for
@@ -31,7 +38,6 @@ from apps.recovery.domain.rule_page import (
     LATEST,
     day_rows,
     decisions_of,
-    questions_for,
     rule_rows,
     version_rows,
 )
@@ -46,12 +52,13 @@ from apps.recovery.domain.rules import (
     visible_rules,
 )
 from apps.recovery.enums import Arm, Mode, Outcome, Recovery
-from apps.recovery.models import RecoveryRule
+from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule
-from apps.recovery.web.forms import ModeForm, RuleForm, initial_of
+from apps.recovery.web.forms import AnswerForm, ModeForm, RuleForm, initial_answer, initial_of
 
 PAGE_SIZE = 50
 QUESTIONS_SHOWN = 5
+SHOWN_JOBS = 100
 
 
 @require_safe
@@ -60,11 +67,12 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
     now = timezone.now()
     rows = rule_rows(request.user)
     weeks = weeks_for(request.user, at=now)
-    waiting = questions_for(request.user)
+    waiting = grouped_questions(request.user)
     context = {
         "rows": rows,
         "questions": waiting[:QUESTIONS_SHOWN],
         "questions_in_all": waiting.count(),
+        "questioned_jobs": questions_for(request.user).count(),
         "may_write": may_write_any_rule(request.user),
         "as_of": now,
         "weeks": weeks,
@@ -140,10 +148,40 @@ def _value_of(choices: type[TextChoices]) -> Callable[[str], str | None]:
 
 @require_safe
 def questions(request: AuthenticatedRequest) -> HttpResponse:
-    """List the failed jobs that a rule leaves to a person."""
-    listed = Paginator(questions_for(request.user), PAGE_SIZE)
-    context = {"page": listed.get_page(request.GET.get("page"))}
+    """List what a rule leaves to a person, by stage."""
+    listed = Paginator(grouped_questions(request.user), PAGE_SIZE)
+    context = {
+        "page": listed.get_page(request.GET.get("page")),
+        "jobs": questions_for(request.user).count(),
+    }
     return render(request, "recovery/questions.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show a question with its jobs; POST retries them beyond the bound, or leaves them failed."""
+    decision = get_object_or_404(Decision.objects.visible_to(request.user), pk=pk)
+    if not questions_for(request.user).filter(pk=pk).exists():
+        messages.info(request, "This question is answered.")
+        return redirect("recovery:questions")
+    now = timezone.now()
+    question = read_question(decision=decision, user=request.user, at=now)
+    form = AnswerForm(request.POST or None, initial=initial_answer(question.proposal))
+    if request.method == "POST" and form.is_valid():
+        with show_errors(request, form):
+            reason = form.cleaned_data["reason"]
+            if request.POST.get("do") == "leave":
+                left = leave_failed(decision=decision, by=request.user, at=now, reason=reason)
+                messages.success(request, f"{left:,} job{'s' * (left != 1)} stay failed.")
+                return redirect("recovery:questions")
+            batch = retry_beyond(
+                decision=decision, changes=form.changes, by=request.user, at=now, reason=reason
+            )
+            messages.success(request, "The jobs will be retried.")
+            return redirect(batch)
+    context = {"question": question, "form": form, "shown": question.jobs[:SHOWN_JOBS]}
+    status = 400 if form.errors else 200
+    return render(request, "recovery/answer.html", context, status=status)
 
 
 @require_safe

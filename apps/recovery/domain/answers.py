@@ -1,0 +1,172 @@
+"""Answer the questions of recovery rules: retry jobs beyond a bound, or leave them failed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Count, Max, Q, QuerySet
+
+from apps.accounts.models import User
+from apps.core.domain.background import enqueue
+from apps.core.domain.locks import lock_for_this_transaction
+from apps.core.domain.quantities import round_duration, round_size
+from apps.core.errors import InvalidFields, InvalidTransition
+from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
+from apps.production.domain.reasons import checked_reason
+from apps.production.domain.types.fields import CORE
+from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.definition import read_definition
+from apps.recovery.enums import ActionKind, Arm, Outcome
+from apps.recovery.models import Decision
+from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.retries.batches import retry_in_batch
+from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, examine
+from apps.submission.models import RetryBatch
+
+GB = 1000**3
+HOUR = 3600
+_ASKED_TOGETHER = ("rule", "version", "why", "job__request_key", "job__stage")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about the failed jobs of one stage, as a user sees it.
+
+    `proposal` is the next step of the rule beyond its bound; `dry_run` says which jobs the user can
+    retry, and why not the others.
+    """
+
+    decision: Decision
+    jobs: list[Decision]
+    dry_run: DryRun
+    proposal: Changes
+
+
+def questions_for(user: User) -> QuerySet[Decision]:
+    """Return the decisions on jobs that the user sees which need a person, newest first.
+
+    A job that was retried or completed since needs nobody any more.
+    """
+    needs_person = Q(arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=Outcome.WAITING, batch=None)
+    questions = Decision.objects.visible_to(user).filter(needs_person)
+    return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")
+
+
+def grouped_questions(user: User) -> QuerySet[Decision, dict[str, object]]:
+    """Return the questions that are the same for several jobs of a stage, newest first.
+
+    Each has the number of `jobs`, when the newest was asked (`last_at`) and its primary key
+    (`newest`).
+    """
+    rows = questions_for(user).order_by().values(*_ASKED_TOGETHER, "rule__name")
+    counted = rows.annotate(jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk"))
+    return counted.order_by("-last_at", "-newest")
+
+
+def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
+    """Return the question of a decision with all jobs that it is asked about, 5,000 at most."""
+    same = {}
+    for name in _ASKED_TOGETHER:
+        value = decision
+        for part in name.split("__"):
+            value = getattr(value, part)
+        same[name] = value
+    jobs = list(questions_for(user).filter(**same)[:MOST_JOBS])
+    verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in jobs])
+    related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
+    dry_run = examine(list(related), limits=Limits(), user=user, at=at)
+    return Question(decision, jobs, dry_run, _next_step(decision))
+
+
+def _next_step(decision: Decision) -> Changes:
+    """Return what the rule would give next without its bound, within the limits of the cluster."""
+    if decision.rule is None:
+        return Changes()
+    action = read_definition(decision.rule.definition).action
+    job = decision.job
+    if action.kind == ActionKind.MORE_MEMORY and job.requested_memory_bytes:
+        more = _round_up(job.requested_memory_bytes * action.factor, GB)
+        return Changes(memory_bytes=min(more, job.cluster.max_memory_bytes or more))
+    if action.kind == ActionKind.MORE_TIME and job.time_limit_seconds:
+        more = _round_up(job.time_limit_seconds * action.factor, HOUR)
+        return Changes(time_limit_seconds=min(more, job.cluster.max_wall_seconds or more))
+    return Changes()
+
+
+def _round_up(value: float, unit: int) -> int:
+    return -int(-value // unit) * unit
+
+
+@transaction.atomic
+def retry_beyond(
+    *, decision: Decision, changes: Changes, by: User, at: datetime, reason: str
+) -> RetryBatch:
+    """Retry the jobs of a question with these resources, all at once.
+
+    Raises `InvalidFields`, and `InvalidTransition` if the user can retry none of them.
+    """
+    reason = checked_reason(reason, needed=True)
+    lock_for_this_transaction("recovery.decisions")
+    question = read_question(decision=decision, user=by, at=at)
+    candidates = question.dry_run.eligible
+    if not candidates:
+        raise InvalidTransition("No job can be retried. The list shows the reasons.")
+    _check_resources([candidate.verdict.job for candidate in candidates], changes)
+    batch = retry_in_batch(
+        candidates=candidates,
+        changes={candidate.verdict.job_id: changes.as_stored() for candidate in candidates},
+        title=f"Recovery: {decision.rule}, answered",
+        reason=reason,
+        by=str(by)[:150],
+        at=at,
+    )
+    retried = [candidate.verdict.job_id for candidate in candidates]
+    Decision.objects.filter(job__in=retried).update(batch=batch)
+    enqueue("submission.release_retries")
+    return batch
+
+
+def _check_resources(jobs: list[Job], changes: Changes) -> None:
+    problems = {}
+    for job in jobs:
+        if changes.memory_bytes:
+            had = job.requested_memory_bytes or 0
+            limit = job.cluster.max_memory_bytes or CORE["memory_bytes"].most
+            if problem := _outside(changes.memory_bytes, had, limit, round_size):
+                problems["memory"] = [problem]
+        if changes.time_limit_seconds:
+            had = job.time_limit_seconds or 0
+            limit = job.cluster.max_wall_seconds or CORE["wall_seconds"].most
+            if problem := _outside(changes.time_limit_seconds, had, limit, round_duration):
+                problems["wall_time"] = [problem]
+    if problems:
+        raise InvalidFields(problems)
+
+
+def _outside(value: int, had: int, limit: int, text_of: Callable[[int], str]) -> str:
+    if value < had:
+        return f"A failed attempt already had {text_of(had)}."
+    if value > limit:
+        return f"At most {text_of(limit)} for one job."
+    return ""
+
+
+@transaction.atomic
+def leave_failed(*, decision: Decision, by: User, at: datetime, reason: str) -> int:
+    """Answer a question with no: its jobs stay failed. Return how many.
+
+    Whoever may retry a job may leave it. Raises `InvalidFields`, and `InvalidTransition` if the
+    user may retry none of the jobs.
+    """
+    reason = checked_reason(reason, needed=True)
+    lock_for_this_transaction("recovery.decisions")
+    question = read_question(decision=decision, user=by, at=at)
+    left = {candidate.verdict.job_id for candidate in question.dry_run.eligible}
+    if not left:
+        raise InvalidTransition("You can retry none of these jobs, so you cannot leave them.")
+    rows = Decision.objects.filter(job__in=left)
+    rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
+    recount_days({row.decided_at.date() for row in question.jobs if row.decided_at})
+    return len(left)

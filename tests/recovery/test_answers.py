@@ -1,0 +1,99 @@
+"""Questions of recovery rules: by stage, answered once, by those who may retry the jobs."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.recovery.domain.answers import grouped_questions, questions_for
+from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.outcomes import follow_decisions
+from apps.recovery.models import Decision
+from apps.submission.models import RetryBatch, RetryJob, Submission
+from tests.pages import text_of
+from tests.recovery.conftest import GB, LATER
+from tests.recovery.test_deciding import OUT_OF_MEMORY, check_totals
+
+
+@pytest.fixture
+def asked(assignment, rule, send, fail):
+    """Three jobs of a stage that need more memory than was signed; return a decision on one."""
+    rule("More memory", control_percent=0)
+    stage = assignment.request.stages.get(position=0)
+    stage.memory_bytes = 2 * GB
+    stage.retry_memory_bytes = 2 * GB
+    stage.save()
+    fail(send(), {0, 1, 2}, "resource", **OUT_OF_MEMORY)
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    return Decision.objects.earliest("pk")
+
+
+def answer(client, user, decision, **data):
+    client.force_login(user)
+    path = f"/recovery/questions/{decision.pk}/"
+    if data:
+        return client.post(path, data, follow=True)
+    return client.get(path)
+
+
+def test_same_question_about_jobs_of_a_stage_is_asked_once(client, shifter, asked):
+    (row,) = grouped_questions(shifter)
+    assert (row["jobs"], row["why"]) == (3, "It had 2 GB; the bound is 2 GB.")
+    client.force_login(shifter)
+    assert "1, about 3 jobs that a rule leaves to a person" in text_of(
+        client.get("/recovery/questions/")
+    )
+    shown = answer(client, shifter, asked)
+    assert "It had 2 GB; the bound is 2 GB." in text_of(shown)
+    assert "Retry 3 jobs" in text_of(shown)
+    assert 'value="3 GB"' in shown.content.decode(), "the next step of the rule"
+
+
+def test_jobs_are_retried_beyond_the_bound(client, shifter, asked, release):
+    shown = answer(client, shifter, asked, do="retry", memory="5 GB", reason="Larger events.")
+    assert "The jobs will be retried." in text_of(shown)
+    batch = RetryBatch.objects.get()
+    assert (batch.reason, batch.created_by) == ("Larger events.", shifter.username)
+    release(at=LATER)
+    retry = Submission.objects.exclude(retry_of=None).get()
+    assert (retry.indices, retry.changes) == ("0-2", {"memory_bytes": 5 * GB})
+
+    assert not questions_for(shifter).exists()
+    again = answer(client, shifter, asked, do="retry", memory="9 GB", reason="Twice.")
+    assert "This question is answered." in text_of(again)
+    assert RetryJob.objects.count() == 3
+    follow_decisions(at=LATER + timedelta(minutes=1))
+    check_totals()
+
+
+def test_jobs_are_left_failed(client, shifter, asked):
+    shown = answer(client, shifter, asked, do="leave", reason="A bad release.")
+    assert "3 jobs stay failed." in text_of(shown)
+    arms = Decision.objects.values_list("arm", "why").distinct()
+    assert list(arms) == [("person", f"Left failed by {shifter}: A bad release.")]
+    assert not RetryBatch.objects.exists()
+    check_totals()
+
+
+@pytest.mark.parametrize(
+    ("memory", "reason", "problem"),
+    [
+        ("1 GB", "Why.", "A failed attempt already had 2 GB."),
+        ("999 PB", "Why.", "At most"),
+        ("much", "Why.", "Enter a size with its unit"),
+        ("5 GB", "", "This field is required."),
+    ],
+)
+def test_wrong_answer_is_named_at_its_field(client, shifter, asked, memory, reason, problem):
+    shown = answer(client, shifter, asked, do="retry", memory=memory, reason=reason)
+    assert shown.status_code == 400
+    assert problem in text_of(shown)
+    assert not RetryBatch.objects.exists()
+
+
+def test_only_who_may_retry_the_jobs_answers(client, liaison, asked):
+    assert "You can retry none of these jobs." in text_of(answer(client, liaison, asked))
+    for button in ("retry", "leave"):
+        answer(client, liaison, asked, do=button, memory="5 GB", reason="Please.")
+    assert not RetryBatch.objects.exists()
+    assert set(Decision.objects.values_list("arm", flat=True)) == {"question"}
