@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Count, Max, Q, QuerySet
@@ -54,14 +55,16 @@ def questions_for(user: User) -> QuerySet[Decision]:
     return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")
 
 
-def grouped_questions(user: User) -> QuerySet[Decision, dict[str, object]]:
+def grouped_questions(user: User) -> QuerySet[Any, dict[str, Any]]:
     """Return the questions that are the same for several jobs of a stage, newest first.
 
     Each has the number of `jobs`, when the newest was asked (`last_at`) and its primary key
     (`newest`).
     """
     rows = questions_for(user).order_by().values(*_ASKED_TOGETHER, "rule__name")
-    counted = rows.annotate(jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk"))
+    counted: QuerySet[Any, dict[str, Any]] = rows.annotate(
+        jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk")
+    )
     return counted.order_by("-last_at", "-newest")
 
 
