@@ -18,6 +18,8 @@ STAGE = {
     "jobs": 10,
     "memory_bytes": 4_000_000_000,
     "wall_seconds": 3600,
+    "retry_memory_bytes": None,
+    "retry_wall_seconds": None,
     "output_dataset": "nova.gen",
 }
 COMPLETE = {

@@ -431,7 +431,7 @@ def test_batches_in_the_api(client, running, end, group, shifter, liaison):
     )
     assert cancelled.json()["jobs"] == {"cancelled": 1}
     wrong = client.post(
-        "/api/v1/retry-batches/", {"kind": "job", "id": 99}, content_type="application/json"
+        "/api/v1/retry-batches/", {"kind": "job", "id": 10**9}, content_type="application/json"
     )
     assert wrong.status_code == 400
 
