@@ -13,7 +13,7 @@ from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import Decision, RecoveryRule
-from apps.submission.domain.retries.batches import retry_in_batch
+from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import Limits, examine
 
 #: Jobs retried in one transaction.
@@ -44,6 +44,7 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     Each service has steps of its own: one that is still down does not hold up the others.
     """
     lock_for_this_transaction("recovery.decisions")
+    lock_planning()
     room = _room(rule, version, service, at)
     due = Decision.objects.filter(
         rule=rule,

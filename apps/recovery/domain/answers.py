@@ -22,7 +22,7 @@ from apps.recovery.domain.definition import read_definition
 from apps.recovery.enums import ActionKind, Arm, Outcome
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.retries.batches import retry_in_batch
+from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, examine
 from apps.submission.models import RetryBatch
 
@@ -112,6 +112,7 @@ def retry_beyond(
     """
     reason = checked_reason(reason, needed=True)
     lock_for_this_transaction("recovery.decisions")
+    lock_planning()
     question = read_question(decision=decision, user=by, at=at)
     candidates = question.dry_run.eligible
     if not candidates:

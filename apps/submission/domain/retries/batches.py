@@ -5,12 +5,13 @@ from datetime import datetime
 from math import ceil
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Count, QuerySet
 
 from apps.accounts.models import User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
+from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.diagnosis.models import FailureGroup
@@ -31,8 +32,6 @@ from apps.submission.domain.retries.eligibility import (
 from apps.submission.enums import BATCH_MOVES, BatchState, RetryState
 from apps.submission.models import RetryBatch, RetryJob
 
-#: Lock of the one transaction that plans a batch: a job enters one batch only.
-_PLANNING_LOCK = 4_716_021
 #: Largest and smallest default of the jobs of a step.
 STEP = 50
 FEWEST_IN_STEP = 5
@@ -59,6 +58,11 @@ def default_step(jobs: int) -> int:
     return min(STEP, max(FEWEST_IN_STEP, ceil(jobs / STEPS)))
 
 
+def lock_planning() -> None:
+    """Let no other transaction plan retries until this one ends: a job enters one batch only."""
+    lock_for_this_transaction("submission.retries")
+
+
 @transaction.atomic
 def plan_batch(
     *,
@@ -79,8 +83,7 @@ def plan_batch(
     if step is not None and not 1 <= step <= MOST_STEP:
         raise InvalidFields({"step": [f"Enter 1 to {MOST_STEP:,} jobs."]})
     reason = checked_reason(reason, needed=False)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANNING_LOCK])
+    lock_planning()
 
     preview = dry_run(source=source, user=by, limits=Limits(attempts, of_stage), at=at)
     if not preview.eligible:
@@ -126,7 +129,8 @@ def retry_in_batch(
 ) -> RetryBatch:
     """Retry these jobs at once, each with its changed resources by primary key of the job.
 
-    The caller decides who may retry, how many, and when to stop.
+    The caller decides who may retry, how many, and when to stop. It examines the jobs after
+    `lock_planning`, in the same transaction.
     """
     batch = RetryBatch.objects.create(
         title=title,
