@@ -21,17 +21,11 @@ if (form) {
   };
   let action = "";
   let sent = new Map();
-  let typed = [];
 
   form.addEventListener("htmx:beforeRequest", (event) => {
     if (!event.target.matches(`${TABLE} button`) || event.defaultPrevented) return;
     action = event.target.value;
     sent = new Map([...form.querySelectorAll(FIELDS)].map((field) => [field, stateOf(field)]));
-  });
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    if (!event.detail.target.matches(TABLE)) return;
-    const fields = [...form.querySelectorAll(FIELDS)];
-    typed = fields.filter((field) => sent.has(field) && stateOf(field) !== sent.get(field));
   });
 
   // Where a stage is after a button such as `up-2`; undefined if it was removed.
@@ -54,13 +48,13 @@ if (form) {
   // What a button has changed is saved and checked like what is typed.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (!event.target.matches?.(TABLE)) return;
-    for (const field of typed) {
-      const again = findAgain(field);
+    // The replaced fields still have what was typed.
+    for (const [field, state] of sent) {
+      const again = stateOf(field) !== state && findAgain(field);
       if (!again) continue;
-      if (typeof stateOf(field) === "boolean") again.checked = field.checked;
+      if (typeof state === "boolean") again.checked = field.checked;
       else again.value = field.value;
     }
-    typed = [];
     const count = form.elements["stages-TOTAL_FORMS"];
     count.dispatchEvent(new Event("input", { bubbles: true }));
   });
