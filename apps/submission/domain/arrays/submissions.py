@@ -189,7 +189,7 @@ def _numbers(ranges: str) -> tuple[int, ...]:
 def indices_of(submission: Submission) -> list[int]:
     """Return the numbers of the jobs of a submission, by task."""
     if submission.indices:
-        return list(read_ranges(submission.indices))
+        return list(_numbers(submission.indices))
     return list(range(submission.first, submission.first + submission.tasks))
 
 
