@@ -1,12 +1,11 @@
 """Base classes of the admin, and the admin of events, deliveries and heartbeats."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
@@ -18,9 +17,9 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.core.domain import quantities
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery, Event, Heartbeat
+from apps.core.web.quantity_field import QUANTITIES, QuantityField
 
 
 class KeysFirst(Paginator):
@@ -77,39 +76,6 @@ class KeysFirstList(ChangeList):
         super().get_results(request)
         if not self.multi_page:
             self.result_list = self.paginator.page(1).object_list
-
-
-class QuantityField(forms.Field):
-    """A whole number of bytes or seconds, written with its unit: `4 GB`, `2 h`."""
-
-    def __init__(
-        self,
-        *,
-        suffix: str,
-        min_value: int | None = None,
-        max_value: int | None = None,
-        **more: Any,
-    ) -> None:
-        """Take the arguments of a form field for integers; the model field checks the limits."""
-        self.parse, self.write = QUANTITIES[suffix]
-        super().__init__(**more)
-
-    def prepare_value(self, value: Any) -> Any:
-        return self.write(value) if isinstance(value, int) else value
-
-    def to_python(self, value: Any) -> Any:
-        text = str(self.prepare_value(value) or "").strip()
-        try:
-            return self.parse(text) if text else None
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
-
-
-#: How quantities are parsed and formatted, by suffix of the column name.
-QUANTITIES: Mapping[str, tuple[Callable[[str], int], Callable[[int], str]]] = {
-    "bytes": (quantities.parse_size, quantities.format_size),
-    "seconds": (quantities.parse_duration, quantities.format_duration),
-}
 
 
 def _label(column: Any) -> str:

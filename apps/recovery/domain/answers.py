@@ -28,21 +28,18 @@ from apps.submission.models import RetryBatch
 
 GB = 1000**3
 HOUR = 3600
-_ASKED_TOGETHER = ("rule", "version", "why", "job__request_key", "job__stage")
 
 
 @dataclass(frozen=True)
 class Question:
     """A question about the failed jobs of one stage, as a user sees it.
 
-    `proposal` is the next step of the rule beyond its bound; `dry_run` says which jobs the user can
-    retry, and why not the others.
+    `dry_run` says which jobs the user can retry, and why not the others.
     """
 
     decision: Decision
     jobs: list[Decision]
     dry_run: DryRun
-    proposal: Changes
 
 
 def questions_for(user: User) -> QuerySet[Decision]:
@@ -55,35 +52,37 @@ def questions_for(user: User) -> QuerySet[Decision]:
     return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")
 
 
-def grouped_questions(user: User) -> QuerySet[Any, dict[str, Any]]:
+def grouped_questions(user: User) -> QuerySet[Any, Any]:
     """Return the questions that are the same for several jobs of a stage, newest first.
 
     Each has the number of `jobs`, when the newest was asked (`last_at`) and its primary key
     (`newest`).
     """
-    rows = questions_for(user).order_by().values(*_ASKED_TOGETHER, "rule__name")
-    counted: QuerySet[Any, dict[str, Any]] = rows.annotate(
-        jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk")
+    questions = questions_for(user).order_by()
+    groups = questions.values(
+        "rule", "rule__name", "version", "why", "job__request_key", "job__stage"
     )
+    counted = groups.annotate(jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk"))
     return counted.order_by("-last_at", "-newest")
 
 
 def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
     """Return the question of a decision with all jobs that it is asked about, 5,000 at most."""
-    same = {}
-    for name in _ASKED_TOGETHER:
-        value = decision
-        for part in name.split("__"):
-            value = getattr(value, part)
-        same[name] = value
-    jobs = list(questions_for(user).filter(**same)[:MOST_JOBS])
+    alike = questions_for(user).filter(
+        rule=decision.rule_id,
+        version=decision.version,
+        why=decision.why,
+        job__request_key=decision.job.request_key,
+        job__stage=decision.job.stage,
+    )
+    jobs = list(alike[:MOST_JOBS])
     verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in jobs])
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
     dry_run = examine(list(related), limits=Limits(), user=user, at=at)
-    return Question(decision, jobs, dry_run, _next_step(decision))
+    return Question(decision, jobs, dry_run)
 
 
-def _next_step(decision: Decision) -> Changes:
+def next_step(decision: Decision) -> Changes:
     """Return what the rule would give next without its bound, within the limits of the cluster."""
     if decision.rule is None:
         return Changes()
@@ -172,5 +171,5 @@ def leave_failed(*, decision: Decision, by: User, at: datetime, reason: str) -> 
         raise InvalidTransition("You can retry none of these jobs, so you cannot leave them.")
     rows = Decision.objects.filter(job__in=left)
     rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
-    recount_days({row.decided_at.date() for row in question.jobs if row.decided_at})
+    recount_days({row.time.date() for row in question.jobs})
     return len(left)

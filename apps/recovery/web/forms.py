@@ -1,18 +1,13 @@
 """Forms to write recovery rules, to switch them, and to answer their questions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
 
 from apps.accounts.models import Experiment
 from apps.clusters.schedulers.base import JobState
-from apps.core.domain.quantities import (
-    format_duration,
-    format_size,
-    parse_duration,
-    parse_size,
-)
+from apps.core.web.quantity_field import QuantityField
 from apps.diagnosis.enums import Category, VerdictKind
 from apps.production.domain.reasons import MAX_REASON
 from apps.recovery.domain.definition import MOST_ATTEMPTS, MOST_FACTOR
@@ -216,46 +211,32 @@ class ModeForm(forms.Form):
 class AnswerForm(forms.Form):
     """Resources of retries beyond the bound of a rule, and why."""
 
-    memory = forms.CharField(
-        label="Memory", required=False, max_length=40, help_text="Per job. Empty: unchanged."
+    memory = QuantityField(
+        suffix="bytes", required=False, max_length=40, help_text="Per job. Empty: unchanged."
     )
-    wall_time = forms.CharField(
-        label="Wall time", required=False, max_length=40, help_text="Per job. Empty: unchanged."
+    wall_time = QuantityField(
+        suffix="seconds",
+        label="Wall time",
+        required=False,
+        max_length=40,
+        help_text="Per job. Empty: unchanged.",
     )
     reason = forms.CharField(
         max_length=MAX_REASON, help_text="Why the jobs get more than the bound, or stay failed."
     )
 
-    def clean_memory(self) -> int:
-        return _read_quantity(parse_size, self.cleaned_data["memory"])
-
-    def clean_wall_time(self) -> int:
-        return _read_quantity(parse_duration, self.cleaned_data["wall_time"])
-
     @property
     def changes(self) -> Changes:
         """The changed resources; call it on a valid form."""
         return Changes(
-            memory_bytes=self.cleaned_data["memory"],
-            time_limit_seconds=self.cleaned_data["wall_time"],
+            memory_bytes=self.cleaned_data["memory"] or 0,
+            time_limit_seconds=self.cleaned_data["wall_time"] or 0,
         )
 
 
-def initial_answer(proposal: Changes) -> dict[str, str]:
+def initial_answer(proposal: Changes) -> dict[str, int | None]:
     """Return the initial values of `AnswerForm`."""
-    initial = {}
-    if proposal.memory_bytes:
-        initial["memory"] = format_size(proposal.memory_bytes)
-    if proposal.time_limit_seconds:
-        initial["wall_time"] = format_duration(proposal.time_limit_seconds)
-    return initial
-
-
-def _read_quantity(parse: Callable[[str], int], text: str) -> int:
-    """Return a number of bytes or seconds, 0 for no text. Raises `ValidationError` with a hint."""
-    if not text:
-        return 0
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise forms.ValidationError(str(error)) from error
+    return {
+        "memory": proposal.memory_bytes or None,
+        "wall_time": proposal.time_limit_seconds or None,
+    }

@@ -26,6 +26,7 @@ from apps.jobs.models import Job
 from apps.recovery.domain.answers import (
     grouped_questions,
     leave_failed,
+    next_step,
     questions_for,
     read_question,
     retry_beyond,
@@ -160,13 +161,14 @@ def questions(request: AuthenticatedRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show a question with its jobs; POST retries them beyond the bound, or leaves them failed."""
-    decision = get_object_or_404(Decision.objects.visible_to(request.user), pk=pk)
+    decision = get_object_or_404(
+        Decision.objects.visible_to(request.user).select_related("job__cluster", "rule"), pk=pk
+    )
+    now = timezone.now()
     if not questions_for(request.user).filter(pk=pk).exists():
         messages.info(request, "This question is answered.")
         return redirect("recovery:questions")
-    now = timezone.now()
-    question = read_question(decision=decision, user=request.user, at=now)
-    form = AnswerForm(request.POST or None, initial=initial_answer(question.proposal))
+    form = AnswerForm(request.POST or None, initial=initial_answer(next_step(decision)))
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
             reason = form.cleaned_data["reason"]
@@ -179,6 +181,7 @@ def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
             )
             messages.success(request, "The jobs will be retried.")
             return redirect(batch)
+    question = read_question(decision=decision, user=request.user, at=now)
     context = {"question": question, "form": form, "shown": question.jobs[:SHOWN_JOBS]}
     status = 400 if form.errors else 200
     return render(request, "recovery/answer.html", context, status=status)
