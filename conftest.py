@@ -10,6 +10,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from rest_framework.test import APIClient
 
+from apps.core.domain.background import celery_app
 from tests.factories import people
 from tests.frames import call_with_large_frame
 
@@ -58,7 +59,11 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Keep what is loaded and collected by now out of each collection of garbage:
     a sixth of the processor's time.
+
+    The web server loads the Celery application before its first request, too: threads that use it
+    while another still makes it find half of it.
     """
+    celery_app()
     gc.collect()
     gc.freeze()
 

@@ -30,8 +30,8 @@ class Part:
 JAVA = Part(("java", "javac", "mvn"), ("default-jdk-headless", "maven"))
 PARTS = {
     "slurm": Part(
-        ("munged", "slurmctld", "slurmd", "slurmdbd", "sbatch", "sacct", "mariadbd"),
-        ("munge", "slurmctld", "slurmd", "slurmdbd", "slurm-client", "mariadb-server"),
+        ("sudo", "munged", "slurmctld", "slurmd", "slurmdbd", "sbatch", "sacct", "mariadbd"),
+        ("sudo", "munge", "slurmctld", "slurmd", "slurmdbd", "slurm-client", "mariadb-server"),
     ),
     "browser": Part(("chromium-headless-shell",), ("chromium-headless-shell",)),
     "alertmanager": Part(("prometheus-alertmanager",), ("prometheus-alertmanager",)),

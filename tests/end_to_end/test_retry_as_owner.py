@@ -332,7 +332,6 @@ def test_sbatch_that_hangs_is_ended_by_the_helper(place):
     assert not list(Path("/tmp").glob("submit-as-owner.*"))
 
 
-@pytest.mark.skipif(shutil.which("sudo") is None, reason="no sudo")
 def test_documented_rule_of_sudo_allows_the_helper_and_nothing_else(slurm, place):
     text = (Path(settings.BASE_DIR) / "docs" / "submission.md").read_text()
     (rule,) = re.findall(r"^    (opsportal ALL=.*)$", text, re.MULTILINE)
