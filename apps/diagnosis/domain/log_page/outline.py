@@ -86,7 +86,12 @@ NO_PACK_MARKS = PackMarks()
 
 def pack_marks_in(data: bytes, markers: Markers) -> PackMarks:
     """Search a block with the expressions of a pack; their cost is not bounded."""
-    return PackMarks(_pack_phases(data, markers), _pack_levels(data, markers))
+    levels: dict[int, Level] = {}
+    for level, regex in markers.levels:
+        for match in compile_pattern(regex).finditer(data):
+            line_begin = data.rfind(b"\n", 0, match.start()) + 1
+            levels.setdefault(line_begin, level)
+    return PackMarks(_pack_phases(data, markers), levels)
 
 
 def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> list[Phase]:
@@ -101,7 +106,8 @@ def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> li
             if len(phases) >= MOST_PHASES:
                 break
             phases = _closed(phases, place, mark.at)
-            phases.append(Phase(_name(mark.name), place, offset + len(data), mark.at))
+            name = " ".join(text_of(clean(mark.name)).split())[:80]
+            phases.append(Phase(name, place, offset + len(data), mark.at))
         elif phases:
             if mark.seconds is None:
                 seconds = _between(phases[-1].started_at, mark.at)
@@ -158,10 +164,6 @@ def _closed(phases: list[Phase], end: int, at: datetime | None) -> list[Phase]:
     return [*phases[:-1], replace(last, end=end, seconds=seconds, done=True)]
 
 
-def _name(raw: bytes) -> str:
-    return " ".join(text_of(clean(raw)).split())[:80]
-
-
 def _time(raw: bytes | None) -> datetime | None:
     try:
         if raw:
@@ -181,15 +183,6 @@ def _epoch(raw: bytes | None) -> datetime | None:
 def _between(start: datetime | None, end: datetime | None) -> int | None:
     seconds = int((end - start).total_seconds()) if start and end else -1
     return seconds if seconds >= 0 else None
-
-
-def _pack_levels(data: bytes, markers: Markers) -> dict[int, Level]:
-    """Return the levels of lines that an experiment marks, by the first byte of the line."""
-    levels: dict[int, Level] = {}
-    for level, regex in markers.levels:
-        for match in compile_pattern(regex).finditer(data):
-            levels.setdefault(data.rfind(b"\n", 0, match.start()) + 1, level)
-    return levels
 
 
 def levels_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> Iterator[LevelLine]:

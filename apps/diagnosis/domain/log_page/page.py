@@ -191,7 +191,13 @@ class _Window:
 
 def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
     """Return the page with the contents of a log: read, mark, and lay out."""
-    matches, invalid = _search(text, page.query, user)
+    matches = None
+    invalid = ""
+    if page.query.search is not None:
+        try:
+            matches = search_log(text, page.query.search, user=user)
+        except InvalidFields as error:
+            invalid = " ".join(error.problems["find"])
     place, chosen = _place_to_open(page, text, matches)
     window = _read_window(page, text, place)
 
@@ -211,6 +217,15 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
         novel=frozenset(novelty.rows),
     )
 
+    errors = set(marks)
+    debug_lines = 0
+    for offset, level in window.levels.items():
+        if level == "error":
+            errors.add(offset)
+    if not page.query.debug:
+        for line in window.lines:
+            debug_lines += window.levels.get(line.offset) == "debug"
+
     spans = _spans(matches, window.lines, events, user)
     rows = _rows_of_window(page, text, window, events, spans)
     sections = _sections(page.job, rows, window, events)
@@ -228,53 +243,43 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
         counts=Counter(window.levels.values()),
         outlined_from=window.outlined_from if window.outlined_from > text.begin else None,
         place=place,
-        error_steps=_steps(_errors(window.levels, marks), place),
+        error_steps=_steps(sorted(errors), place),
         matches=matches,
         match_steps=_steps(matches.offsets, place) if matches else Steps(),
         earlier=max(text.begin, window.begin - 1) if window.begin > text.begin else None,
         later=window.end if window.end < text.end else None,
-        hidden_debug=0 if page.query.debug else _count_debug(window),
+        hidden_debug=debug_lines,
         marked_places=_marks_on_map(text, window.levels, marks),
     )
 
 
-def _search(text: LogText, query: PageQuery, user: User) -> tuple[Matches | None, str]:
-    """Return the matches of the search, and why it is invalid."""
-    if query.search is None:
-        return None, ""
-    try:
-        return search_log(text, query.search, user=user), ""
-    except InvalidFields as error:
-        return None, " ".join(error.problems["find"])
-
-
 def _read_window(page: LogPage, text: LogText, place: int | None) -> _Window:
+    """Read the lines to show, and the phases and levels of the log."""
     begin, data = _bytes_to_show(text, place, page.query)
     lines = split_lines(data, begin, text.number_at(begin))
-    outlined_from, phases, levels, missing = _outline(text, page.job.experiment_id)
+
+    # The outline covers the whole log, or the last part of a large one.
+    outlined_from = text.begin
+    if text.end - text.begin > OUTLINE_BYTES:
+        outlined_from = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
+    outlined = text.read(outlined_from, text.end)
+    marked, missing = pack_marks(outlined, page.job.experiment_id)
+    phases = phases_in(outlined, outlined_from, marked)
+    levels = _levels(outlined, outlined_from, marked)
+
     if begin < outlined_from:
         marked, missing = pack_marks(data, page.job.experiment_id)
         levels |= _levels(data, begin, marked)
     return _Window(begin, data, lines, outlined_from, phases, levels, missing)
 
 
-def _errors(levels: Mapping[int, Level], marks: Mapping[int, KnownErrorMark]) -> list[int]:
-    """Return the offsets of lines with an error, of the log's level or a known one, in order."""
-    errors = set(_serious(marks))
-    for offset, level in levels.items():
-        if level == "error":
-            errors.add(offset)
-    return sorted(errors)
-
-
-def _count_debug(window: _Window) -> int:
-    return sum(window.levels.get(line.offset) == "debug" for line in window.lines)
-
-
 def _place_to_open(
     page: LogPage, text: LogText, matches: Matches | None
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Return the byte around which the page opens, and the selected range."""
+    """Return the byte around which the page opens, and the selected range.
+
+    Without a query, this is the first line of this log that the verdict refers to.
+    """
     query = page.query
     if query.line is not None:
         first, last = (text.offset_of(number) for number in query.line)
@@ -286,17 +291,12 @@ def _place_to_open(
         return offset, (offset, max(offset, query.to or offset))
     if matches and matches.offsets:
         return matches.offsets[0], (matches.offsets[0], matches.offsets[0])
-    return _cause(page.job, page.stream), None
-
-
-def _cause(job: Job, stream: Stream) -> int | None:
-    """Return the offset of the first line of this log that the verdict refers to."""
-    verdict = Verdict.objects.filter(job=job).first()
+    verdict = Verdict.objects.filter(job=page.job).first()
     for reason in verdict.reasons if verdict else ():
-        name, _, offset = str(reason.get("target", "")).partition(":")
-        if name == stream and offset.isdigit():
-            return int(offset)
-    return None
+        name, _, byte = str(reason.get("target", "")).partition(":")
+        if name == page.stream and byte.isdigit():
+            return int(byte), None
+    return None, None
 
 
 def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[int, bytes]:
@@ -320,21 +320,6 @@ def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[
         begin = text.start_of_lines(line, LINES_BEFORE, reach=BEFORE_BYTES)
     lines = None if query.fold else PLAIN_LINES
     return begin, text.read(begin, text.end_of_lines(begin, lines=lines, reach=WINDOW_BYTES))
-
-
-def _outline(
-    text: LogText, experiment_id: int | None
-) -> tuple[int, list[Phase], dict[int, Level], str]:
-    """Return the phases of a log and the levels of its lines, and where the outline begins.
-
-    The last item is a message about missing markers.
-    """
-    begin = text.begin
-    if text.end - begin > OUTLINE_BYTES:
-        begin = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
-    data = text.read(begin, text.end)
-    marked, missing = pack_marks(data, experiment_id)
-    return begin, phases_in(data, begin, marked), _levels(data, begin, marked), missing
 
 
 def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
@@ -367,10 +352,6 @@ def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
     plain_lines = (line.plain for line in lines)
     offsets = [lines[row].offset for row, _ in novel_rows(plain_lines, baseline)]
     return Novelty(baseline.logs, tuple(offsets))
-
-
-def _serious(marks: Mapping[int, KnownErrorMark]) -> list[int]:
-    return [offset for offset, mark in marks.items() if mark.role is not Role.NOISE]
 
 
 def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
@@ -446,10 +427,17 @@ def _rows_of_part(
 
 
 def _sections(job: Job, rows: Sequence[Row], window: _Window, events: Events) -> list[Section]:
-    """Divide rows by phase; a phase with events is open."""
+    """Divide rows by phase; a phase with events is open.
+
+    The counts of levels and known errors of a phase are those of the whole outline.
+    """
     phases = window.phases
     by_phase = _rows_by_phase(rows, phases)
-    counts = _counts_by_phase(events, phases)
+    counts: dict[int | None, Counter[str]] = {}
+    for offset, level in events.levels.items():
+        counts.setdefault(phase_at(phases, offset), Counter())[level] += 1
+    for offset in events.marks:
+        counts.setdefault(phase_at(phases, offset), Counter())["known"] += 1
     numbers = {line.offset: line.number for line in window.lines}
     ends = {line.end: line.number for line in window.lines}
 
@@ -485,25 +473,13 @@ def _rows_by_phase(rows: Sequence[Row], phases: Sequence[Phase]) -> dict[int | N
     return by_phase
 
 
-def _counts_by_phase(events: Events, phases: Sequence[Phase]) -> dict[int | None, Counter[str]]:
-    """Count the levels and known errors of each phase, in the whole outline."""
-    counts: dict[int | None, Counter[str]] = {}
-    for offset, level in events.levels.items():
-        counts.setdefault(phase_at(phases, offset), Counter())[level] += 1
-    for offset in _serious(events.marks):
-        counts.setdefault(phase_at(phases, offset), Counter())["known"] += 1
-    return counts
-
-
 def _is_event(row: Row) -> bool:
     """Whether a row is worth opening its phase for."""
     if isinstance(row, ServiceLine):
         return True
-    return isinstance(row, Line) and bool(row.mark or row.chosen or _is_found(row))
-
-
-def _is_found(line: Line) -> bool:
-    return any(piece.found for piece in line.pieces)
+    if not isinstance(row, Line):
+        return False
+    return bool(row.mark or row.chosen or any(piece.found for piece in row.pieces))
 
 
 def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownError, ...]:

@@ -127,10 +127,21 @@ def line_of(
     A line that is too long is cut.
     """
     more = len(raw.raw) > LINE_BYTES
+    text = shown_bytes(raw)
+    pieces = []
+    position = 0
+    for start, end in spans:
+        if start > position:
+            pieces.append(Piece(text_of(text[position:start])))
+        pieces.append(Piece(text_of(text[start:end]), found=True))
+        position = end
+    if position < len(text) or not pieces:
+        pieces.append(Piece(text_of(text[position:])))
+
     return Line(
         offset=raw.offset,
         number=raw.number,
-        pieces=_pieces(shown_bytes(raw), spans),
+        pieces=tuple(pieces),
         level=level,
         mark=mark,
         chosen=chosen,
@@ -138,18 +149,6 @@ def line_of(
         more_at=raw.offset + LINE_BYTES if more else None,
         more_bytes=len(raw.raw) - LINE_BYTES if more else 0,
     )
-
-
-def _pieces(line: bytes, spans: Sequence[Span]) -> tuple[Piece, ...]:
-    pieces = []
-    position = 0
-    for start, end in spans:
-        pieces += [Piece(text_of(line[position:start]))] if start > position else []
-        pieces.append(Piece(text_of(line[start:end]), found=True))
-        position = end
-    if position < len(line) or not pieces:
-        return (*pieces, Piece(text_of(line[position:])))
-    return tuple(pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +180,22 @@ def shown_rows(
     shown = [len(lines) <= SHORT] * len(lines)
     counts = Counter(line.key for line in lines)
     at_end = bool(lines) and lines[-1].end >= events.end
+
+    # Of repeated lines, all but the first and the last.
     seen: Counter[bytes] = Counter()
-    often = [_is_repeated(line.key, seen, counts) for line in lines]
+    often = []
+    for line in lines:
+        seen[line.key] += 1
+        often.append(counts[line.key] > REPEATS and 1 < seen[line.key] < counts[line.key])
+
     _show_eventful(shown, lines, events, often)
     if at_end:
         _show(shown, len(lines) - LAST_LINES, len(lines))
-    kept = _around_chosen(lines, events)
+    # The rows around the selected lines have no folds.
+    selected = [row for row, line in enumerate(lines) if _is_chosen(line, events)]
+    kept = range(0)
+    if selected:
+        kept = range(selected[0] - CHOSEN_CONTEXT, selected[-1] + CHOSEN_CONTEXT + 1)
     for row, line in enumerate(lines):
         if row in kept:
             continue
@@ -196,12 +205,6 @@ def shown_rows(
     if at_end:
         _show(shown, len(lines) - SHORTEST_FOLD, len(lines))
     return _without_short_folds(shown, lines, events, debug=debug)
-
-
-def _is_repeated(key: bytes, seen: Counter[bytes], counts: Counter[bytes]) -> bool:
-    """Count a line as seen; return whether it is neither the first nor the last of its repeats."""
-    seen[key] += 1
-    return counts[key] > REPEATS and 1 < seen[key] < counts[key]
 
 
 def _show_eventful(
@@ -216,14 +219,6 @@ def _show_eventful(
             _show(shown, row - context, row + context + 1)
         if line.offset in events.phase_begins:
             _show(shown, row - PHASE_LINES, row + PHASE_LINES + 1)
-
-
-def _around_chosen(lines: Sequence[RawLine], events: Events) -> range:
-    """Return the rows around the selected lines, which are shown without folds."""
-    rows = [row for row, line in enumerate(lines) if _is_chosen(line, events)]
-    if rows:
-        return range(rows[0] - CHOSEN_CONTEXT, rows[-1] + CHOSEN_CONTEXT + 1)
-    return range(0)
 
 
 def _is_wanted(line: RawLine, events: Events) -> bool:
@@ -280,8 +275,9 @@ def fold_of(lines: Sequence[RawLine], events: Events) -> Fold:
     keys = Counter(line.key for line in lines)
     key, most = keys.most_common(1)[0]
     parts = []
-    if most >= REPEATS and (word := _first_words(key)):
-        parts.append(f"{most:,} × “{word}”")
+    first_words = " ".join(text_of(key).split()[:3])[:40]
+    if most >= REPEATS and first_words:
+        parts.append(f"{most:,} × “{first_words}”")
     parts += [f"{levels[level]:,} {word}" for level, word in _LEVEL_WORDS.items() if levels[level]]
     count = len(lines)
     summary = f"{count:,} {'line' if count == 1 else 'lines'}"
@@ -291,12 +287,6 @@ def fold_of(lines: Sequence[RawLine], events: Events) -> Fold:
 
 
 _LEVEL_WORDS: dict[Level, str] = {"error": "errors", "warning": "warnings", "debug": "debug"}
-
-
-def _first_words(key: bytes) -> str:
-    """Return the first words of repeated lines."""
-    parts = text_of(key).split()
-    return " ".join(parts[:3])[:40]
 
 
 def rows_of(

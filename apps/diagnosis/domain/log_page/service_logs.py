@@ -57,7 +57,11 @@ def service_lines(job: Job) -> list[ServiceLine]:
 
 def _timed(note: IncidentNote) -> list[ServiceLine]:
     data = note.text.encode()
-    times = {time.offset: _aware(time.at) for time in times_in(data, 0, near=note.at)}
+    times = {}
+    for time in times_in(data, 0, near=note.at):
+        times[time.offset] = time.at
+        if time.at.tzinfo is None:
+            times[time.offset] = timezone.make_aware(time.at, timezone.get_default_timezone())
     lines = []
     offset = 0
     at = None
@@ -75,12 +79,6 @@ def _timed(note: IncidentNote) -> list[ServiceLine]:
                 )
             )
     return lines
-
-
-def _aware(at: datetime) -> datetime:
-    if at.tzinfo:
-        return at
-    return timezone.make_aware(at, timezone.get_default_timezone())
 
 
 def with_service_lines(
