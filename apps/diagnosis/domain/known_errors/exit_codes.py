@@ -81,26 +81,22 @@ def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
     rows = ExitCodeMeaning.objects.filter(
         any_number, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True
     )
-    return tuple(_code(row) for row in rows)
-
-
-def codes_for(facts: JobFacts) -> tuple[ExitCode, ...]:
-    """Return all meanings of the numbers that a job ended with."""
-    return codes_of(numbers_of(facts))
-
-
-def _code(row: ExitCodeMeaning) -> ExitCode:
-    return ExitCode(
-        kind=CodeKind(row.kind),
-        scope=CodeScope(row.scope),
-        name=row.name,
-        number=row.number,
-        title=row.title,
-        help=row.help,
-        category=Category(row.category),
-        certain=row.certain,
-        source=row.source,
-    )
+    codes = []
+    for row in rows:
+        codes.append(
+            ExitCode(
+                kind=CodeKind(row.kind),
+                scope=CodeScope(row.scope),
+                name=row.name,
+                number=row.number,
+                title=row.title,
+                help=row.help,
+                category=Category(row.category),
+                certain=row.certain,
+                source=row.source,
+            )
+        )
+    return tuple(codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +113,10 @@ def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanat
     The meaning in a program counts only if the job ran the program: `read_text` returns the job's
     script and log, which are searched for it.
     """
-    meanings = meanings_of(
-        facts, codes_for(facts) if facts.exit_codes is None else facts.exit_codes
-    )
+    codes = facts.exit_codes
+    if codes is None:
+        codes = codes_of(numbers_of(facts))
+    meanings = meanings_of(facts, codes)
     if any(code.scope is CodeScope.PROGRAM for code in meanings):
         text = read_text()
         meanings = [

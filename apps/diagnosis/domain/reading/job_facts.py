@@ -11,7 +11,7 @@ from apps.archive.domain.store.contents import DamagedContent, archived_job_for,
 from apps.clusters.domain import log_url_of
 from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.environment import variables_in
-from apps.diagnosis.domain.known_errors.exit_codes import codes_for, codes_of
+from apps.diagnosis.domain.known_errors.exit_codes import codes_of
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
 from apps.diagnosis.engine.evidence.exit_codes import numbers_of
@@ -43,7 +43,9 @@ def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts
         max_memory_bytes=job.max_memory_bytes,
         requested_memory_bytes=job.requested_memory_bytes,
     )
-    return replace(facts, exit_codes=codes_for(facts) if codes is None else codes)
+    if codes is None:
+        codes = codes_of(numbers_of(facts))
+    return replace(facts, exit_codes=codes)
 
 
 def facts_for_logs(job: Job) -> JobFacts:

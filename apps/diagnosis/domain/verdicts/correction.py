@@ -84,8 +84,17 @@ def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
     """
     verdict = Verdict.objects.filter(job=job).select_related("group").first()
     harvest = LogHarvest.objects.filter(job=job).first()
+
+    def read_text() -> str:
+        """Return the script and the ends of the logs, which show the programs that ran."""
+        script, _ = submission_of(job)
+        ends = [excerpt.data for excerpt in LogExcerpt.objects.filter(harvest__job=job)]
+        return b"\n".join([script[:SCRIPT_BYTES], *ends]).decode(errors="replace")
+
+    ending = explanation_of(engine_facts_of(job), read_text=read_text)
     if verdict is None:
-        return JobDiagnosis(job, None, harvest, "", ending=_ending_of(job))
+        return JobDiagnosis(job, None, harvest, "", ending=ending)
+
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
     if at and verdict.verdict == VerdictKind.SERVICE:
         waits = waits_by_service(at)
@@ -93,18 +102,7 @@ def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
         waits = {}
     wait = waits.get(verdict.service.lower(), "")
     headline = headline_of(verdict, wait=wait)
-    return JobDiagnosis(job, verdict, harvest, headline, reasons, _ending_of(job), wait)
-
-
-def _ending_of(job: Job) -> Explanation | None:
-    """Explain a job's exit code; its script and the end of its log show which programs ran."""
-
-    def read_text() -> str:
-        script, _ = submission_of(job)
-        ends = [excerpt.data for excerpt in LogExcerpt.objects.filter(harvest__job=job)]
-        return b"\n".join([script[:SCRIPT_BYTES], *ends]).decode(errors="replace")
-
-    return explanation_of(engine_facts_of(job), read_text=read_text)
+    return JobDiagnosis(job, verdict, harvest, headline, reasons, ending, wait)
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:

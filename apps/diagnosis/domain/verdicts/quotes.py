@@ -1,6 +1,6 @@
 """Quote the log lines behind a verdict: what decides, what also holds, what did not matter."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from apps.diagnosis.domain.groups.example_log import ExampleLine, Place, lines_by_place, place_in
@@ -56,7 +56,9 @@ class Quotes:
 def quote_evidence(job: Job, verdict: Verdict) -> Quotes:
     """Return the lines of a job's log that show why it failed, at most five."""
     lines = lines_by_place(verdict)
-    catalogue = _catalogue_of(lines.values())
+    ids = {line.pattern for line in lines.values() if line.pattern}
+    # Known errors that have been deleted are quoted without a link.
+    catalogue = frozenset(KnownError.objects.filter(pk__in=ids).values_list("pk", flat=True))
     reasons = list(verdict.reasons)
     decides = None
     if reasons and not verdict.is_overridden:
@@ -78,12 +80,6 @@ def _line_of(reason: Mapping[str, str], lines: Mapping[Place, ExampleLine]) -> E
     """Return the line that a reason refers to."""
     place = place_in(reason.get("target", ""))
     return lines.get(place) if place else None
-
-
-def _catalogue_of(lines: Iterable[ExampleLine]) -> frozenset[str]:
-    """Return the known errors of these lines that still exist."""
-    ids = {line.pattern for line in lines if line.pattern}
-    return frozenset(KnownError.objects.filter(pk__in=ids).values_list("pk", flat=True))
 
 
 def _quote_of(line: ExampleLine | None, catalogue: frozenset[str], note: str = "") -> Quote:

@@ -98,30 +98,24 @@ def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
     numbers = list(numbers_of(facts))
     if not numbers:
         return []
-    meanings = []
+    ranked: list[tuple[int, int, ExitCode]] = []
     for code in codes:
-        if (code.kind, code.number) in numbers and _applies(code, facts):
-            meanings.append(code)
-    return sorted(
-        meanings, key=lambda code: (_breadth(code), numbers.index((code.kind, code.number)))
-    )
+        if (code.kind, code.number) not in numbers:
+            continue
+        if code.scope is CodeScope.EXPERIMENT:
+            applies = code.name.casefold() == facts.experiment.casefold()
+        else:
+            applies = code.scope is not CodeScope.SCHEDULER or code.name == facts.scheduler
+        if not applies:
+            continue
+        breadth = _BY_SCOPE.index(code.scope)
+        # Few programs follow a named convention, such as sysexits.
+        if code.scope is CodeScope.CONVENTION and code.name:
+            breadth = len(_BY_SCOPE)
+        ranked.append((breadth, numbers.index((code.kind, code.number)), code))
 
-
-def _breadth(code: ExitCode) -> int:
-    """Return a rank that grows the less specific a meaning is.
-
-    A named convention, such as sysexits, ranks last: few programs follow it.
-    """
-    is_kept_by_few = code.scope is CodeScope.CONVENTION and code.name
-    if is_kept_by_few:
-        return len(_BY_SCOPE)
-    return _BY_SCOPE.index(code.scope)
-
-
-def _applies(code: ExitCode, facts: JobFacts) -> bool:
-    if code.scope is CodeScope.EXPERIMENT:
-        return code.name.casefold() == facts.experiment.casefold()
-    return code.scope is not CodeScope.SCHEDULER or code.name == facts.scheduler
+    ranked.sort(key=lambda rank: rank[:2])
+    return [code for _, _, code in ranked]
 
 
 def program_ran(program: str, text: str) -> bool:
