@@ -31,7 +31,7 @@ from apps.notifications.domain.preferences import level_of
 from apps.notifications.enums import Level
 from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.production.models import Request
-from apps.statusboard.domain.board.outages import ServiceOutage, outages_during
+from apps.statusboard.domain.board.outages import outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
 from apps.submission.models import Submission
@@ -95,13 +95,18 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     may_see_environment = archived is not None and sees_environment(user, archived)
     retry = find_retry(verdict) if verdict else None
     phases = phases_of(job)
+    outages = []
+    # A job that never ran met no outage.
+    if job.started_at is not None:
+        service_ids = [service.pk for service in needed_services(job)]
+        outages = outages_during(service_ids, job.started_at, job.ended_at, at=at)
     return JobPage(
         job=job,
         job_request=job_request,
         is_watching=job_request is not None and level_of(user, job_request) == Level.WATCHING,
         steps=_steps(job, archived, verdict, attempts, retry),
         phases=phases,
-        timeline=timeline_of(job, phases, _outages(job, at)),
+        timeline=timeline_of(job, phases, outages),
         diagnosis=diagnosis,
         quotes=quote_evidence(job, verdict) if verdict else None,
         experience=experience_of(verdict, user=user, at=at) if verdict else None,
@@ -120,14 +125,6 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         sees_environment=may_see_environment,
         environment=shown_environment(archived) if archived and may_see_environment else None,
     )
-
-
-def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
-    """Return the outages of required services while the job ran; none if it never ran."""
-    if job.started_at is None:
-        return []
-    ids = [service.pk for service in needed_services(job)]
-    return outages_during(ids, job.started_at, job.ended_at, at=at)
 
 
 def _steps(

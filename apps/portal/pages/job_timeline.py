@@ -55,17 +55,6 @@ def timeline_of(
     end = job.ended_at + ran / 20
     axis = Axis(min(start, job.started_at), end)
 
-    lanes = []
-    up = []
-    for outage in outages:
-        if outage.overlap == "no":
-            up.append(outage)
-        else:
-            lanes.append(Lane(outage, _spans(outage, axis, job, phases)))
-    return Timeline(tuple(_bars(job, phases, axis)), tuple(lanes), tuple(up), tuple(ticks_of(axis)))
-
-
-def _bars(job: Job, phases: Sequence[ShownPhase], axis: Axis) -> list[AxisMark]:
     bars = []
     for name, started_at, ended_at, kind in _parts(job, phases):
         mark = axis.span(max(started_at, axis.start), ended_at)
@@ -73,7 +62,15 @@ def _bars(job: Job, phases: Sequence[ShownPhase], axis: Axis) -> list[AxisMark]:
         title = f"{name} {round_duration(seconds)}"
         label = title if mark.width >= LABELLED else ""
         bars.append(AxisMark(mark.x, mark.width, label, title, kind))
-    return bars
+
+    lanes = []
+    up = []
+    for outage in outages:
+        if outage.overlap == "no":
+            up.append(outage)
+        else:
+            lanes.append(Lane(outage, _spans(outage, axis, job, phases)))
+    return Timeline(tuple(bars), tuple(lanes), tuple(up), tuple(ticks_of(axis)))
 
 
 def _parts(job: Job, phases: Sequence[ShownPhase]) -> list[tuple[str, datetime, datetime, str]]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Exists, QuerySet
+from django.db.models import Exists
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
@@ -257,8 +257,17 @@ def phases_of(job: Job) -> list[ShownPhase]:
 
     Only phases reported for the job's own experiment count, because job IDs are no secret.
     """
-    rows = list(_rows_of(job))
-    if not rows or job.started_at is None:
+    if job.started_at is None:
+        return []
+    phases_of_job = JobPhase.objects.filter(
+        cluster=job.cluster_id,
+        job_id=job.job_id,
+        experiment=job.experiment_id,
+        started_at__gte=job.started_at - AHEAD,
+        started_at__lt=job.ended_at + AHEAD,
+    )
+    rows = list(phases_of_job.order_by("started_at", "pk"))
+    if not rows:
         return []
     whole = max((job.ended_at - job.submitted_at).total_seconds(), 1.0)
 
@@ -284,13 +293,3 @@ def phases_of(job: Job) -> list[ShownPhase]:
             shown(row.name, row.started_at, row.ended_at or following, kind, row.cpu_seconds)
         )
     return phases
-
-
-def _rows_of(job: Job) -> QuerySet[JobPhase]:
-    return JobPhase.objects.filter(
-        cluster=job.cluster_id,
-        job_id=job.job_id,
-        experiment=job.experiment_id,
-        started_at__gte=(job.started_at or job.submitted_at) - AHEAD,
-        started_at__lt=job.ended_at + AHEAD,
-    ).order_by("started_at", "pk")

@@ -67,10 +67,19 @@ def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
 
     outages = []
     for exposure in exposures:
-        needed = [service for service in services if service.pk in exposure.service_ids]
-        outages.append(
-            [_outage(service, _spans(by_service[service.pk], exposure)) for service in needed]
-        )
+        outages_of_exposure = []
+        for service in services:
+            if service.pk not in exposure.service_ids:
+                continue
+            spans = _spans(by_service[service.pk], exposure)
+            state = worst(span.state for span in spans)
+            overlap: Overlap = "yes"
+            if state == State.UP:
+                overlap = "no"
+            elif state == State.UNKNOWN:
+                overlap = "unknown"
+            outages_of_exposure.append(ServiceOutage(service, overlap, state, tuple(spans)))
+        outages.append(outages_of_exposure)
     return outages
 
 
@@ -98,9 +107,3 @@ def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]
                 )
             )
     return spans
-
-
-def _outage(service: Service, spans: list[StateSpan]) -> ServiceOutage:
-    state = worst(span.state for span in spans)
-    overlap: Overlap = "no" if state == State.UP else "unknown" if state == State.UNKNOWN else "yes"
-    return ServiceOutage(service, overlap, state, tuple(spans))

@@ -30,7 +30,21 @@ def find_retried_job(job: Job) -> Job | None:
 
     Return None for other jobs.
     """
-    return _find_retried_task(job) or _find_job_retried_as_owner(job)
+    retried_task = _find_retried_task(job)
+    if retried_task is not None:
+        return retried_task
+
+    # The owner of a job can retry it too.
+    retries = RetryJob.objects.filter(
+        spool_id=job.spool_id,
+        as_owner=True,
+        job__cluster=job.cluster_id,
+        job__experiment=job.experiment_id,
+        job__user=job.user,
+        sending_at__lte=job.submitted_at + SKEW,
+    )
+    retry = retries.select_related("job__cluster").last()
+    return retry.job if retry else None
 
 
 def _find_retried_task(job: Job) -> Job | None:
@@ -50,15 +64,6 @@ def _find_retried_task(job: Job) -> Job | None:
         .filter(job_id=job_id, experiment=job.experiment_id, user=job.user)
         .first()
     )
-
-
-def _find_job_retried_as_owner(job: Job) -> Job | None:
-    rows = RetryJob.objects.filter(
-        spool_id=job.spool_id, as_owner=True, job__cluster=job.cluster_id
-    )
-    rows = rows.filter(job__experiment=job.experiment_id, job__user=job.user)
-    row = rows.filter(sending_at__lte=job.submitted_at + SKEW).select_related("job__cluster").last()
-    return row.job if row else None
 
 
 def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
