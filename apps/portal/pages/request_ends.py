@@ -66,7 +66,14 @@ def earlier_end(
         )
     for need in needs:
         if need.row.state == State.DOWN:
-            changes.append(_service(need))
+            service = need.row.service
+            changes.append(
+                EndingChange(
+                    f"{service.name} up again",
+                    f"down, needed by {', '.join(need.stages)}",
+                    service.get_absolute_url(),
+                )
+            )
     if progress and state in IN_PRODUCTION:
         changes += _jobs_and_stages(request, progress)
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
@@ -124,15 +131,6 @@ def _classes(
                 days,
             )
             rank = then.rank
-
-
-def _service(need: RequiredService) -> EndingChange:
-    service = need.row.service
-    return EndingChange(
-        f"{service.name} up again",
-        f"down, needed by {', '.join(need.stages)}",
-        service.get_absolute_url(),
-    )
 
 
 def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingChange]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from apps.production.domain.estimates.figures import Estimate, StageEstimate
-from apps.production.domain.outputs.datasets import Dataset, find_datasets
+from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import QueueEntry, Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow
 
@@ -60,22 +60,17 @@ def outputs_of(progress: RequestNow) -> list[Output]:
         if stage.row.requested_stage:
             named.append((stage, stage.row.requested_stage.output_dataset))
     datasets = find_datasets({name for _, name in named} - {""})[0] or {}
-    outputs = [_output(stage, name, datasets.get(name)) for stage, name in named]
+    outputs = []
+    for stage, name in named:
+        files = stage.counted.files_out
+        events = stage.counted.events_out
+        size = None
+        if dataset := datasets.get(name):
+            files = dataset.files if files is None else files
+            events = dataset.events if events is None else events
+            size = dataset.size_bytes
+        outputs.append(Output(stage, name, files, events, size))
     return outputs if any(output.is_known for output in outputs) else []
-
-
-def _output(stage: StageNow, name: str, dataset: Dataset | None) -> Output:
-    files = stage.counted.files_out
-    events = stage.counted.events_out
-    if dataset is None:
-        return Output(stage, name, files, events, None)
-    return Output(
-        stage,
-        name,
-        dataset.files if files is None else files,
-        dataset.events if events is None else events,
-        dataset.size_bytes,
-    )
 
 
 def uses_of(

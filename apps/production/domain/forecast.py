@@ -126,6 +126,11 @@ def forecast_of(request: Request) -> Forecast | None:
         return None
     start = request.expected_start
     end = request.expected_end
+    assumption = ""
+    if end and request.state == RequestState.TESTING:
+        assumption = TEST_PASSES
+    elif end and request.state == RequestState.QUEUED and start is None:
+        assumption = STARTED_TODAY
     return Forecast(
         (request.expected_start_early or start, start, request.expected_start_late or start)
         if start
@@ -136,14 +141,5 @@ def forecast_of(request: Request) -> Forecast | None:
         {name: Expected.from_data(data) for name, data in request.forecast_stages.items()},
         request.part_done,
         expected_class(request),
-        _assumption(request) if end else "",
+        assumption,
     )
-
-
-def _assumption(request: Request) -> str:
-    """Return the assumption of the stored end of a request."""
-    if request.state == RequestState.TESTING:
-        return TEST_PASSES
-    if request.state == RequestState.QUEUED and request.expected_start is None:
-        return STARTED_TODAY
-    return ""

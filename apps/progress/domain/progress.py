@@ -49,6 +49,13 @@ class StageNow:
         return max(0, min(failed, self.row.requested_jobs - self.row.completed - waiting))
 
     @property
+    def is_short(self) -> bool:
+        """Whether jobs of the stage have finished, but fewer completed than it needs."""
+        if self.row.requested_jobs is None:
+            return False
+        return self.row.ended > self.row.completed and not is_done(self.row, self.acceptance)
+
+    @property
     def core_hours_used(self) -> float:
         return self.row.sums.core_seconds / 3600
 
@@ -182,9 +189,15 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     if computed:
         ends = expected_ends(request, rows, accepted, at=as_of or at)
     else:
+        # An end in the stored forecast counts, unless the stage has ended since.
+        stored = forecast_of(request)
         ends = []
         for row, acceptance in zip(rows, acceptances, strict=True):
-            ends.append(_stored_end(request, row, acceptance))
+            end = None
+            why = why_no_end(request, row, acceptance)
+            if stored and not why:
+                end = stored.stages.get(row.stage)
+            ends.append(end or Expected(None, why or "not computed yet"))
 
     stages = []
     for row, expected, acceptance in zip(rows, ends, acceptances, strict=True):
@@ -202,7 +215,9 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         stages.append(
             StageNow(row, waiting_of_stage, counts_of_stage, expected, located, acceptance)
         )
-    is_short = request.state == RequestState.RUNNING and any(map(_is_short, stages))
+
+    is_running = request.state == RequestState.RUNNING
+    is_short = is_running and any(stage.is_short for stage in stages)
     by_portal = is_short and bool(sent_here([request.pk]))
     return RequestNow(
         request,
@@ -215,20 +230,3 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         has_claims(request),
         points_of(request),
     )
-
-
-def _is_short(stage: StageNow) -> bool:
-    """Whether jobs of a stage have finished, but fewer completed than it needs."""
-    if stage.row.requested_jobs is None:
-        return False
-    return stage.row.ended > stage.row.completed and not is_done(stage.row, stage.acceptance)
-
-
-def _stored_end(
-    request: Request, row: StageProgress, acceptance: StageAcceptance | None
-) -> Expected:
-    """Return the end of a stage in the stored forecast, unless the stage has ended since."""
-    if why := why_no_end(request, row, acceptance):
-        return Expected(None, why)
-    stored = forecast_of(request)
-    return (stored and stored.stages.get(row.stage)) or Expected(None, "not computed yet")

@@ -79,24 +79,12 @@ class ArgumentText:
     text: str
 
 
-def argument_texts(request: Request) -> list[ArgumentText]:
-    return _texts(workflow_of(request.workflow).arguments, request.arguments)
-
-
 def texts_of_arguments(content: RequestContent) -> list[ArgumentText]:
     return _texts(content.workflow.arguments, content.arguments)
 
 
 def texts_of_stage(content: RequestContent, stage: StageContent) -> list[ArgumentText]:
     return _texts(content.workflow.stage(stage.kind).arguments, stage.arguments)
-
-
-def stage_arguments(request: Request) -> list[tuple[Stage, list[ArgumentText]]]:
-    workflow = workflow_of(request.workflow)
-    arguments = []
-    for s in request.stages.all():
-        arguments.append((s, _texts(workflow.stage(s.kind).arguments, s.arguments)))
-    return arguments
 
 
 def _texts(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[ArgumentText]:

@@ -243,10 +243,14 @@ def _stage(
     if not rows:
         days = _days_by_limit(stage, at_once)
         at_once_mid = at_once.mid if at_once and days else None
+        core_seconds = None
+        if stage.jobs and stage.wall_seconds:
+            limit = float(stage.jobs * stage.wall_seconds)
+            core_seconds = Range(limit, limit, limit)
         return StageEstimate(
             name=name,
             at_once=at_once_mid,
-            limit_core_seconds=_core_seconds_by_limit(stage),
+            limit_core_seconds=core_seconds,
             days=days,
             disk_bytes=disk,
             disk_basis=disk_basis,
@@ -358,13 +362,6 @@ def _days(
     if not stage.jobs or pace is None or not pace.low:
         return None
     return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))
-
-
-def _core_seconds_by_limit(stage: StageContent) -> Range | None:
-    if not (stage.jobs and stage.wall_seconds):
-        return None
-    limit = float(stage.jobs * stage.wall_seconds)
-    return Range(limit, limit, limit)
 
 
 def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:

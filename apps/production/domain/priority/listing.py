@@ -3,7 +3,7 @@
 The number of queries is fixed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -120,7 +120,7 @@ def queue_rows(*, user: User, at: datetime, after: int = 0, size: int = PAGE) ->
     rows = []
     for rank, pk in following[:size]:
         if request := requests.get(pk):
-            held = _held_by(request, holds)
+            held = held_by(request, holds)
             entry = getattr(request, "queue_entry", None)
             start = _start(request, entry, startable[rank - 1], state, at, held)
             row = _line(request, entry, rank, start, user, at)
@@ -167,27 +167,12 @@ def starts_in_order(
     starts = {}
     ahead = 0
     for request, entry in rows:
-        held = _held_by(request, holds)
+        held = held_by(request, holds)
         starts_on = entry.starts_on if entry else ""
         starts[request.pk] = expected_start(
             ahead=ahead, state=state, at=at, held=held, starts_on=starts_on
         )
         ahead += request.state == RequestState.QUEUED
-    return starts
-
-
-def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[Start]:
-    """Return the expected start of each request behind a number of startable requests.
-
-    It takes two queries.
-    """
-    state = queue_state()
-    holds = experiments_on_hold()
-    starts = []
-    for request, ahead in rows:
-        starts.append(
-            expected_start(ahead=ahead, state=state, at=at, held=_held_by(request, holds))
-        )
     return starts
 
 
@@ -198,7 +183,7 @@ def _rank_and_start(
         return None, None
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
-    held = _held_by(request, experiments_on_hold())
+    held = held_by(request, experiments_on_hold())
     return len(ahead) + 1, _start(request, entry, startable, queue_state(), at, held)
 
 
@@ -256,7 +241,11 @@ def _line(
     )
 
 
-def _held_by(request: Request, holds: set[int | None]) -> str:
+def held_by(request: Request, holds: set[int | None]) -> str:
+    """Return which hold keeps a request from starting; empty if none does.
+
+    `holds` are the experiments on hold; None among them stands for all production.
+    """
     if request.state == RequestState.ON_HOLD:
         return "it is on hold"
     if None in holds:
