@@ -323,6 +323,7 @@ EXPECTED = {
     "portal:health": OPG,
     "portal:home": ALL,
     "portal:job": OF_EXPERIMENT,
+    "portal:live-jobs": ALL,
     "portal:metrics": OPG,
     "portal:notify-experiment": OPG,
     "portal:request": OF_EXPERIMENT,
@@ -387,6 +388,7 @@ EXPECTED = {
     "submission:follow-advice": OPERATOR,
     "submission:ignore-advice": OPERATOR,
     "submission:limit": OPERATOR,
+    "submission:release": "hnhhhn",  # nothing was sent of this one
     "submission:request": OF_EXPERIMENT,
     "recovery:answer": OF_EXPERIMENT,
     "recovery:decisions": ALL,

@@ -51,6 +51,16 @@ declare(
     ),
     EventKind("submission.ended", "saw jobs of {stage} finish", "has finished jobs"),
     EventKind("submission.held", "put queued jobs of {stage} on hold", "has queued jobs on hold"),
+    EventKind(
+        "submission.release_requested",
+        "requested the release of held jobs of {stage}",
+        "has held jobs to be released",
+    ),
+    EventKind(
+        "submission.release_refused",
+        "had the release of held jobs of {stage} refused by the scheduler",
+        "has held jobs that the scheduler did not release",
+    ),
     EventKind("submission.released", "released queued jobs of {stage}", "had queued jobs released"),
     EventKind(
         "submission.cancel_asked",

@@ -124,6 +124,9 @@ class Submission(models.Model):
     held_at = models.DateTimeField(
         null=True, blank=True, help_text="When its queued jobs were held in the scheduler."
     )
+    release_requested_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the release of its held jobs was requested."
+    )
     cancel_requested_at = models.DateTimeField(
         null=True, blank=True, help_text="When cancellation was requested."
     )

@@ -173,13 +173,13 @@ def test_unchanged_queue_writes_nothing_and_a_change_only_its_rows(alps, capture
         now("9", RUNNING, 4),
     ]
     named = {("1", AT): (captured.pk, "generation")}
-    assert store_live(cluster=alps, jobs=found, named=named) == 3
+    assert store_live(cluster=alps, jobs=found, named=named) == 6, "three groups, three arrays"
     assert store_live(cluster=alps, jobs=found, named=named) == 0
     assert (
         store_live(
             cluster=alps, jobs=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named
         )
-        == 2
+        == 4
     )
     rows = LiveJobs.objects.order_by("state").values_list("state", "reason", "jobs", "request")
     assert list(rows) == [("held", "JobHeldUser", 2, None), ("queued", "Priority", 2, captured.pk)]

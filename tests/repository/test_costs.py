@@ -92,8 +92,8 @@ CHEAP = {
         settings
     """,
     "portal": """
-        find health home incident incident-act job metrics notify-experiment request request-move request-priority
-        request-reschedule service
+        find health home incident incident-act job live-jobs metrics notify-experiment request request-move
+        request-priority request-reschedule service
     """,
     "production": """
         campaigns check-new check-typed comment comment-change comment-edit delegation-revoke desk
@@ -118,8 +118,8 @@ CHEAP = {
         status-calendar status-feed status-summary withdraw-announcement
     """,
     "submission": """
-        accept again assign cancel debug-bundle debug-run follow-advice ignore-advice limit request retry
-        retry-act retry-batch retry-batches script wait-again
+        accept again assign cancel debug-bundle debug-run follow-advice ignore-advice limit release request
+        retry retry-act retry-batch retry-batches script wait-again
     """,
 }
 

@@ -31,6 +31,7 @@ exit 0
 _TELL = """#!/bin/bash
 cd {directory}
 [ "$(cat mode)" = down ] && {{ echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }}
+[ "$(cat mode)" = deny ] && {{ echo "Access/permission denied for job $2" >&2; exit 1; }}
 echo "{program} $*" >> told
 """
 
@@ -38,7 +39,7 @@ echo "{program} $*" >> told
 class FakeSlurm:
     """Commands in `directory`, for the option `bin`.
 
-    `mode` is one of ok, refuse, down, hang, late.
+    `mode` is one of ok, refuse, down, deny, hang, late.
     """
 
     def __init__(self, directory: Path) -> None:

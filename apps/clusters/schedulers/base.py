@@ -46,6 +46,10 @@ class SubmissionRefused(SchedulerError):
     """
 
 
+class CommandRefused(SchedulerError):
+    """The scheduler rejected a command on a job. Repeating it is pointless."""
+
+
 class SpoolError(Exception):
     """A spool entry cannot be captured; the message names its path and the reason."""
 
@@ -508,4 +512,7 @@ class HoldsJobs(Protocol):
         """
 
     def release(self, spool_id: str) -> None:
-        """Release held tasks of a job. Raises `SchedulerError`."""
+        """Release held tasks of a job.
+
+        Raises `CommandRefused` if the scheduler does not allow it, else `SchedulerError`.
+        """

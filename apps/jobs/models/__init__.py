@@ -19,5 +19,6 @@ from apps.jobs.models.jobs import (
     StatisticsValue,
     SubmittedArray,
 )
+from apps.jobs.models.live import LiveArray
 from apps.jobs.models.months import ArchivedMonth
 from apps.jobs.models.phases import JobPhase, LogPhase, PhaseTotals

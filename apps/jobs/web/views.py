@@ -98,7 +98,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
     columns, rows = with_columns(page.rows)
     context = {
         "filter": jobs,
-        "tabs": _tabs(request, ""),
+        "tabs": live_tabs(request, ""),
         "filtered": any(value not in (None, "") for value in jobs.form.cleaned_data.values())
         or not jobs.is_valid(),
         "columns": columns,
@@ -135,7 +135,7 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
         "heading": LIVE_TABS[state],
         "reasons": reasons,
         "most": max((reason.jobs for reason in reasons), default=1),
-        "tabs": _tabs(request, state.value),
+        "tabs": live_tabs(request, state.value),
         "read_at": read_at,
         "missing": missing,
         "sees_errors": is_opg(request.user),
@@ -180,7 +180,8 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
     }
 
 
-def _tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
+def live_tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
+    """Return the tabs of jobs by state with their numbers; `chosen` is the value of a state."""
     counts = live_counts(request.user)
     since = hour_of(timezone.now()) - timedelta(hours=24)
     ended = (
@@ -273,7 +274,7 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
         "longest": max((row.wall_seconds for row in rows), default=1),
         "stuck": stuck_phases(request.user, at=now)[:_MOST_STUCK],
         "now": now,
-        "tabs": _tabs(request, "phases"),
+        "tabs": live_tabs(request, "phases"),
         "sees_errors": is_opg(request.user),
         "place": "phases",
     }
@@ -296,7 +297,7 @@ def flagged(request: AuthenticatedRequest) -> HttpResponse:
             flagged_records(**filters), by="received_at", query=request.GET, size=20
         ),
         "kept_days": KEPT.days,
-        "tabs": _tabs(request, "flagged"),
+        "tabs": live_tabs(request, "flagged"),
         "sees_errors": True,
         "place": "flagged",
     }

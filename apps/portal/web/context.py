@@ -114,6 +114,7 @@ PAGE_LINKS = {
     ],
     "group": [("Retry jobs…", "submission:retry-jobs")],
     "group_actions": [("Notify experiment…", "portal:notify-experiment")],
+    "live": [("One row per array", "portal:live-jobs")],
     "running": [("Follow log", "diagnosis:open-running-log")],
     "slice": [("Failure groups", "diagnosis:slice-groups")],
     "failures": [("Recovery", "recovery:rules"), ("Retries", "submission:retry-batches")],

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.portal.web import experiment_messages, incidents, requests, services, views
+from apps.portal.web import experiment_messages, incidents, live_jobs, requests, services, views
 
 app_name = "portal"
 urlpatterns = [
@@ -8,6 +8,7 @@ urlpatterns = [
     path("find/", views.search, name="find"),
     path("health/", views.health, name="health"),
     path("metrics", views.metrics, name="metrics"),
+    path("jobs/live/", live_jobs.live_jobs, name="live-jobs"),
     path("jobs/<int:pk>/", views.job, name="job"),
     path(
         "notify/<slug:kind>/<int:pk>/",

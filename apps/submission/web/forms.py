@@ -120,6 +120,12 @@ class CancelForm(forms.Form):
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 
 
+class ReleaseForm(forms.Form):
+    """Releases held jobs of one array."""
+
+    reason = forms.CharField(max_length=MAX_REASON, required=False, help_text=_REASON)
+
+
 class BatchForm(forms.Form):
     """The limits of a batch of retries."""
 

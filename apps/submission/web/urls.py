@@ -21,5 +21,6 @@ urlpatterns = [
     path("submissions/<str:key>/cancel/", views.cancel, name="cancel"),
     path("submissions/<str:key>/bundle/", views.bundle, name="bundle"),
     path("submissions/<str:key>/<int:number>/script/", views.script, name="script"),
+    path("submissions/<str:key>/<int:number>/release/", views.release, name="release"),
     path("submissions/<str:key>/<int:number>/again/", views.again, name="again"),
 ]

@@ -8,6 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -37,6 +38,7 @@ from apps.submission.domain.arrays.submissions import (
     stage_submissions_of,
 )
 from apps.submission.domain.arrays.trials import results_of
+from apps.submission.domain.dispatch.held import release_obstacle, request_release
 from apps.submission.domain.dispatch.recall import flight_of
 from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.models import Submission
@@ -46,6 +48,7 @@ from apps.submission.web.forms import (
     CancelForm,
     IgnoreAdviceForm,
     LimitForm,
+    ReleaseForm,
     RetryForm,
 )
 
@@ -117,6 +120,31 @@ def again(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
         assignment.send_refused_again(submission=submission, by=request.user, at=timezone.now())
         messages.success(request, f"{submission} will be submitted again.")
     return redirect("submission:request", key=key)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def release(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
+    """Ask for confirmation, then request the release of held jobs of an array."""
+    submission = _submission(_for_operator(request, key), number)
+    form = ReleaseForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        with show_errors(request):
+            request_release(
+                submission=submission, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
+            messages.success(
+                request,
+                f"Held jobs of {submission} will be released. The next reading of the queue"
+                " shows it.",
+            )
+        return redirect(f"{reverse('jobs:list')}?tab=held")
+    context = {
+        "object": submission.request,
+        "submission": submission,
+        "obstacle": release_obstacle(submission),
+        "form": form,
+    }
+    return render(request, "submission/release.html", context, status=400 if form.is_bound else 200)
 
 
 @require_safe

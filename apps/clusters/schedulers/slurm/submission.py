@@ -5,7 +5,13 @@ import re
 import shlex
 import tempfile
 
-from apps.clusters.schedulers.base import BatchJob, OwnedJob, SchedulerError, SubmissionRefused
+from apps.clusters.schedulers.base import (
+    BatchJob,
+    CommandRefused,
+    OwnedJob,
+    SchedulerError,
+    SubmissionRefused,
+)
 from apps.clusters.schedulers.commands import CommandFailed, Commands
 from apps.core.domain.exports.tar import TarMember, write_tar
 
@@ -23,6 +29,9 @@ _REFUSED = re.compile(
 _OWNER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 #: Errors of scontrol for a finished job, and for one that slurmctld has purged.
 _ENDED = re.compile(r"already finished|Invalid job id specified")
+
+#: Errors of scancel and scontrol for an account without the right, such as for an admin hold.
+_DENIED = re.compile(r"Access/permission denied")
 
 
 def submit(commands: Commands, job: BatchJob) -> str:
@@ -178,13 +187,15 @@ def find_submitted(commands: Commands, name: str) -> str | None:
 def control(commands: Commands, program: str, word: str, *, spool_id: str) -> None:
     """Cancel, hold or release all tasks of a job; does nothing for a finished job.
 
-    Raises `SchedulerError`.
+    Raises `CommandRefused` if the portal's account may not do it, else `SchedulerError`.
     """
     if not spool_id.isdigit():
         raise SchedulerError(f"{program}: {spool_id!r} is not a job ID")
     try:
         commands.run(program, word, spool_id)
     except CommandFailed as error:
+        if _DENIED.search(error.stderr):
+            raise CommandRefused(str(error)) from error
         if program == "scancel" or not _ENDED.search(error.stderr):
             raise
 

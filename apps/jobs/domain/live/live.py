@@ -10,9 +10,10 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.jobs.domain.collection.proof import Membership
+from apps.jobs.domain.live.arrays import ArrayKey, array_key, store_arrays
 from apps.jobs.domain.live.reasons import QueueReason, reason_of
 from apps.jobs.domain.records.conversion import clean_text
-from apps.jobs.models import LiveJobs
+from apps.jobs.models import LiveArray, LiveJobs
 from apps.production.models import Request
 
 #: Request and stage of a submission, by spool ID and submission time.
@@ -21,9 +22,9 @@ _Key = tuple[str, str, int | None, int | None, str, str]
 
 
 def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -> int:
-    """Store the groups of unfinished jobs of a reading, in the caller's transaction.
+    """Store the groups and the arrays of unfinished jobs of a reading.
 
-    Only rows that differ are written; return their number.
+    Runs in the caller's transaction. Only rows that differ are written; return their number.
     """
     membership = Membership(cluster)
     requests = dict(
@@ -32,6 +33,7 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
         )
     )
     groups: dict[_Key, LiveJobs] = {}
+    arrays: dict[ArrayKey, LiveArray] = {}
     for current in jobs:
         request, stage = named.get((current.spool_id, current.submitted_at), (None, ""))
         experiment: int | None
@@ -47,6 +49,25 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
         group.jobs += current.jobs
         group.oldest_submitted_at = min(group.oldest_submitted_at, current.submitted_at)
 
+        array = LiveArray(
+            cluster=cluster,
+            spool_id=clean_text(current.spool_id, 64),
+            submitted_at=current.submitted_at,
+            state=str(current.state),
+            reason=reason,
+            jobs=0,
+            experiment_id=experiment,
+            request_id=request,
+            stage=stage,
+            account=account,
+        )
+        array = arrays.setdefault(array_key(array), array)
+        array.jobs += current.jobs
+    return _store_groups(cluster, groups) + store_arrays(cluster=cluster, arrays=arrays)
+
+
+def _store_groups(cluster: Cluster, groups: Mapping[_Key, LiveJobs]) -> int:
+    """Write the groups that differ from the stored ones; return their number."""
     known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}
     new = [row for key, row in groups.items() if key not in known]
     stale = []

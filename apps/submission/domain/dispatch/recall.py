@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import HoldsJobs, SchedulerError, Submits
+from apps.clusters.schedulers.base import CommandRefused, HoldsJobs, SchedulerError, Submits
 from apps.production.domain.holds import hold_of
 from apps.production.enums import RequestState
 from apps.production.models import Request
@@ -64,21 +64,41 @@ def _recall(submission: Submission, adapter: Submits, at: datetime) -> bool:
         adapter.cancel(submission.spool_id)
         action = "cancel"
         changes = {"cancelled_at": at}
-    elif not isinstance(adapter, HoldsJobs) or is_held == bool(submission.held_at):
+    elif not isinstance(adapter, HoldsJobs):
         return False
     elif is_held:
+        if submission.held_at:
+            return False
         adapter.hold(submission.spool_id)
         action = "hold"
-        changes = {"held_at": at}
-    else:
-        adapter.release(submission.spool_id)
+        changes = {"held_at": at, "release_requested_at": None}
+    elif submission.held_at or submission.release_requested_at:
+        try:
+            adapter.release(submission.spool_id)
+        except CommandRefused as error:
+            if not submission.release_requested_at:
+                raise
+            _note_refused_release(submission, error, at)
+            return False
         action = "release"
-        changes = {"held_at": None}
+        changes = {"held_at": None, "release_requested_at": None}
+    else:
+        return False
 
     with transaction.atomic():
         Submission.objects.filter(pk=submission.pk).update(**changes)
         publish_event(_EVENTS[action], submission, at, jobs=submission.tasks - submission.ended)
     return True
+
+
+@transaction.atomic
+def _note_refused_release(submission: Submission, error: CommandRefused, at: datetime) -> None:
+    """Store that the scheduler refused a release that a user requested. It is not repeated."""
+    last_error = str(error).replace("\0", "")[:2000]
+    Submission.objects.filter(pk=submission.pk).update(
+        release_requested_at=None, last_error=last_error
+    )
+    publish_event("submission.release_refused", submission, at, error=last_error)
 
 
 def holds_in_queue(cluster: Cluster) -> bool:
