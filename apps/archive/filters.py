@@ -11,13 +11,16 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from apps.archive.domain.search.search import Search, find
+from apps.archive.domain.store.contents import jobs_with_keys
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
-from apps.core.domain.pagination import Page, newest_first
+from apps.core.domain.pagination import Page, in_order, newest_first
 from apps.core.web.moments import DayFilter
 from apps.core.web.query import AnyOf
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES
 
+#: How many of the newest jobs are sorted by a column without an index.
+MOST_SORTED = 10_000
 LONGEST_LINE = 2000  # an address holds no more than 4,000 characters
 _DAY = forms.DateInput(attrs={"type": "date"})
 
@@ -124,6 +127,22 @@ class ArchivedJobs(AnyOf):
         rows = self.qs if self.is_valid() else ArchivedJob.objects.none()
         search = partial(find, search=self.search)
         return newest_first(rows, by="submitted_at", query=query, size=size, find=search)
+
+    @property
+    def can_sort(self) -> bool:
+        """Whether the jobs can be ordered: a search in scripts finds the newest first."""
+        return self.is_valid() and not any(self.form.cleaned_data.get(name) for name in self.ONCE)
+
+    def sorted_page(self, query: QueryDict, *, by: str, size: int = 50) -> Page[ArchivedJob]:
+        """Return the page that `query` asks for, ordered by a field.
+
+        Other fields than `submitted_at` order the `MOST_SORTED` newest jobs.
+        """
+        rows = self.qs
+        if by.removeprefix("-") != "submitted_at":
+            newest = rows.order_by("-submitted_at", "-pk").values("pk")[:MOST_SORTED]
+            rows = jobs_with_keys(newest)
+        return in_order(rows, by=by, query=query, size=size)
 
     def in_script(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Leave it to `find`, which knows in which order to look."""

@@ -50,6 +50,39 @@ def test_list_shows_each_person_what_they_may_see(
 
 
 @pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("submitted", ["11", "12", "13"]),
+        ("-job", ["13", "12", "11"]),
+        ("stage", ["13", "12", "11"]),  # those without a stage first
+        ("-stage", ["11", "12", "13"]),
+    ],
+)
+def test_list_is_sorted_by_its_columns(client, archived, shifter, sort, expected):
+    client.force_login(shifter)
+    page = client.get(reverse("archive:jobs"), {"sort": sort})
+    assert ids(page) == expected
+    assert 'aria-sort="' in page.content.decode()
+    assert not page.context["filtered"], "an order is no filter"
+
+
+def test_sorted_list_keeps_to_what_the_user_may_see_and_to_the_newest(
+    client, archived, liaison, monkeypatch
+):
+    client.force_login(liaison)
+    assert ids(client.get(reverse("archive:jobs"), {"sort": "-user"})) == ["12", "11"]
+    monkeypatch.setattr("apps.archive.filters.MOST_SORTED", 1)
+    assert ids(client.get(reverse("archive:jobs"), {"sort": "-user"})) == ["12"]
+
+
+def test_search_in_scripts_lists_the_newest_first_whatever_the_order(client, archived, shifter):
+    client.force_login(shifter)
+    page = client.get(reverse("archive:jobs"), {"sort": "submitted", "words": "echo"})
+    assert not page.context["can_sort"]
+    assert "sort=" not in page.content.decode().partition("<table")[2].partition("</thead>")[0]
+
+
+@pytest.mark.parametrize(
     ("query", "expected"),
     [
         ("cluster=jura", ["13"]),

@@ -63,6 +63,24 @@ def test_stages_come_in_the_order_of_the_chain(ran, liaison, client):
     assert "6 of 7 jobs completed." in strip_tags(text)
 
 
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("", ["generation", "simulation"]),
+        ("-stage", ["simulation", "generation"]),
+        ("jobs", ["simulation", "generation"]),
+        ("-wasted", ["generation", "simulation"]),
+    ],
+)
+def test_stages_are_sorted_by_their_headings(ran, liaison, client, sort, expected):
+    [other] = store(Cluster.objects.get(), record(11))
+    attach_origin(origins={other.pk: (ran.key, "simulation")}, at=AT)
+    client.force_login(liaison)
+    address = reverse("progress:request-report", args=[ran.key])
+    stages = client.get(address, {"sort": sort}).context["report"]["stages"]
+    assert [stage["stage"] for stage in stages] == expected
+
+
 def test_report_is_frozen_when_the_request_is_closed_and_stays(
     ran, approver, liaison, other_liaison, client
 ):

@@ -193,6 +193,9 @@ def test_report_is_frozen_once_told_and_shown(
     assert page.context["report"]["jobs"]["jobs"] == 3  # as it was
     assert client.get(page.context["report"]["stages"][0]["links"]["failed"]).status_code == 200
     assert report.get_absolute_url() in client.get("/reports/weekly/?experiment=NOVA").text
+    for sort, newest_first in {"-week": True, "week": False, "-jobs": True, "jobs": False}.items():
+        rows = client.get(f"/reports/weekly/?sort={sort}").context["rows"]
+        assert (rows[0][0] == report) == newest_first, sort
     answer = client.get("/api/v1/weekly-reports/?experiment=NOVA&monday=2026-11-16").json()[
         "results"
     ]

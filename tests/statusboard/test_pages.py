@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
     announcements_ahead,
     post_announcement,
@@ -433,3 +433,64 @@ def test_announcement_that_was_read_leaves_home_unless_it_is_pinned(
         f"/api/v1/announcements/{plain.pk}/pin/", {"pinned": False}, content_type="application/json"
     )
     assert answer.json()["pinned"] is False
+
+
+def incidents_in(client, address: str) -> list[str]:
+    context = client.get(address).context
+    rows = context["incidents"] if address.startswith("/services/?") else context["page"].rows
+    return [incident.title for incident in rows]
+
+
+def test_incidents_of_board_and_service_are_sorted_by_their_headings(
+    client, liaison, outage, samweb, shifter, now
+):
+    dcache = service("dcache", now - 48 * HOUR)
+    open_incident(
+        service=dcache,
+        state=State.DEGRADED,
+        title="Slow",
+        by=shifter,
+        at=now,
+        started_at=now - 2 * HOUR,
+    )
+    client.force_login(liaison)
+    assert incidents_in(client, "/services/?") == ["<b>No answer</b>", "Slow"]
+    assert incidents_in(client, "/services/?sort=started") == ["Slow", "<b>No answer</b>"]
+    assert incidents_in(client, "/services/?sort=service") == ["Slow", "<b>No answer</b>"]
+    page = client.get("/services/?sort=-state").content.decode()
+    assert 'aria-sort="descending"' in page
+
+    close_incident(incident=outage, by=shifter, at=now, reason="Repaired.")
+    open_incident(
+        service=samweb,
+        state=State.DOWN,
+        title="Again",
+        by=shifter,
+        at=now + HOUR,
+        started_at=now + HOUR,
+    )
+    assert incidents_in(client, "/services/samweb/?") == ["Again", "<b>No answer</b>"]
+    assert incidents_in(client, "/services/samweb/?sort=ended") == ["<b>No answer</b>", "Again"]
+    assert incidents_in(client, "/services/samweb/?sort=-incident") == [
+        "Again",
+        "<b>No answer</b>",
+    ]
+    assert set(incidents_in(client, "/services/samweb/?sort=source")) == {
+        "Again",
+        "<b>No answer</b>",
+    }
+
+
+def test_sources_are_sorted_by_their_headings(client, shifter, samweb, now):
+    source(now - HOUR, slug="zabbix")
+    source(now, slug="checkmk")
+    client.force_login(shifter)
+    address = reverse("statusboard:sources")
+
+    def slugs(sort: str) -> list[str]:
+        rows = client.get(address, {"sort": sort}).context["sources"]
+        return [monitoring_source.slug for monitoring_source, _ in rows]
+
+    assert slugs("source") == ["checkmk", "zabbix"]
+    assert slugs("-source") == ["zabbix", "checkmk"]
+    assert set(slugs("-services")) == {"zabbix", "checkmk"}

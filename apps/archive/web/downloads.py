@@ -11,9 +11,9 @@ from apps.archive.models import ArchivedJob
 
 
 def read_filters(query: QueryDict) -> QueryDict:
-    """Return the filters alone: without a page's place, and without jobs that were selected."""
+    """Return the filters alone: without a page's place and order, and without selected jobs."""
     filters = query.copy()
-    for name in ("after", "id"):
+    for name in ("after", "id", "sort"):
         filters.pop(name, None)
     return filters
 

@@ -31,19 +31,31 @@ from apps.archive.domain.store.contents import (
     shown_environment,
     shown_script,
 )
-from apps.archive.filters import LONGEST_LINE, ArchivedJobs
+from apps.archive.filters import LONGEST_LINE, MOST_SORTED, ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob, Pin
 from apps.archive.permissions import may_choose_capture, sees_environment
 from apps.archive.web.downloads import chosen_jobs, read_filters, selected_jobs, tar_response
 from apps.archive.web.forms import CaptureChoiceForm, OtherJobForm, PinForm
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
+from apps.core.web.sorting import read_sort
 from apps.core.web.turns import one_at_a_time
 
 #: Jobs that are not indexed yet are counted no further.
 COUNTED = 100_000
 #: Captures of a job that a page lists.
 MOST_CAPTURES = 50
+#: The columns by which archived jobs can be sorted, with their fields.
+JOB_ORDERS = {
+    "job": "job_id",
+    "state": "state",
+    "submitted": "submitted_at",
+    "user": "user",
+    "request": "request_key",
+    "stage": "stage",
+    "script": "script_bytes",
+}
+NEWEST_FIRST = "-submitted"
 
 
 def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
@@ -53,10 +65,15 @@ def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
 @require_safe
 def jobs(request: AuthenticatedRequest) -> HttpResponse:
     chosen = ArchivedJobs(request.GET, jobs_for_list(request.user))
+    sort = read_sort(request, JOB_ORDERS, default=NEWEST_FIRST)
+    column = sort.removeprefix("-")
     context: dict[str, Any] = {
         "filter": chosen,
-        "filtered": any(request.GET.values()),
+        "filtered": any(value for name, value in request.GET.items() if name != "sort"),
         "counted": COUNTED,
+        "sort": sort,
+        "can_sort": chosen.can_sort,
+        "most_sorted": None if column == "submitted" else MOST_SORTED,
     }
     context["more_open"] = any(
         request.GET.get(field.name) for field in chosen.form if field.name not in chosen.FIRST
@@ -64,7 +81,11 @@ def jobs(request: AuthenticatedRequest) -> HttpResponse:
     context |= {"tar_limit": MOST_JOBS, "tar_query": f"?{read_filters(request.GET).urlencode()}"}
     context["query_fields"] = list(read_filters(request.GET).items())
     try:
-        page = chosen.page(request.GET)
+        if chosen.can_sort:
+            by = sort.replace(column, JOB_ORDERS[column])
+            page = chosen.sorted_page(request.GET, by=by)
+        else:
+            page = chosen.page(request.GET)
         hits = hits_in(page.rows, chosen.search)
         context |= {"page": page, "rows": [(row, hits.get(row.script_id, [])) for row in page.rows]}
     except TooWide as error:

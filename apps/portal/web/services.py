@@ -1,7 +1,9 @@
 """The page of a service."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 
+from django.db.models import CharField, DateTimeField, Value
+from django.db.models.functions import Coalesce
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -9,11 +11,22 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.dates import in_range
-from apps.core.domain.pagination import newest_first
+from apps.core.domain.pagination import in_order
 from apps.core.web.query import read_query
+from apps.core.web.sorting import read_sort
 from apps.portal.pages.service import service_page
 from apps.statusboard.domain.incidents.incidents import incidents_of
 from apps.statusboard.models import Service
+
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+#: The columns by which the incidents of a service can be sorted, with their fields.
+INCIDENT_ORDERS = {
+    "incident": "title",
+    "state": "state",
+    "started": "started_at",
+    "ended": "last_at",
+    "source": "reported_by",
+}
 
 
 @require_safe
@@ -21,11 +34,20 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
     zone = timezone.get_current_timezone()
     day = read_query(request, "day", _day, expected="a date such as 2026-11-22")
-    incidents = newest_first(
-        incidents_of(service, day, zone), by="started_at", query=request.GET, size=10
+    sort = read_sort(request, INCIDENT_ORDERS, default="-started")
+    column = sort.removeprefix("-")
+    incidents = in_order(
+        incidents_of(service, day, zone).annotate(
+            # Open incidents end after all others.
+            last_at=Coalesce("ended_at", Value(_NEVER), output_field=DateTimeField()),
+            reported_by=Coalesce("source__name", "opened_by", output_field=CharField()),
+        ),
+        by=sort.replace(column, INCIDENT_ORDERS[column]),
+        query=request.GET,
+        size=10,
     )
     page = service_page(service=service, user=request.user, at=timezone.now(), zone=zone)
-    context = {**vars(page), "day": day, "page": incidents}
+    context = {**vars(page), "day": day, "page": incidents, "sort": sort}
     return render(request, "portal/service.html", context)
 
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query
+from apps.core.web.sorting import read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.models import Request
 from apps.production.permissions import visible_experiments
@@ -20,6 +21,12 @@ from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
 
 PAGE_SIZE = 50
+#: The columns by which reports can be sorted, with their fields.
+REPORT_ORDERS = {
+    "week": "monday",
+    "experiment": "experiment__key",
+    "jobs": "content__jobs__jobs",
+}
 _REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Late"}
 
 
@@ -31,11 +38,20 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
     reports = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
     if chosen:
         reports = reports.filter(experiment=chosen)
-    page = Paginator(reports.order_by("-monday", "experiment__key"), PAGE_SIZE).get_page(
+    sort = read_sort(request, REPORT_ORDERS, default="-week")
+    column = sort.removeprefix("-")
+    by = sort.replace(column, REPORT_ORDERS[column])
+    page = Paginator(reports.order_by(by, "-monday", "experiment__key"), PAGE_SIZE).get_page(
         request.GET.get("page")
     )
     rows = [(report, sentence_of(report.content)) for report in page.object_list]
-    context = {"experiments": experiments.values(), "chosen": chosen, "page": page, "rows": rows}
+    context = {
+        "experiments": experiments.values(),
+        "chosen": chosen,
+        "page": page,
+        "rows": rows,
+        "sort": sort,
+    }
     return render(request, "progress/weekly_reports.html", context)
 
 

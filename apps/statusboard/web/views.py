@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from django import forms
@@ -17,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
+from apps.core.web.sorting import read_sort, sort_rows
 from apps.statusboard.domain.board.availability import DAYS, HOURLY_DAYS
 from apps.statusboard.domain.board.board import board
 from apps.statusboard.domain.incidents.incidents import (
@@ -41,6 +43,7 @@ from apps.statusboard.enums import State
 from apps.statusboard.models import (
     Announcement,
     DowntimeWindow,
+    Incident,
     MonitoringSource,
     Service,
     UnmappedAlert,
@@ -57,6 +60,23 @@ from apps.statusboard.web.forms import (
     WindowForm,
 )
 
+#: The columns by which open incidents can be sorted.
+INCIDENT_ORDERS: dict[str, Callable[[Incident], Any]] = {
+    "service": lambda incident: incident.service.name.casefold(),
+    "incident": lambda incident: incident.title.casefold(),
+    "state": lambda incident: "stale" if incident.stale_at else incident.state,
+    "started": attrgetter("started_at"),
+    "source": lambda incident: str(incident.source or incident.opened_by).casefold(),
+}
+#: The columns by which monitoring sources can be sorted.
+SOURCE_ORDERS: dict[str, Callable[[MonitoringSource], Any]] = {
+    "source": lambda source: source.name.casefold(),
+    "seen": attrgetter("last_seen_at"),
+    "valid": attrgetter("covered_until"),
+    "services": attrgetter("covered"),
+    "unmapped": attrgetter("unmapped_alerts"),
+}
+
 
 @require_safe
 def status_board(request: AuthenticatedRequest) -> HttpResponse:
@@ -66,6 +86,7 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
         or False
     )
     zone = timezone.get_current_timezone()
+    sort = read_sort(request, INCIDENT_ORDERS, default="-started")
     rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
     counts: Counter[State] = Counter()
     faults = {}
@@ -81,7 +102,8 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
         "by_hour": by_hour,
         "faults": list(faults.values()),
         "counts": [(state, counts[state]) for state in State if counts[state]],
-        "incidents": open_incidents()[:50],
+        "incidents": sort_rows(open_incidents()[:50], INCIDENT_ORDERS, sort),
+        "sort": sort,
         "windows": windows_ahead(at)[:50],
         "announcements": announcements_ahead(request.user, at)[:50],
         "may_run_board": may_run_board(request.user),
@@ -154,9 +176,12 @@ def sources(request: AuthenticatedRequest) -> HttpResponse:
     services = _service_choices()
     at = timezone.now()
     faults = source_faults(at)
+    sort = read_sort(request, SOURCE_ORDERS, default="source")
+    rows = sort_rows(sources_with_counts(), SOURCE_ORDERS, sort)
     context = {
         "at": at,
-        "sources": [(source, faults.get(source.pk)) for source in sources_with_counts()],
+        "sort": sort,
+        "sources": [(source, faults.get(source.pk)) for source in rows],
         "alerts": [(alert, RuleForm(alert=alert, services=services)) for alert in unmapped],
         "may_run_board": may_run_board(request.user),
     }

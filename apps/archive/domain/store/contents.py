@@ -147,6 +147,13 @@ def jobs_for_list(user: User) -> QuerySet[ArchivedJob]:
     )
 
 
+def jobs_with_keys(keys: QuerySet[ArchivedJob, dict[str, int]]) -> QuerySet[ArchivedJob]:
+    """Return the jobs with these primary keys, ready for a list. Access is already checked."""
+    return _with_hashes(ArchivedJob.objects.filter(pk__in=keys)).select_related(
+        "cluster", "experiment"
+    )
+
+
 def _with_hashes(jobs: QuerySet[ArchivedJob]) -> QuerySet[ArchivedJob]:
     return jobs.select_related("script", "environment").defer("script__data", "environment__data")
 
