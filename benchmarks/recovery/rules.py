@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from apps.recovery.domain.acting import GATHERING, MOST_AT_ONCE, WORTH_AN_ARRAY
+from apps.recovery.domain.alike import COMPANY_WITHIN
 from apps.recovery.domain.choice import (
     LATELY,
     PAUSE,
@@ -15,9 +16,10 @@ from apps.recovery.domain.choice import (
     choose,
     retries_that_may_start,
 )
+from apps.recovery.domain.deciding import COMPANY_WAIT
 from apps.recovery.domain.definition import read_definition
 from apps.recovery.domain.effect import ArmFigures, Difference, Effect
-from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule
+from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, may_match_later
 from apps.recovery.domain.remedies import Asked as FirstAsked
 from apps.recovery.domain.remedies import remedy_for
 from apps.recovery.domain.stopping import does_not_help, evidence_about
@@ -31,6 +33,7 @@ from benchmarks.recovery.world import (
     ASKED_MEMORY,
     ASKED_SECONDS,
     DAY,
+    HOUR,
     MINUTE,
     UNCHANGED,
     Asked,
@@ -101,6 +104,8 @@ class RecoveryRules:
         self.progress = {rule.rule.pk: _Progress() for rule in rules}
         self.steps: dict[tuple[int, str], _Steps] = defaultdict(_Steps)
         self.stopped_at: dict[str, float] = {}
+        #: Failed attempts by hour, known error and service.
+        self.alike: dict[tuple[int, str, str], int] = defaultdict(int)
         #: First retries of both arms, from which the planted effects follow.
         self.firsts: list[_Decision] = []
         self.first_match_at: dict[str, float] = {}
@@ -112,7 +117,18 @@ class RecoveryRules:
 
     def decide(self, attempt: Attempt, replay: Replay) -> None:
         verdict = self.observer.verdict_on(attempt)
-        match = deciding_rule(self.rules, Failure(verdict))
+        hour = int(attempt.end // HOUR)
+        self.alike[hour, verdict.cause, verdict.service] += 1
+        self._decide(attempt, verdict, replay)
+
+    def _decide(self, attempt: Attempt, verdict: SeenVerdict, replay: Replay) -> None:
+        failure = Failure(verdict, alike_jobs=self._alike_jobs(attempt, verdict))
+        is_young = replay.now < attempt.end + COMPANY_WITHIN.total_seconds()
+        if is_young and may_match_later(self.rules, failure):
+            later = replay.now + COMPANY_WAIT.total_seconds()
+            replay.call(later, lambda: self._decide(attempt, verdict, replay))
+            return
+        match = deciding_rule(self.rules, failure)
         if match is None:
             self.arms[Arm.NO_RULE] += 1
             self._latest_arm[attempt.job] = Arm.NO_RULE
@@ -144,6 +160,13 @@ class RecoveryRules:
         if attempt.number == 1:
             self.firsts.append(decision)
         self._tick_soon(replay)
+
+    def _alike_jobs(self, attempt: Attempt, verdict: SeenVerdict) -> int:
+        hour = int(attempt.end // HOUR)
+        jobs = 0
+        for near in (hour - 1, hour, hour + 1):
+            jobs += self.alike[near, verdict.cause, verdict.service]
+        return jobs
 
     def ended(self, attempt: Attempt, replay: Replay) -> None:
         decision = self._decision_of.pop(attempt.job)

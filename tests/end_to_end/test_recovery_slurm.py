@@ -92,9 +92,10 @@ def activate(approver):
         now = timezone.now()
         rule = RecoveryRule.objects.get(name=name)
         limits = {**rule.definition["limits"], "control_percent": 0}
+        condition = {**rule.definition["condition"], "alike_jobs": 0}
         rule = change_rule(
             rule=rule,
-            definition={**rule.definition, "limits": limits},
+            definition={**rule.definition, "condition": condition, "limits": limits},
             by=approver,
             at=now,
             reason="Test.",

@@ -75,12 +75,20 @@ def release():
 
 @pytest.fixture
 def rule(db, approver):
-    """Return a function that lets the shipped rule of a name act, with changed limits."""
+    """Return a function that lets the shipped rule of a name act, with changed limits.
 
-    def acts(name, *, mode=Mode.ACTIVE, **limits):
+    It acts on single jobs unless `alike_jobs` says otherwise.
+    """
+
+    def acts(name, *, mode=Mode.ACTIVE, alike_jobs=0, **limits):
         row = RecoveryRule.objects.get(name=name)
-        if limits:
-            changed = {**row.definition, "limits": {**row.definition["limits"], **limits}}
+        condition = {**row.definition["condition"], "alike_jobs": alike_jobs}
+        changed = {
+            **row.definition,
+            "condition": condition,
+            "limits": {**row.definition["limits"], **limits},
+        }
+        if changed != row.definition:
             row = change_rule(
                 rule=row,
                 definition=changed,

@@ -7,6 +7,7 @@ from django.db import connection
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 
+from apps.diagnosis.domain.causes.totals import recount_hours
 from apps.diagnosis.models import Verdict
 from apps.production.enums import RequestState
 from apps.production.models import Request
@@ -238,6 +239,33 @@ def test_only_what_a_service_failed_is_retried(rule, send, fail, release):
     act_on_due(at=at)
     release(at=at)
     assert [(retry.indices, retry.created_by) for retry in retries()] == [("0", "opsportal")]
+
+
+def count_alike(at):
+    midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    recount_hours(day=midnight, hours=[at.replace(minute=0, second=0, microsecond=0)])
+
+
+def test_job_waits_for_others_that_fail_alike(rule, send, fail):
+    rule("Service problem", control_percent=0, alike_jobs=2)
+    first = send()
+    fail(first, {0}, service="samweb")
+    judge(first, {1: "code"}, at=LATER)
+    Submission.objects.filter(pk=first.pk).update(failed_indices="0-2")
+    count_alike(LATER)
+    assert list(decide().values()) == ["pending", "no-rule"]
+    judge(first, {2: "service"}, at=LATER, service="samweb")
+    count_alike(LATER)
+    assert list(decide(LATER + 5 * MINUTE).values()) == ["acted", "no-rule", "acted"]
+
+
+@pytest.mark.parametrize(("minutes", "arm"), [(59, "pending"), (60, "no-rule")])
+def test_job_that_stays_alone_for_an_hour_is_left_to_a_person(rule, send, fail, minutes, arm):
+    rule("Service problem", control_percent=0, alike_jobs=2)
+    fail(send(), {0})
+    count_alike(LATER)
+    assert list(decide().values()) == ["pending"]
+    assert list(decide(LATER + minutes * MINUTE).values()) == [arm]
 
 
 def test_not_while_the_service_is_down(rule, send, fail, release, approver):

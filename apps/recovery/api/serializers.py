@@ -7,7 +7,7 @@ from rest_framework import serializers
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import Category, VerdictKind
 from apps.production.domain.reasons import MAX_REASON
-from apps.recovery.domain.definition import MOST_ATTEMPTS, MOST_FACTOR
+from apps.recovery.domain.definition import MOST_ALIKE_JOBS, MOST_ATTEMPTS, MOST_FACTOR
 from apps.recovery.enums import ActionKind, Mode
 from apps.recovery.models import Decision, RecoveryRule
 
@@ -52,6 +52,13 @@ class RecoveryConditionSerializer(serializers.Serializer[Any]):
         child=serializers.ChoiceField([state.value for state in JobState]),
         required=False,
         max_length=_MOST_VALUES,
+    )
+    alike_jobs = serializers.IntegerField(
+        min_value=0,
+        max_value=MOST_ALIKE_JOBS,
+        required=False,
+        help_text="So many jobs, this one counted, fail by the same known error and service "
+        "within about an hour.",
     )
 
 

@@ -11,10 +11,17 @@ from apps.core.domain.work import BackOff, Queue
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import RequestState
+from apps.recovery.domain.alike import COMPANY_WITHIN, AlikeJobs
 from apps.recovery.domain.choice import Budget, FailedAttempt, choose
 from apps.recovery.domain.daily_effects import add_to_day
 from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
-from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, rules_in_order
+from apps.recovery.domain.matching import (
+    Failure,
+    ReadRule,
+    deciding_rule,
+    may_match_later,
+    rules_in_order,
+)
 from apps.recovery.domain.remedies import Asked
 from apps.recovery.enums import ACTED_ARMS, Arm
 from apps.recovery.models import Decision
@@ -35,6 +42,8 @@ BATCH = 500
 #: How long a decision waits for accounting to count the job, and for a request on hold.
 UNSETTLED_WAIT = timedelta(seconds=60)
 ON_HOLD_WAIT = timedelta(minutes=5)
+#: How often a job is looked at again whose rule acts only if others fail alike.
+COMPANY_WAIT = timedelta(minutes=5)
 _HANDLED = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 #: These are no failures of production, or nobody wants them retried.
 _NOT_PRODUCTION = (LeftOut.TEST, LeftOut.DEBUG, LeftOut.NOT_RUNNING, LeftOut.ACCEPTED)
@@ -97,7 +106,7 @@ def _decide(decisions: Sequence[Decision], at: datetime) -> None:
     dry_run = examine(list(verdict_of.values()), limits=Limits(), at=at)
     reason_of = _reasons(dry_run)
     candidate_of = {candidate.verdict.job_id: candidate for candidate in dry_run.eligible}
-    context = _Context(list(candidate_of.values()), at)
+    context = _Context(list(candidate_of.values()), AlikeJobs(verdict_of.values()), at)
     on_hold = _jobs_on_hold(dry_run.left_out.get(LeftOut.NOT_RUNNING, []))
 
     decided = []
@@ -167,8 +176,11 @@ def _settle(decision: Decision, arm: Arm, why: str, at: datetime) -> None:
 class _Context:
     """What decides about jobs, read for all jobs of a batch at once."""
 
-    def __init__(self, candidates: Sequence[Candidate], at: datetime) -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], alike_jobs: AlikeJobs, at: datetime
+    ) -> None:
         self.at = at
+        self.alike_jobs = alike_jobs
         self.rules = rules_in_order()
         self.budget = Budget(_left_today(self.rules, at))
         submissions = []
@@ -194,7 +206,11 @@ class _Context:
         if reason in _NOT_PRODUCTION:
             _settle(decision, Arm.PERSON, reason.label, self.at)
             return
-        match = deciding_rule(self.rules, Failure(verdict))
+        failure = Failure(verdict, alike_jobs=self.alike_jobs.count(verdict))
+        if self._waits_for_company(failure):
+            _postpone(decision, self.at + COMPANY_WAIT)
+            return
+        match = deciding_rule(self.rules, failure)
         if match is not None:
             _note_rule(decision, match)
             _settle(decision, Arm.OWNER, reason.label, self.at)
@@ -204,6 +220,12 @@ class _Context:
     def decide(self, decision: Decision, candidate: Candidate) -> None:
         """Decide about a job that can be retried."""
         verdict = candidate.verdict
+        failure = Failure(
+            verdict, self._workflow_type_of(candidate), self.alike_jobs.count(verdict)
+        )
+        if self._waits_for_company(failure):
+            _postpone(decision, self.at + COMPANY_WAIT)
+            return
         decision.failed_core_seconds = verdict.job.core_seconds
         earlier = self.earlier.get(verdict.job_id)
         decision.attempt = _attempt(candidate, earlier)
@@ -213,7 +235,7 @@ class _Context:
             "time_limit_seconds": asked.time_limit_seconds,
         }
 
-        match = deciding_rule(self.rules, Failure(verdict, self._workflow_type_of(candidate)))
+        match = deciding_rule(self.rules, failure)
         if match is None:
             _settle(decision, Arm.NO_RULE, "", self.at)
             return
@@ -231,6 +253,12 @@ class _Context:
         wait = match.definition.action.wait_after(decision.attempt)
         # The control group gets what would happen without the rule, which does not wait.
         decision.act_at = self.at if choice.arm == Arm.CONTROL else self.at + wait
+
+    def _waits_for_company(self, failure: Failure) -> bool:
+        """Return whether a rule may act once more jobs have failed alike."""
+        if self.at >= failure.verdict.ended_at + COMPANY_WITHIN:
+            return False
+        return may_match_later(self.rules, failure)
 
     def _workflow_type_of(self, candidate: Candidate) -> str:
         if candidate.submission is None:

@@ -15,6 +15,7 @@ from apps.recovery.enums import ActionKind
 #: Largest factor by which a retry may get more than the failed attempt.
 MOST_FACTOR = 4.0
 MOST_ATTEMPTS = 10
+MOST_ALIKE_JOBS = 1000
 MOST_WAIT_MINUTES = 7 * 24 * 60
 _GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
 
@@ -35,7 +36,11 @@ class Scope(_Part):
 
 
 class Condition(_Part):
-    """What the failure must be. An empty list matches anything; the others must hold one value."""
+    """What the failure must be. An empty list matches anything; the others must hold one value.
+
+    `alike_jobs` is how many jobs, this one counted, must fail by the same known error and service
+    within about an hour; see `apps.recovery.domain.alike`.
+    """
 
     verdicts: tuple[VerdictKind, ...] = ()
     categories: tuple[Category, ...] = ()
@@ -44,10 +49,11 @@ class Condition(_Part):
     exit_codes: tuple[int, ...] = ()
     signals: tuple[int, ...] = ()
     end_states: tuple[JobState, ...] = ()
+    alike_jobs: int = Field(0, ge=0, le=MOST_ALIKE_JOBS)
 
     @property
     def is_empty(self) -> bool:
-        return not any(self.model_dump().values())
+        return not any(self.model_dump(exclude={"alike_jobs"}).values())
 
 
 class Action(_Part):
@@ -132,6 +138,8 @@ class Definition(_Part):
             parts.append(f"exits with {_either(map(str, condition.exit_codes))}")
         if condition.signals:
             parts.append(f"is killed by signal {_either(map(str, condition.signals))}")
+        if condition.alike_jobs > 1:
+            parts.append(f"{condition.alike_jobs} jobs fail alike within an hour")
         return " and ".join(parts) or "fails"
 
     @property

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from apps.diagnosis.models import Verdict
 from apps.production.models import Request
+from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision
@@ -20,7 +21,8 @@ class JobExplanation:
 def explanation_of(verdict: Verdict) -> JobExplanation:
     """Return which rules match a failed job, which of them decides, and why the others do not."""
     decision = Decision.objects.filter(job=verdict.job_id).select_related("rule", "batch").first()
-    failure = Failure(verdict, _workflow_type_of(verdict))
+    alike_jobs = AlikeJobs([verdict]).count(verdict)
+    failure = Failure(verdict, _workflow_type_of(verdict), alike_jobs)
     return JobExplanation(decision, explain(rules_in_order(tuple(Mode)), failure))
 
 

@@ -1,20 +1,24 @@
 """Which rule decides about a failed job, and why the others do not."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from apps.diagnosis.models import Verdict
-from apps.recovery.domain.definition import Definition, read_definition
+from apps.recovery.domain.definition import MOST_ALIKE_JOBS, Definition, read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What rules look at: the verdict with its job, and the workflow type of its request."""
+    """What rules look at: the verdict with its job, and the workflow type of its request.
+
+    `alike_jobs` is how many jobs fail alike, this one counted; see `apps.recovery.domain.alike`.
+    """
 
     verdict: Verdict
     workflow_type: str = ""
+    alike_jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,19 @@ def explain(rules: Sequence[ReadRule], failure: Failure) -> list[Explanation]:
     return explanations
 
 
+def may_match_later(rules: Sequence[ReadRule], failure: Failure) -> bool:
+    """Return whether another rule decides once more jobs have failed alike."""
+    in_company = replace(failure, alike_jobs=MOST_ALIKE_JOBS)
+    return deciding_rule(rules, in_company) is not deciding_rule(rules, failure)
+
+
 def mismatch(rule: ReadRule, failure: Failure) -> str:
     """Return the first reason why a rule does not match a failed job; empty if it matches."""
-    return _outside_scope(rule, failure) or _unmet_condition(rule.definition, failure.verdict)
+    return (
+        _outside_scope(rule, failure)
+        or _unmet_condition(rule.definition, failure.verdict)
+        or _too_few_alike(rule.definition, failure)
+    )
 
 
 def _outside_scope(rule: ReadRule, failure: Failure) -> str:
@@ -106,3 +120,10 @@ def _unmet_condition(definition: Definition, verdict: Verdict) -> str:
             expected = " or ".join(str(value) for value in allowed)
             return f"{name} is {actual}, not {expected}"
     return ""
+
+
+def _too_few_alike(definition: Definition, failure: Failure) -> str:
+    needed = definition.condition.alike_jobs
+    if failure.alike_jobs >= needed:
+        return ""
+    return f"of {needed} jobs that must fail alike within an hour, {failure.alike_jobs} did"

@@ -10,7 +10,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.web.quantity_field import QuantityField
 from apps.diagnosis.enums import Category, VerdictKind
 from apps.production.domain.reasons import MAX_REASON
-from apps.recovery.domain.definition import MOST_ATTEMPTS, MOST_FACTOR
+from apps.recovery.domain.definition import MOST_ALIKE_JOBS, MOST_ATTEMPTS, MOST_FACTOR
 from apps.recovery.enums import ActionKind, Mode
 from apps.submission.domain.arrays.changed_resources import Changes
 
@@ -31,6 +31,7 @@ _PARTS = {
         "services",
         "exit_codes",
         "signals",
+        "alike_jobs",
     ),
     "action": ("kind", "factor", "most_factor", "wait_minutes"),
     "limits": ("attempts", "core_hours_a_day", "control_percent", "least_success_percent"),
@@ -89,6 +90,13 @@ class RuleForm(forms.Form):
     services = _Names(required=False, max_length=1000, help_text="Such as samweb, dcache.")
     exit_codes = _Numbers(required=False, max_length=500, help_text="Such as 65, 66.")
     signals = _Numbers(required=False, max_length=200, help_text="Such as 9.")
+    alike_jobs = forms.IntegerField(
+        min_value=0,
+        max_value=MOST_ALIKE_JOBS,
+        required=False,
+        label="Jobs that fail alike",
+        help_text="By the same known error and service within an hour. Empty: one is enough.",
+    )
     kind = forms.ChoiceField(choices=ActionKind.choices, label="Action")
     factor = forms.FloatField(
         min_value=1,
@@ -173,7 +181,8 @@ class RuleForm(forms.Form):
         for part, names in _PARTS.items():
             values = {}
             for name in names:
-                values[name] = self.cleaned_data[name]
+                if self.cleaned_data[name] is not None:
+                    values[name] = self.cleaned_data[name]
             definition[part] = values
         return definition
 
