@@ -38,7 +38,7 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     stage = serializers.CharField(source="row.stage")
     jobs_requested = serializers.IntegerField(source="row.requested_jobs", allow_null=True)
     done = serializers.IntegerField(source="row.completed")
-    tests = serializers.IntegerField(source="row.left_out.tests")
+    tests = serializers.IntegerField(source="row.outside_production.tests")
     failed = serializers.IntegerField(source="row.sums.failed")
     interrupted = serializers.IntegerField(source="row.sums.interrupted")
     retried = serializers.IntegerField(source="row.sums.retried")

@@ -56,7 +56,7 @@ def test_a_test_that_ended_shortly_before_the_start_is_not_production(alps, test
         record(2, submitted_at=SENT + MINUTE, ended_at=SENT + 40 * MINUTE),
     )
     row = progress_now(tested, at=SENT + timedelta(hours=1)).stages[0].row
-    assert (row.completed, row.left_out.tests) == (1, 1), (
+    assert (row.completed, row.outside_production.tests) == (1, 1), (
         "the clock of the cluster may be slow: the second is production"
     )
 
@@ -67,7 +67,7 @@ def test_a_job_that_ended_in_the_second_of_the_start_is_production(alps, nova, l
     name = request.stages.get(position=0).name
     ran(alps, request, name, record(1, submitted_at=SENT, started_at=SENT, ended_at=SENT))
     row = progress_now(Request.objects.get(pk=request.pk), at=SENT + MINUTE).stages[0].row
-    assert (row.completed, row.left_out.tests) == (1, 0)
+    assert (row.completed, row.outside_production.tests) == (1, 0)
 
 
 def test_jobs_that_finished_after_the_queue_was_read_do_not_run_any_more(alps, tested):

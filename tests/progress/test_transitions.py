@@ -155,7 +155,7 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     ran(alps, request, "generation", record(1), failed(2))
     ran(alps, request, "simulation", record(3))
     first = progress_now(request, at=END).stages[0].row
-    assert (first.completed, first.left_out.tests, first.sums.failed) == (0, 1, 1), (
+    assert (first.completed, first.outside_production.tests, first.sums.failed) == (0, 1, 1), (
         "all is of the test while it lasts"
     )
     begins = END + timedelta(minutes=10)

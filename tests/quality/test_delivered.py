@@ -63,7 +63,9 @@ def recounted(request):
 
 def told(request):
     """Return what progress tells of the same."""
-    rows = {row.stage: (row.completed, row.left_out.tests) for row in progress_of(request)}
+    rows = {
+        row.stage: (row.completed, row.outside_production.tests) for row in progress_of(request)
+    }
     return {stage: counts for stage, counts in rows.items() if any(counts)}
 
 

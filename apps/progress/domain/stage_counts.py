@@ -9,7 +9,10 @@ from itertools import chain
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 
 from apps.accounts.models import User
-from apps.jobs.domain.collection.undelivered import OtherJobs, left_out
+from apps.jobs.domain.collection.outside_production import (
+    JobsOutsideProduction,
+    count_outside_production,
+)
 from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.jobs.enums import NONE
 from apps.production.domain.priority.ranks import by_place, startable_requests
@@ -36,15 +39,15 @@ class StageProgress:
     requested_jobs: int | None
     sums: Sums
     requested_stage: Stage | None = None
-    left_out: OtherJobs = field(default_factory=OtherJobs)
+    outside_production: JobsOutsideProduction = field(default_factory=JobsOutsideProduction)
 
     @property
     def completed(self) -> int:
-        return max(0, self.sums.completed - self.left_out.completed)
+        return max(0, self.sums.completed - self.outside_production.completed)
 
     @property
     def ended(self) -> int:
-        return max(0, self.sums.jobs - self.sums.retried - self.left_out.ended)
+        return max(0, self.sums.jobs - self.sums.retried - self.outside_production.ended)
 
 
 def progress_of(request: Request) -> list[StageProgress]:
@@ -90,7 +93,7 @@ def _progress(
     requests: list[Request], stages: dict[int, list[Stage]]
 ) -> dict[int, list[StageProgress]]:
     totals = stage_sums(requests)
-    without = left_out(requests)
+    outside = count_outside_production(requests)
     again = sent_again([request.pk for request in requests])
     progress = {}
     for request in requests:
@@ -114,6 +117,7 @@ def _progress(
                 if row.requested_stage
                 else 0
             )
-            row.left_out = without.get((request.key, row.stage.casefold()), OtherJobs())
+            key = (request.key, row.stage.casefold())
+            row.outside_production = outside.get(key, JobsOutsideProduction())
         progress[request.pk] = rows
     return progress

@@ -120,7 +120,7 @@ def gather(
                     failed=row.sums.failed,
                     retried=row.sums.retried,
                     delivered=row.completed,
-                    tests=row.left_out.tests,
+                    tests=row.outside_production.tests,
                 ),
                 files=files.get(stage.pk),
                 histograms=tuple(histograms[stage.pk]),

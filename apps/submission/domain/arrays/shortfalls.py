@@ -9,7 +9,10 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.background import enqueue
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.collection.undelivered import OtherJobs, left_out
+from apps.jobs.domain.collection.outside_production import (
+    JobsOutsideProduction,
+    count_outside_production,
+)
 from apps.jobs.domain.live.queue import Waiting, waiting_of
 from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.production.domain.outputs.acceptance import record_acceptance
@@ -138,15 +141,15 @@ def _of_jobs(request: Request, by_stage: Sequence[StageSubmissions]) -> list[Sho
     """Return the shortfalls of stages whose jobs were submitted by hand, from totals and queues."""
     waiting = waiting_of(request)
     sums = stage_sums([request])[request.pk]
-    undelivered = left_out([request])
+    outside_production = count_outside_production([request])
 
     shortfalls = []
     for stage_submissions in by_stage:
         stage = stage_submissions.stage
         name = stage.name.casefold()
         requested = stage.jobs or 0
-        without_output = undelivered.get((request.key, name), OtherJobs()).completed
-        completed = sums.get(name, Sums()).completed - without_output
+        outside = outside_production.get((request.key, name), JobsOutsideProduction())
+        completed = sums.get(name, Sums()).completed - outside.completed
 
         unfinished = waiting.get(name, Waiting())
         if requested:

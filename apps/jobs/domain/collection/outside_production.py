@@ -19,7 +19,7 @@ _NOT_YET = datetime(9000, 1, 1, tzinfo=UTC)
 
 #: Jobs submitted before production, and completed attempts that were followed by another. Both are
 #: few and indexed; LATERAL makes PostgreSQL use the indexes for each request.
-_LEFT_OUT = """
+_COUNT_OUTSIDE_PRODUCTION = """
 WITH requests AS (
     SELECT * FROM unnest(
         %(keys)s::text[], %(experiments)s::bigint[],
@@ -56,7 +56,7 @@ SELECT requests.key, followed.* FROM requests, LATERAL (
 
 
 @dataclass(frozen=True)
-class OtherJobs:
+class JobsOutsideProduction:
     """Jobs of a stage that are not production.
 
     `completed` are completed attempts, `tests` completed jobs, `ended` finished jobs.
@@ -67,31 +67,33 @@ class OtherJobs:
     ended: int = 0
 
 
-def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], OtherJobs]:
-    """Return what to subtract from totals, by request key and lower-case stage name."""
+def count_outside_production(
+    requests: Sequence[Request],
+) -> dict[tuple[str, str], JobsOutsideProduction]:
+    """Return the jobs to subtract from totals, by request key and lower-case stage name."""
     if not requests:
         return {}
-    begins = _begins(requests)
+    starts = _production_starts(requests)
     values: dict[str, Any] = {"keys": [], "experiments": [], "begins": [], "tested": []}
     for request in requests:
-        begin, tested = begins.get(request.pk, (None, None))
+        start, tested = starts.get(request.pk, (None, None))
         values["keys"].append(request.key)
         values["experiments"].append(request.experiment_id)
-        values["begins"].append(begin)
+        values["begins"].append(start)
         values["tested"].append(tested)
     values["completed"] = JobState.COMPLETED.value
-    sums: dict[tuple[str, str], OtherJobs] = {}
+    sums: dict[tuple[str, str], JobsOutsideProduction] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_LEFT_OUT, values)
+        cursor.execute(_COUNT_OUTSIDE_PRODUCTION, values)
         for key, stage, completed, tests, ended in cursor.fetchall():
-            before = sums.get((key, stage.casefold()), OtherJobs())
-            sums[key, stage.casefold()] = OtherJobs(
+            before = sums.get((key, stage.casefold()), JobsOutsideProduction())
+            sums[key, stage.casefold()] = JobsOutsideProduction(
                 before.completed + completed, before.tests + tests, before.ended + ended
             )
     return sums
 
 
-def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime | None]]:
+def _production_starts(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime | None]]:
     """Return the start of production of each request, less `SKEW`, and the end of its test, if any.
 
     Production starts after the last test, or when the request last entered the queue. A test that
@@ -104,13 +106,13 @@ def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime |
         target_id__in=[str(request.pk) for request in requests],
     )
     moves = moves.order_by("target_id", "-pk").distinct("target_id")
-    begins: dict[int, tuple[datetime, datetime | None]] = {}
+    starts: dict[int, tuple[datetime, datetime | None]] = {}
     for move in moves:
         if move.new == RequestState.TESTING:
-            begins[int(move.target_id)] = (_NOT_YET, None)
+            starts[int(move.target_id)] = (_NOT_YET, None)
         else:
             tested = None
             if move.old == RequestState.TESTING:
                 tested = move.at.replace(microsecond=0)
-            begins[int(move.target_id)] = (move.at - SKEW, tested)
-    return begins
+            starts[int(move.target_id)] = (move.at - SKEW, tested)
+    return starts
