@@ -9,22 +9,22 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidFields
-from apps.submission.domain.arrays.limits import cut_planned
+from apps.submission.domain.arrays.limits import split_large_arrays
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.submissions import SENDABLE, clusters_to_look_at
-from apps.submission.domain.arrays.trials import end_kept_up, judge_tests
+from apps.submission.domain.arrays.trials import complete_keep_up_requests, evaluate_tests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.recall import recall_sent
 from apps.submission.domain.dispatch.start import start_next
-from apps.submission.domain.retries.owned import note_owned, send_owned
+from apps.submission.domain.retries.owned import record_owner_retries, submit_owner_retries
 from apps.submission.domain.retries.release import BATCHES, advance_batch
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
 
 log = logging.getLogger(__name__)
 
-#: Arrays per run; the next run continues.
-MOST_A_RUN = 20
+#: Maximum number of arrays that one run submits; the next run continues.
+MOST_ARRAYS_PER_RUN = 20
 
 
 @shared_task(name="submission.send_all")
@@ -50,44 +50,47 @@ def send_to(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return
-    # Not waiting: a cluster that hangs must not block more than one worker.
-    with exclusive_lock(dispatch.SENDING_LOCK, cluster.pk) as alone:
-        if not alone:
+    # Do not wait for the lock: a cluster that hangs must not block more than one worker.
+    with exclusive_lock(dispatch.SENDING_LOCK, cluster.pk) as is_ours:
+        if not is_ours:
             return
         dispatch.refresh_progress(cluster=cluster, at=timezone.now())
         dispatch.look_for_lost(cluster=cluster, at=timezone.now())
         recall_sent(cluster=cluster, at=timezone.now())
         try:
-            end_kept_up(cluster=cluster, at=timezone.now())
-            judge_tests(cluster=cluster, at=timezone.now())
+            complete_keep_up_requests(cluster=cluster, at=timezone.now())
+            evaluate_tests(cluster=cluster, at=timezone.now())
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)
-        note_owned(cluster=cluster)
-        send_owned(cluster=cluster, at=timezone.now())
+        record_owner_retries(cluster=cluster)
+        submit_owner_retries(cluster=cluster, at=timezone.now())
         _send_due(cluster)
 
 
 def _send_due(cluster: Cluster) -> None:
     """Submit what is due, then start the next request in the queue if there is capacity."""
-    for _ in range(MOST_A_RUN):
+    for _ in range(MOST_ARRAYS_PER_RUN):
         try:
-            _plan(cluster)
-            cut_planned(cluster=cluster, at=timezone.now())
+            _plan_arrays(cluster)
+            split_large_arrays(cluster=cluster, at=timezone.now())
             submission = dispatch.claim_next(cluster=cluster, at=timezone.now())
-            if submission is None and start_next(cluster=cluster, at=timezone.now()) is None:
-                return
+            if submission is None:
+                started = start_next(cluster=cluster, at=timezone.now())
+                if started is None:
+                    return
+                continue
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)
             return
-        if (
-            submission
-            and dispatch.send(submission=submission, at=timezone.now()).state
-            == SubmissionState.UNKNOWN
-        ):
+
+        sent = dispatch.send(submission=submission, at=timezone.now())
+        # The cluster may have the jobs or not: find out before any more are submitted.
+        if sent.state == SubmissionState.UNKNOWN:
             return
 
 
-def _plan(cluster: Cluster) -> None:
+def _plan_arrays(cluster: Cluster) -> None:
+    """Plan the next arrays of each request that is assigned to the cluster."""
     assignments = Assignment.objects.filter(cluster=cluster, request__state__in=SENDABLE)
     for assignment in assignments.select_related("request", "cluster"):
         try:

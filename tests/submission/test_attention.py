@@ -24,7 +24,7 @@ from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts, note_starts
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
-from apps.submission.domain.arrays.trials import judge_tests
+from apps.submission.domain.arrays.trials import evaluate_tests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from tests.factories.history import history
@@ -230,7 +230,7 @@ def test_a_failed_test_says_so_until_it_is_started_again(
     end_jobs(test, failed={0}, at=AT)
     dispatch.refresh_progress(cluster=cluster, at=AT)
     judge(test, {0: "code"}, at=AT)
-    assert judge_tests(cluster=cluster, at=AT)
+    assert evaluate_tests(cluster=cluster, at=AT)
     note_attention(at=AT)
     assert attention(request)["test_failed"].startswith("The test of one failed, code problem")
     page = browse(shifter).get(f"/requests/{request.key}/").content.decode()

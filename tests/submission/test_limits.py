@@ -9,7 +9,7 @@ from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
-from apps.submission.domain.arrays.limits import cut_planned, set_limit
+from apps.submission.domain.arrays.limits import set_limit, split_large_arrays
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.submissions import in_flight, read_ranges
 from apps.submission.domain.dispatch import dispatch
@@ -27,7 +27,7 @@ def turn(assignment, at=AT):
         assignment=Assignment.objects.select_related("request", "cluster").get(pk=assignment.pk),
         at=at,
     )
-    cut_planned(cluster=assignment.cluster, at=at)
+    split_large_arrays(cluster=assignment.cluster, at=at)
     claimed = dispatch.claim_next(cluster=assignment.cluster, at=at)
     return dispatch.send(submission=claimed, at=at) if claimed else None
 

@@ -138,7 +138,7 @@ def test_a_needed_service_that_is_down_keeps_jobs_back(make, cluster, approver, 
     close_incident(incident=incident, by=approver, at=AT + timedelta(minutes=1), reason="Back.")
     assert started(cluster) == [request.key]
     open_incident(service=samweb, state=State.DOWN, title="503 again", by=approver, at=LATER)
-    tasks._plan(cluster)
+    tasks._plan_arrays(cluster)
     assert dispatch.claim_next(cluster=cluster, at=LATER) is None, "what is planned waits too"
 
 

@@ -12,7 +12,7 @@ from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
-from apps.submission.domain.arrays.trials import judge_tests
+from apps.submission.domain.arrays.trials import evaluate_tests
 from apps.submission.domain.dispatch import dispatch
 from tests.factories import requests
 from tests.factories.requests import AT
@@ -50,11 +50,11 @@ def test_a_good_test_of_every_stage_begins_production(tested, end_jobs, fake):
     assert "OPSPORTAL_EVENTS_PER_JOB=$((10 + (index < 0)))" in fake.script(first.spool_id)
     assert step(tested) is None
     end(tested, first, end_jobs)
-    assert judge_tests(cluster=tested.cluster, at=LATER) == []
+    assert evaluate_tests(cluster=tested.cluster, at=LATER) == []
     second = step(tested, LATER)
     assert second.stage_name == "two"
     end(tested, second, end_jobs)
-    judge_tests(cluster=tested.cluster, at=LATER)
+    evaluate_tests(cluster=tested.cluster, at=LATER)
     assert state_of(tested) == "running"
     event = Event.objects.get(kind="request.start")
     assert (event.actor, event.reason) == (
@@ -81,10 +81,10 @@ def test_at_most_100_events_are_made(make, cluster, approver, fake):
 def test_a_test_that_failed_holds_the_request_and_a_release_tests_again(tested, end_jobs, approver):
     test = step(tested)
     end(tested, test, end_jobs, failed={0})
-    assert judge_tests(cluster=tested.cluster, at=LATER) == [], "the verdict may still come"
+    assert evaluate_tests(cluster=tested.cluster, at=LATER) == [], "the verdict may still come"
     assert step(tested, LATER) is None
     judge(test, {0: "code"}, at=LATER)
-    judge_tests(cluster=tested.cluster, at=LATER)
+    evaluate_tests(cluster=tested.cluster, at=LATER)
     assert state_of(tested) == "on_hold"
     event = Event.objects.get(kind="request.hold")
     assert event.reason == "The test of one failed, code problem: it was a code problem."
@@ -98,7 +98,7 @@ def test_a_test_that_failed_holds_the_request_and_a_release_tests_again(tested, 
 def test_a_test_without_a_verdict_is_held_in_the_end(tested, end_jobs):
     test = step(tested)
     end(tested, test, end_jobs, failed={0})
-    judge_tests(cluster=tested.cluster, at=LATER + timedelta(minutes=16))
+    evaluate_tests(cluster=tested.cluster, at=LATER + timedelta(minutes=16))
     assert state_of(tested) == "on_hold"
 
 
@@ -109,7 +109,7 @@ def test_a_test_that_a_service_failed_is_made_again_twice(tested, end_jobs):
         at += timedelta(minutes=10)
         end(tested, test, end_jobs, at=at, failed={0})
         judge(test, {0: "service"}, at=at, service="samweb")
-        judge_tests(cluster=tested.cluster, at=at)
+        evaluate_tests(cluster=tested.cluster, at=at)
     assert state_of(tested) == "on_hold"
     assert [s.number for s in tested.request.submissions.all()] == [1, 2, 3]
 

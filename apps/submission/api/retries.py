@@ -120,33 +120,35 @@ class BatchReader(serializers.ModelSerializer[RetryBatch]):
     class Meta:
         model = RetryBatch
         fields = [
-            *(
-                "id",
-                "title",
-                "group",
-                "incident",
-                "job",
-                "state",
-                "step",
-                "pause_minutes",
-                "reason",
-                "jobs",
-            ),
+            "id",
+            "title",
+            "group",
+            "incident",
+            "job",
+            "state",
+            "step",
+            "pause_minutes",
+            "reason",
+            "jobs",
             "waiting_for",
-            *("created_at", "created_by", "released_at", "ended_at"),
+            "created_at",
+            "created_by",
+            "released_at",
+            "ended_at",
         ]
 
     @cached_property
     def _counts(self) -> dict[int, dict[str, int]]:
-        """Return the numbers of all batches that are written, in one query."""
-        return batches.counts_by_batch(self._written)
+        """Return the numbers of jobs of all batches of the response, in one query."""
+        return batches.counts_by_batch(self._batches)
 
     @cached_property
     def _obstacles(self) -> dict[int, list[Obstacle]]:
-        return obstacles_by_batch(self._written, self.context["request"].user, timezone.now())
+        return obstacles_by_batch(self._batches, self.context["request"].user, timezone.now())
 
     @property
-    def _written(self) -> Any:
+    def _batches(self) -> Any:
+        """The batches of the response: the page of a list, or the one that is shown."""
         return self.parent.instance if self.parent else [self.instance]
 
     def get_jobs(self, batch: RetryBatch) -> dict[str, int]:

@@ -29,7 +29,11 @@ from apps.submission.domain.retries.batches import counts_of, dry_run, may_chang
 from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import Limits, examine
 from apps.submission.domain.retries.offers import retry_offer
-from apps.submission.domain.retries.owned import note_owned, owned_job, send_owned
+from apps.submission.domain.retries.owned import (
+    owned_job,
+    record_owner_retries,
+    submit_owner_retries,
+)
 from apps.submission.domain.retries.release import advance_batch
 from apps.submission.enums import LeftOut
 from apps.submission.models import DebugProfile, RetryJob
@@ -126,7 +130,7 @@ def test_second_capture_that_differs_stops_retries_and_bundles(lost, approver, a
 
     with pytest.raises(InvalidTransition, match="captures of it differ"):
         owned_job(batch.jobs.get())
-    assert send_owned(cluster=alps, at=LATER) == 0
+    assert submit_owner_retries(cluster=alps, at=LATER) == 0
     assert batch.jobs.get().state == "left_out"
     another = lost(78)
     archive.store(archive.captured_job(78, script=b"forged", minutes=0.5, sender="farm-1"))
@@ -247,7 +251,7 @@ def test_masked_secrets_are_a_reason_to_leave_a_job_out(lost, approver, alps):
     advance_batch(batch=batch, at=LATER)
     with pytest.raises(InvalidTransition, match="TOKEN"):
         owned_job(batch.jobs.get())
-    assert send_owned(cluster=alps, at=LATER) == 0
+    assert submit_owner_retries(cluster=alps, at=LATER) == 0
     assert (batch.jobs.get().state, batch.jobs.get().why) == (
         "left_out",
         "secrets are not archived: TOKEN",
@@ -311,10 +315,10 @@ def test_retry_that_is_released_but_not_submitted_waits_too(lost, alps, announce
     batch = plan_batch(source=lost().job, by=approver, at=LATER)
     assert advance_batch(batch=batch, at=LATER) == 1
     announcement = announce()
-    send_owned(cluster=alps, at=LATER)
+    submit_owner_retries(cluster=alps, at=LATER)
     assert (batch.jobs.get().tries, batch.jobs.get().state) == (0, "released")
     withdraw_announcement(announcement=announcement, by=approver, at=LATER, reason="Over.")
-    send_owned(cluster=alps, at=LATER)
+    submit_owner_retries(cluster=alps, at=LATER)
     assert batch.jobs.get().tries == 1
 
 
@@ -323,15 +327,15 @@ def test_retry_that_may_be_submitted_already_is_looked_for_whatever_the_advice(
 ):
     batch = plan_batch(source=lost().job, by=approver, at=LATER)
     advance_batch(batch=batch, at=LATER)
-    send_owned(cluster=alps, at=LATER)
+    submit_owner_retries(cluster=alps, at=LATER)
     announce()
     adapter = type(adapter_of(alps))
     later = LATER + timedelta(hours=1)
     monkeypatch.setattr(adapter, "find_submitted", lambda self, name: None)
-    send_owned(cluster=alps, at=later)
+    submit_owner_retries(cluster=alps, at=later)
     assert (batch.jobs.get().tries, batch.jobs.get().spool_id) == (1, "")
     monkeypatch.setattr(adapter, "find_submitted", lambda self, name: "901")
-    send_owned(cluster=alps, at=later)
+    submit_owner_retries(cluster=alps, at=later)
     assert batch.jobs.get().spool_id == "901"
 
 
@@ -371,7 +375,7 @@ def test_what_is_never_accepted_is_left_out_and_said(lost, approver, alps):
     batch = plan_batch(source=lost().job, by=approver, at=LATER)
     advance_batch(batch=batch, at=LATER)
     for hours in range(20):
-        assert send_owned(cluster=alps, at=LATER + timedelta(hours=hours)) == 0
+        assert submit_owner_retries(cluster=alps, at=LATER + timedelta(hours=hours)) == 0
     assert counts_of(batch) == {"released": 1}
     assert batch.jobs.get().tries == 1
 
@@ -409,7 +413,7 @@ def retried(lost, alps, nova, approver):
         alps, jobs.record(901, **times, user="alice", job_id="901_3", state="completed")
     )
     Job.objects.filter(pk=retry.pk).update(experiment=nova)
-    note_owned(cluster=alps)
+    record_owner_retries(cluster=alps)
     return batch, failed, retry
 
 

@@ -106,7 +106,7 @@ def set_limit(
     return assignment
 
 
-def cut_planned(*, cluster: Cluster, at: datetime) -> list[Submission]:
+def split_large_arrays(*, cluster: Cluster, at: datetime) -> list[Submission]:
     """Split planned arrays that exceed the limit of their request; return the first parts.
 
     The second part is split later, once no other part waits.

@@ -28,7 +28,7 @@ from apps.submission.models import Assignment, Submission
 VERDICT_WITHIN = timedelta(minutes=15)
 
 
-def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
+def evaluate_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
     """Move requests whose tests on a cluster have finished; return those moved.
 
     If all passed, production starts. A test that failed because of a service is repeated once the
@@ -47,7 +47,7 @@ def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
     return moved
 
 
-def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
+def complete_keep_up_requests(*, cluster: Cluster, at: datetime) -> list[Request]:
     """Complete keep-up requests whose stop date has passed and whose files are all processed."""
     moved = []
     running = Assignment.objects.filter(cluster=cluster, request__state=RequestState.RUNNING)

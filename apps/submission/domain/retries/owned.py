@@ -152,7 +152,7 @@ def jobs_ignoring_advice(jobs: Iterable[Job], at: datetime) -> set[int]:
     return {job.pk for job in jobs if (job.request_key, job.experiment_id) in ignoring}
 
 
-def send_owned(*, cluster: Cluster, at: datetime) -> int:
+def submit_owner_retries(*, cluster: Cluster, at: datetime) -> int:
     """Submit released retries of a cluster as their owners, exactly once each; return how many.
 
     Not in a transaction.
@@ -244,7 +244,7 @@ def owned_job(row: RetryJob) -> OwnedJob:
 
 
 @transaction.atomic
-def note_owned(*, cluster: Cluster) -> int:
+def record_owner_retries(*, cluster: Cluster) -> int:
     """Record the outcome of finished retries on verdicts; return how many changed."""
     rows = RetryJob.objects.filter(
         job__cluster=cluster, as_owner=True, state=RetryState.RELEASED
