@@ -33,7 +33,7 @@ class Search:
     since: int = 0
 
     @property
-    def lines(self) -> LineSearch:
+    def expression(self) -> LineSearch:
         return LineSearch(self.text, self.regex, self.match_case)
 
 
@@ -59,17 +59,17 @@ def search_log(
     if len(search.text) > MOST_CHARACTERS:
         raise InvalidFields({"find": [f"Search for at most {MOST_CHARACTERS} characters."]})
     offsets: list[int] = []
-    first = begin = max(search.since, text.begin)
+    first = max(search.since, text.begin)
+    begin = first
     reached: int | None = None
     try:
         with _caller(search, user, seconds) as call:
             end = time.monotonic() + seconds
-            if fault := call(LineSearch.fault, search.lines):
+            if fault := call(LineSearch.fault, search.expression):
                 raise InvalidFields({"find": [fault]})
             for begin, data in _windows(text, first):
-                offsets += (
-                    begin + match for match in call(LineSearch.first_matches, search.lines, data)
-                )
+                for match in call(LineSearch.first_matches, search.expression, data):
+                    offsets.append(begin + match)
                 if len(offsets) >= MOST_MATCHES or time.monotonic() > end:
                     reached = begin + len(data)
                     break
@@ -80,16 +80,16 @@ def search_log(
     if len(offsets) > MOST_MATCHES:
         reached = offsets[MOST_MATCHES]
         del offsets[MOST_MATCHES:]
-    return Matches(
-        search, tuple(offsets), reached if reached is not None and reached < text.end else None
-    )
+    if reached is not None and reached >= text.end:
+        reached = None
+    return Matches(search, tuple(offsets), reached)
 
 
 def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list[Span]]:
     """Return start and end of the matches in each line; none if the expression takes too long."""
     try:
         with _caller(search, user, MARK_SECONDS) as call:
-            spans: list[list[Span]] = call(LineSearch.spans, search.lines, lines)
+            spans: list[list[Span]] = call(LineSearch.spans, search.expression, lines)
     except TooCostly:
         return [[] for _ in lines]
     return spans
@@ -110,10 +110,18 @@ def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[...
 
 def _windows(text: LogText, begin: int) -> Iterator[tuple[int, bytes]]:
     """Yield windows of whole lines; of a line longer than a window, overlapping parts."""
-    while begin < text.end and (data := text.read(begin, begin + STEP_BYTES)):
-        cut = len(data)
-        if begin + cut < text.end:
-            cut = data.rfind(b"\n") + 1 or cut
-        yield begin, data[:cut]
-        whole_lines = data[cut - 1 : cut] == b"\n" or begin + cut >= text.end
-        begin += cut if whole_lines else max(cut - _OVERLAP_BYTES, 1)
+    while begin < text.end:
+        data = text.read(begin, begin + STEP_BYTES)
+        if not data:  # the file has shrunk
+            return
+        is_last = begin + len(data) >= text.end
+        after_last_line = data.rfind(b"\n") + 1
+        if is_last:
+            yield begin, data
+            return
+        if after_last_line:
+            yield begin, data[:after_last_line]
+            begin += after_last_line
+        else:
+            yield begin, data
+            begin += max(len(data) - _OVERLAP_BYTES, 1)

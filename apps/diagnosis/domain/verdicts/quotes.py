@@ -7,7 +7,12 @@ from apps.diagnosis.domain.groups.example_log import ExampleLine, Place, lines_b
 from apps.diagnosis.domain.log_page.outline import levels_in
 from apps.diagnosis.domain.reading.success_samples import baseline_for
 from apps.diagnosis.engine.evidence.catalogue import text_of
-from apps.diagnosis.engine.evidence.novelty import LINE_BYTES, TAIL_BYTES, Baseline, Templates
+from apps.diagnosis.engine.evidence.novelty import (
+    LINE_BYTES,
+    Baseline,
+    Templates,
+    start_of_tail,
+)
 from apps.diagnosis.engine.evidence.secrets import starred
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.formats.plain_lines import clean
@@ -123,8 +128,7 @@ def _most_common_error(
     Only the end of the excerpt is searched.
     """
     data = starred(excerpt.data)
-    cut = max(0, len(data) - TAIL_BYTES)
-    cut = data.find(b"\n", cut) + 1 if cut else 0
+    cut = start_of_tail(data)
     templates = Templates()
     highest = 0
     begin = 0

@@ -51,7 +51,8 @@ class Templates:
         key = line[:LINE_BYTES].translate(None, _DIGITS)
         if key not in self._known:
             template = _SPACES.sub(b" ", _VARIES.sub(b"*", line[:LINE_BYTES])).strip()
-            has_words = any(48 < byte for byte in template)
+            # Digits are masked, so any byte above "0" belongs to a word.
+            has_words = any(byte > ord("0") for byte in template)
             if has_words:
                 self._known[key] = int.from_bytes(blake2b(template, digest_size=8).digest(), "big")
             else:
@@ -122,13 +123,20 @@ class NovelLine:
 def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int, int]]:
     """Yield row and template of each clean line whose template is not in the baseline."""
     templates = Templates()
-    known = dict[int, bool]()
+    known: dict[int, bool] = {}
     for row, line in enumerate(lines):
         template = templates.hash_of(line)
         if template not in known:
             known[template] = baseline.knows(template)
         if not known[template]:
             yield row, template
+
+
+def start_of_tail(data: bytes) -> int:
+    """Return where the first whole line in the last `TAIL_BYTES` of a log starts."""
+    if len(data) <= TAIL_BYTES:
+        return 0
+    return data.find(b"\n", len(data) - TAIL_BYTES) + 1
 
 
 def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLine]:
@@ -138,18 +146,17 @@ def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLin
     """
     import numpy as np
 
-    cut = max(0, len(block.data) - TAIL_BYTES)
-    cut = block.data.find(b"\n", cut) + 1 if cut else 0
+    cut = start_of_tail(block.data)
     raw = block.data[cut:].split(b"\n")
     lines = clean(block.data[cut:]).split(b"\n")
     rows = list(novel_rows(lines, baseline))
     times = Counter(template for _, template in rows)
-    first: dict[int, int] = {}
+    first_rows: dict[int, int] = {}
     for row, template in rows:
-        first.setdefault(template, row)
+        first_rows.setdefault(template, row)
     starts = np.concatenate(([0], np.cumsum([len(line) + 1 for line in raw])))
     novel = []
-    for template, row in first.items():
+    for template, row in first_rows.items():
         novel.append(
             NovelLine(
                 offset=block.offset + cut + int(starts[row]),
