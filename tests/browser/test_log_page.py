@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest
 from tests.diagnosis.conftest import make_job, roots  # noqa: F401
-from tests.diagnosis.log_page.test_log_comparison import FAILED, GOOD
-from tests.diagnosis.log_page.test_log_page import LOG
+from tests.diagnosis.log_page.test_comparison import FAILED, GOOD
+from tests.diagnosis.log_page.test_page import LOG
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from apps.production.domain.holds import lift_hold, place_hold
 from tests.factories.people import person
 from tests.factories.requests import request_in
 from tests.notifications.mail_server import text_of
-from tests.notifications.test_feeds import titles
+from tests.notifications.test_atom_feeds import titles
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver, send, with_address
 

@@ -18,7 +18,7 @@ from apps.submission.domain.arrays.shortfalls import accept_stage
 from apps.submission.domain.dispatch import dispatch
 from tests.factories import requests
 from tests.factories.requests import AT
-from tests.submission.test_sending import LATER, step
+from tests.submission.dispatch.test_dispatch import LATER, step
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.factories.history import history
 from tests.factories.requests import AT, S, content, draft, request_in, stage
 from tests.pages import text_of
 from tests.production.checks.test_check_pages import NEW, NEW_CHECK, edit, post_of
-from tests.production.test_estimates import TODAY
-from tests.production.test_estimates import past as past_stage
+from tests.production.estimates.test_figures import TODAY
+from tests.production.estimates.test_figures import past as past_stage
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.factories import clusters
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.factories.workflows import monte_carlo
-from tests.production.lineage.test_splitting import sums
+from tests.production.lineage.test_splits import sums
 
 SENT = [state for state in RequestState if state not in BEFORE_PRODUCTION]
 
