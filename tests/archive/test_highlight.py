@@ -48,10 +48,10 @@ def test_what_is_what():
         ["#!/bin/bash", "#SBATCH --mem=4G", "# note", "if true; then echo \"a $B\" '<b>'; fi"]
     )
 
-    assert html[1] == '<i class="d">#SBATCH --mem=4G</i>'
-    assert html[2] == '<i class="c"># note</i>'
-    assert '<i class="k">if</i>' in html[3]
-    assert '<i class="var">$B</i>' in html[3]
+    assert html[1] == '<i class="directive">#SBATCH --mem=4G</i>'
+    assert html[2] == '<i class="comment"># note</i>'
+    assert '<i class="keyword">if</i>' in html[3]
+    assert '<i class="variable">$B</i>' in html[3]
     assert "&lt;b&gt;" in html[3]
 
 

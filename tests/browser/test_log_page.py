@@ -31,15 +31,17 @@ def test_pages_of_a_log(read, shifter, open_as, assert_accessible):
     first, second = read
     page = open_as(shifter)
     page.goto(f"/jobs/{first.pk}/log/")
-    expect(page.locator(".l.hit")).to_be_in_viewport()
+    expect(page.locator(".log-row.hit")).to_be_in_viewport()
     assert_accessible(page)
-    lines = page.locator(".l:not(.fold)").count()
+    lines = page.locator(".log-row:not(.fold)").count()
     page.get_by_role("link", name=re.compile("Begin processing the")).first.click()
-    expect(page.locator(".l:not(.fold)")).to_have_count(lines + 500)
-    page.locator(".l > a[href]").filter(has_text=re.compile(r"^8$")).click()
+    expect(page.locator(".log-row:not(.fold)")).to_have_count(lines + 500)
+    page.locator(".log-row > a[href]").filter(has_text=re.compile(r"^8$")).click()
     page.wait_for_url(re.compile("at="))
-    page.locator(".l > a[href]").filter(has_text=re.compile(r"^10$")).click(modifiers=["Shift"])
-    expect(page.locator(".l.chosen")).to_have_count(3)
+    page.locator(".log-row > a[href]").filter(has_text=re.compile(r"^10$")).click(
+        modifiers=["Shift"]
+    )
+    expect(page.locator(".log-row.chosen")).to_have_count(3)
     page.get_by_role("searchbox", name="Search in log").fill("samweb")
     page.keyboard.press("Enter")
     expect(page.locator("mark")).to_have_text("samweb")

@@ -19,7 +19,8 @@ LONG = "reconstruction_of_the_near_detector_" * 4
 #: with many scrolls; so do tabs and presets.
 OUTSIDE = """() => [...document.querySelectorAll("main button, main a, main input, main th, main td")]
     .filter(one => one.offsetParent)
-    .filter(one => !one.closest(".log, .diff, .days, .visually-hidden, .n, .tabs, .presets, details:not([open]) > *"))
+    .filter(one => !one.closest(".log, .diff, .days, .visually-hidden, .number, .tabs, .presets, "
+        + "details:not([open]) > *"))
     .map(one => [one, one.getBoundingClientRect()])
     .filter(([one, box]) => box.width && (box.left < -1 || box.right > document.documentElement.clientWidth + 1))
     .map(([one, box]) => `${one.tagName} ${one.textContent.trim().slice(0, 40)} ${box.left} to ${box.right}`)

@@ -247,7 +247,7 @@ def test_forms_are_usable_by_keyboard_zoomed_and_on_a_phone(
     page.set_viewport_size({"width": 640, "height": 450})
     page.locator("#id_stages-0-name").focus()
     covered = page.evaluate("""() => {
-      const bars = [document.querySelector(".bar"), document.querySelector(".submitbar")];
+      const bars = [document.querySelector(".bar"), document.querySelector(".submit-bar")];
       const seen = (bar) => {
         const { top, bottom } = bar.getBoundingClientRect();
         return Math.max(0, Math.min(bottom, innerHeight) - Math.max(top, 0));

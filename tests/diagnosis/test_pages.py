@@ -59,7 +59,7 @@ def test_log_is_escaped_and_marked(client, job, shifter):
     html = get(client, shifter, "log", job.pk).content.decode()
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert" in html
-    assert 'class="l hit"' in html
+    assert 'class="log-row hit"' in html
     assert "XRD-AUTH, service xrootd" in html
 
 
@@ -134,7 +134,7 @@ def failed(make_job):
 def numbers_and_lists(client, html):
     """Yield each number that is a link, and how many rows the list behind it has."""
     for query, shown in re.findall(
-        r'class="n" data-u=" jobs"><b><a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html
+        r'class="number" data-u=" jobs"><b><a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html
     ):
         page = client.get(
             reverse("diagnosis:failed-jobs") + query.replace("&amp;", "&")

@@ -383,7 +383,7 @@ def test_list_is_sorted_by_wall_time_and_core_hours(alps, nova, as_liaison):
     }.items():
         assert listed(as_liaison, sort=sort) == expected, sort
     page = as_liaison.get(reverse("jobs:list"), {"sort": "-core"}).text
-    assert '<th class="n wide sorted" aria-sort="descending">' in page
+    assert '<th class="number wide sorted" aria-sort="descending">' in page
 
 
 def test_sorted_list_goes_from_page_to_page_and_says_how_many_jobs_it_sorts(

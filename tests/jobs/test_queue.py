@@ -207,7 +207,7 @@ def test_queued_tab_shows_how_long_jobs_were_queued(alps, nova, client, liaison)
     page = client.get("/jobs/?tab=queued")
     assert page.context["trend_last_day"] == 60 * 20
     assert "median queue time by hour" in page.content.decode()
-    assert "<td>20</td>" in page.content.decode().replace(' class="n"', "")
+    assert "<td>20</td>" in page.content.decode().replace(' class="number"', "")
 
 
 @pytest.mark.parametrize(("longest", "is_log"), [(90, False), (60_000, True)])

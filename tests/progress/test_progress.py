@@ -187,7 +187,7 @@ def test_closed_request_keeps_its_progress_and_counts_jobs_found_later(
         page = re.search(r"([0-9.]+ %) of the jobs", client.get(f"/requests/{request.key}/").text)[
             1
         ]
-        row = re.search(r'<td class="n wide">([^<]*%)</td>', client.get("/requests/").text)[1]
+        row = re.search(r'<td class="number wide">([^<]*%)</td>', client.get("/requests/").text)[1]
         file = next(
             csv.DictReader(b"".join(client.get("/requests/?format=csv")).decode().splitlines())
         )

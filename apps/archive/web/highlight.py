@@ -27,13 +27,13 @@ _LEXERS: list[tuple[str, type[Lexer]]] = [
 ]
 #: The first match for a token counts; the classes are in static/opsportal/css/logs.css.
 _CLASSES = [
-    (String.Interpol, "var"),
-    (Comment, "c"),
-    (String, "s"),
-    (Keyword, "k"),
-    (Name.Builtin, "k"),
-    (Name.Variable, "var"),
-    (Number, "n"),
+    (String.Interpol, "variable"),
+    (Comment, "comment"),
+    (String, "string"),
+    (Keyword, "keyword"),
+    (Name.Builtin, "keyword"),
+    (Name.Variable, "variable"),
+    (Number, "number"),
 ]
 _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
 
@@ -80,7 +80,7 @@ def _pieces(text: str, lexer: Lexer, seconds: float) -> Iterator[tuple[str, str]
         offset += len(value)
         css = next((css for token, css in _CLASSES if kind in token), "")
         if kind in Comment and _DIRECTIVE.match(value):
-            css = "d"
+            css = "directive"
         yield css, value
     if offset < len(text):
         yield "", text[offset:]

@@ -34,7 +34,7 @@ def heat_map(
         lines.append(format_html('<tr><th scope="row">{}</th>{}</tr>', name, inner))
     return format_html(
         '<div class="scroll" tabindex="0" role="region" aria-label="{1}"><table class="heat{0}">'
-        '<caption class="vh">{1}</caption><thead><tr><td></td>{2}</tr></thead>'
+        '<caption class="visually-hidden">{1}</caption><thead><tr><td></td>{2}</tr></thead>'
         "<tbody>{3}</tbody></table></div>",
         "" if with_values else " hours",
         sentence,
@@ -87,7 +87,7 @@ def _cell(cell: Cell, top: float, with_values: bool) -> SafeString:
     if with_values:
         inner = format_html("{}", short_number(cell.value))
     else:
-        inner = format_html('<span class="vh">{}</span>', cell.title)
+        inner = format_html('<span class="visually-hidden">{}</span>', cell.title)
     if cell.address:
         inner = format_html('<a href="{}" title="{}">{}</a>', cell.address, cell.title, inner)
     return format_html('<td class="p{}" title="{}">{}</td>', level, cell.title, inner)

@@ -22,8 +22,9 @@ def interval(
         sentence += f", expected {expected:.1%}"
         mark = format_html('<rect x="{}%" y="1" width="2" height="12"/>', share(expected, top))
     return format_html(
-        '<svg class="ci" width="120" height="14" role="img" aria-label="{0}"><title>{0}</title>'
-        '<line class="g" x1="50%" x2="50%" y2="14"/>{1}<line x1="{2}%" x2="{3}%" y1="7" y2="7"/>'
+        '<svg class="interval" width="120" height="14" role="img" aria-label="{0}">'
+        '<title>{0}</title><line class="grid-line" x1="50%" x2="50%" y2="14"/>{1}'
+        '<line x1="{2}%" x2="{3}%" y1="7" y2="7"/>'
         '<circle cx="{4}%" cy="7" r="3.5"/></svg>',
         sentence,
         mark,
@@ -124,7 +125,7 @@ def share_bar(
         drawn.append(link(part.address, "", mark))
         place += width
     return format_html(
-        '<svg class="sharebar" width="100%" height="{}" role="{}" aria-label="{}">{}</svg>',
+        '<svg class="share-bar" width="100%" height="{}" role="{}" aria-label="{}">{}</svg>',
         height,
         role(drawn),
         sentence,

@@ -68,7 +68,7 @@ def bars(
     if rate:
         drawn.append(_rate_panel(bins, height))
     drawn.append(_ticks(ticks, len(bins), foot))
-    drawn.append(format_html('<line class="ax" x2="100%" y1="{0}" y2="{0}"/>', height))
+    drawn.append(format_html('<line class="axis" x2="100%" y1="{0}" y2="{0}"/>', height))
     rows = 0
     for band in bands:
         drawn.append(_band(band, len(bins), foot + _AXIS + band.row * _BAND))
@@ -169,7 +169,7 @@ def _grid(scale: _Scale, height: int) -> SafeString:
     return format_html_join(
         "",
         (
-            '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
+            '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
             'text-anchor="end">{2}</text>'
         ),
         lines,
@@ -246,7 +246,7 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
         format_html_join(
             "",
             (
-                '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
+                '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
                 'text-anchor="end">{2}</text>'
             ),
             ((y, y + 4, f"{share:.0%}") for y, share in ((height + 16, most), (height + 64, 0))),
@@ -282,7 +282,7 @@ def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
         marks.append(mark)
     return format_html_join(
         "",
-        '<line class="ax" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>'
+        '<line class="axis" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>'
         '<text class="{3}" x="{0}%" dx="{4}" y="{5}">{6}</text>',
         marks,
     )
@@ -300,7 +300,7 @@ def _band(band: Band, count: int, y: int) -> SafeString:
     is_right = band.start > count / 2.4
     mark = format_html(
         '<rect class="f-{}" x="{}%" width="{}%" y="{}" height="8" rx="1"/>'
-        '<text class="bandlabel" x="{}%" dx="{}" y="{}" text-anchor="{}">{} <tspan '
+        '<text class="band-label" x="{}%" dx="{}" y="{}" text-anchor="{}">{} <tspan '
         'class="wide">{}</tspan></text>',
         band.kind,
         per_cent(100 * band.start / count),
@@ -334,14 +334,16 @@ def _figure(drawn: Iterable[str], height: int, sentence: str, table: str) -> Saf
 def _table(bins: Sequence[Bin], names: list[str], heading: str, rate: str) -> SafeString:
     """Return the figures of a chart as a collapsed table."""
     columns = [*names, rate] if rate else names
-    head = format_html_join("", '<th scope="col" class="n">{}</th>', ((name,) for name in columns))
+    head = format_html_join(
+        "", '<th scope="col" class="number">{}</th>', ((name,) for name in columns)
+    )
     rows = []
     for point in bins:
         label = point.label
         if point.address:
             label = format_html('<a href="{}">{}</a>', point.address, label)
         cells = format_html_join(
-            "", '<td class="n">{}</td>', ((text,) for text in _figures(point, rate))
+            "", '<td class="number">{}</td>', ((text,) for text in _figures(point, rate))
         )
         rows.append(format_html("<tr><td>{}</td>{}</tr>", label, cells))
     return format_html(

@@ -7,7 +7,7 @@ document.addEventListener("keydown", (event) => {
   if (link) document.querySelector(link)?.click();
 });
 document.addEventListener("click", (event) => {
-  const link = event.target.closest?.(".l > a[href]");
+  const link = event.target.closest?.(".log-row > a[href]");
   const from = new URLSearchParams(location.search).get("at");
   if (!link || !event.shiftKey || from === null) return;
   event.preventDefault();

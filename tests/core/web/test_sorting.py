@@ -44,7 +44,7 @@ def test_numbers_sort_the_largest_first_and_texts_from_a(rf):
 
 
 def test_the_sorted_column_says_so_and_its_link_reverses_the_order(rf):
-    assert '<th class="n sorted" aria-sort="descending">' in heads(rf, "-size")
+    assert '<th class="number sorted" aria-sort="descending">' in heads(rf, "-size")
     assert 'href="?q=1&amp;sort=size"' in heads(rf, "-size")
     assert 'aria-sort="ascending"' in heads(rf, "name")
     assert 'href="?q=1&amp;sort=-name"' in heads(rf, "name")

@@ -39,7 +39,7 @@ def same_problems(page: HttpResponse) -> set[tuple[str, str]]:
     places.
     """
     text = text_of(page)
-    lines = re.findall(r'<li class="e">.*?</li>', text)
+    lines = re.findall(r'<li class="error">.*?</li>', text)
     links = [
         (anchor, re.search(r"<span data-message>([^<]*)</span>", line)[1])
         for line in lines

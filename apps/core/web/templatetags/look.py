@@ -289,7 +289,7 @@ def sort_head(context: template.Context, name: str, label: str, kind: str = "") 
         '<th class="{}"{}>{}</th>',
         f"{kind} sorted" if order else kind,
         format_html(' aria-sort="{}"', order) if order else "",
-        _sort_link(context, name, label, is_number="n" in kind.split()),
+        _sort_link(context, name, label, is_number="number" in kind.split()),
     )
 
 
@@ -297,7 +297,7 @@ def sort_head(context: template.Context, name: str, label: str, kind: str = "") 
 def sort_link(context: template.Context, name: str, label: str) -> SafeString:
     """Render a link that orders a list without table headings, the largest first."""
     order = _order_by(context, name)
-    note = format_html('<span class="vh">, {}</span>', order) if order else ""
+    note = format_html('<span class="visually-hidden">, {}</span>', order) if order else ""
     return format_html("{}{}", _sort_link(context, name, label, is_number=True), note)
 
 

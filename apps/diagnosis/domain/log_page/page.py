@@ -513,13 +513,13 @@ def _marks_on_map(
 ) -> tuple[tuple[float, str, int], ...]:
     """Return the marks on the map of the log: percentage of its length, kind, and offset."""
     length = max(1, text.end - text.begin)
-    warnings = [(offset, "w") for offset, level in levels.items() if level == "warning"][:100]
+    warnings = [(offset, "warning") for offset, level in levels.items() if level == "warning"][:100]
     errors = [
-        (offset, "e")
+        (offset, "error")
         for offset, level in levels.items()
         if level == "error" and offset not in marks
     ][:100]
-    known = [(offset, "k") for offset in list(marks)[:200]]
+    known = [(offset, "known") for offset in list(marks)[:200]]
     places = []
     for offset, kind in (*warnings, *errors, *known):
         places.append((round(100 * (offset - text.begin) / length, 1), kind, offset))

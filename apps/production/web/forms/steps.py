@@ -30,7 +30,7 @@ class FormSection:
     def kind(self) -> str:
         """The CSS class of its sign."""
         if self.errors or self.warnings:
-            return "e" if self.errors else "w"
+            return "error" if self.errors else "warning"
         return "ok" if self.is_checked and not self.empty else ""
 
 

@@ -63,7 +63,8 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
     if is_short:
         short = SafeString(
             ' <span class="late" title="more than requested">'
-            '<span aria-hidden="true">▲</span><span class="vh">more than requested</span></span>'
+            '<span aria-hidden="true">▲</span>'
+            '<span class="visually-hidden">more than requested</span></span>'
         )
     bar = spread(quantiles, value=value, sentence=sentence)
     return format_html("{}<small>half under {}, 90 % under {}{}</small>", bar, mid, most, short)

@@ -47,9 +47,9 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
     if len(stages) > MOST_BARS:
         more = format_html("<small>{} more</small>", len(stages) - MOST_BARS)
     return format_html(
-        '<tr><td><a class="t" href="{}"><span class="nowrap">{}</span> {}</a> {}</td>'
+        '<tr><td><a class="title" href="{}"><span class="nowrap">{}</span> {}</a> {}</td>'
         '<td class="bars"><div class="stages">{}{}</div></td>'
-        '<td class="n">{}</td><td class="n">{}</td></tr>',
+        '<td class="number">{}</td><td class="number">{}</td></tr>',
         request.get_absolute_url(),
         request.key,
         request.title,

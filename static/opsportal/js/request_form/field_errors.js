@@ -1,6 +1,6 @@
 // The errors that the checks found are shown at their fields too, in place of those that the page
 // came with.
-const sections = document.querySelector("form .formgrid");
+const sections = document.querySelector("form .form-grid");
 
 const describe = (field, id, isDescribed) => {
   const described = (field.getAttribute("aria-describedby") || "").split(" ");

@@ -1,6 +1,6 @@
 // The table of stages changes without loading the page again, and takes rows that a spreadsheet
 // has copied. Without this file, its buttons load the page.
-const form = document.querySelector("form:has(> .formgrid)");
+const form = document.querySelector("form:has(> .form-grid)");
 
 if (form) {
   const TABLE = "#stages";

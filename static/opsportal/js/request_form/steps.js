@@ -1,6 +1,6 @@
 // The steps of the request form: the one with the focus is marked, fields that were filled in are
 // noted, and a link to a field opens what folds it away.
-const sections = document.querySelector("form .formgrid");
+const sections = document.querySelector("form .form-grid");
 let currentStep;
 
 const markCurrentStep = () => {
@@ -12,7 +12,7 @@ const markCurrentStep = () => {
 document.addEventListener("htmx:oobAfterSwap", markCurrentStep);
 
 sections?.addEventListener("focusin", (event) => {
-  const section = event.target.closest("[data-stage], .sec");
+  const section = event.target.closest("[data-stage], .form-section");
   if (section) currentStep = `#${section.id}`;
   markCurrentStep();
 });

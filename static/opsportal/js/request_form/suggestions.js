@@ -1,6 +1,6 @@
 // Values of earlier requests are suggested as one types.
 const WAIT = 200;
-const sections = document.querySelector("form .formgrid");
+const sections = document.querySelector("form .form-grid");
 let timer;
 
 const suggest = async ({ list, value }) => {
