@@ -122,6 +122,9 @@ INSTALLED_APPS = [
 # Plugins that may refuse to close a request: `opsportal.closing_checks`, by name and dotted path.
 CLOSING_CHECKS = {"quality": "apps.quality.domain.data_quality:refusal_to_close"}
 
+# Parts of experiment packs that other apps read: `opsportal.pack_parts`, by name and dotted path.
+PACK_PARTS = {"recovery_rules": "apps.recovery.domain.pack_rules:RULES_OF_PACKS"}
+
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
 JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts.correction:marks_of"}
 

@@ -393,6 +393,7 @@ EXPECTED = {
     "recovery:answer": OF_EXPERIMENT,
     "recovery:decisions": ALL,
     "recovery:edit": OPG,
+    "recovery:export": OF_EXPERIMENT,
     "recovery:job": OF_EXPERIMENT,
     "recovery:mode": OPG,
     "recovery:move": OPG,

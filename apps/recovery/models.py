@@ -44,6 +44,9 @@ class RecoveryRule(models.Model):
         max_length=150, blank=True, help_text="Person or team that looks after it."
     )
     shipped = models.BooleanField(default=False, help_text="It comes with the portal.")
+    of_pack = models.BooleanField(
+        default=False, db_default=False, help_text="The pack of its experiment declares it."
+    )
 
     class Meta:
         ordering = ["position", "pk"]

@@ -72,6 +72,7 @@ class World:
             "key": {
                 "workflow": "monte_carlo",
                 "weekly-report": self.nova.key,
+                "recovery:export": self.nova.key,
                 "*": self.request.key,
             },
             "week": {"*": "2026-W47"},

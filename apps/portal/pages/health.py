@@ -14,6 +14,7 @@ from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
+from apps.diagnosis.domain.packs.parts import PACK_PARTS
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.records.jobs import COLUMNS, collections
@@ -33,7 +34,7 @@ from capture.wire.report import CaptureReport
 #: All plugin registries. They are listed here, so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
-    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS),
+    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
 )
 #: Maximum number of failed deliveries shown.
 SHOWN = 20

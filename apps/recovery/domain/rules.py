@@ -59,7 +59,7 @@ def create_rule(
         name=name,
         position=last + 10,
         experiment=experiment,
-        definition=_stored(checked),
+        definition=stored_definition(checked),
         mode_at=at,
         mode_by=str(by)[:150],
         owner=owner or str(by)[:150],
@@ -91,10 +91,10 @@ def change_rule(
     reason = checked_reason(reason)
     if rule.version != base:
         raise StaleState(f"“{rule}” has version {rule.version} by now. Reload the page.")
-    checked = _stored(read_definition(definition))
-    if checked == rule.definition:
+    checked = read_definition(definition)
+    if checked == definition_of(rule):
         raise InvalidFields({"": ["Nothing was changed."]})
-    rule.definition = checked
+    rule.definition = stored_definition(checked)
     rule.version += 1
     rule.stopped_itself = False
     if rule.mode == Mode.ACTIVE:
@@ -197,16 +197,23 @@ def _check_may_write(by: Principal, experiment: Experiment | None) -> None:
         raise NotAllowed("Only approvers, shifters and admins can write recovery rules.")
 
 
-def _checked_name(name: str) -> str:
+def clean_name(name: str) -> str:
+    """Return the name of a rule without superfluous blanks. Raises `InvalidFields`."""
     name = " ".join(name.split())
     if not 3 <= len(name) <= _NAME_LENGTH:
         raise InvalidFields({"name": [f"Enter 3 to {_NAME_LENGTH} characters."]})
+    return name
+
+
+def _checked_name(name: str) -> str:
+    name = clean_name(name)
     if RecoveryRule.objects.filter(name__iexact=name).exists():
         raise InvalidFields({"name": ["Another rule has this name."]})
     return name
 
 
-def _stored(definition: Definition) -> dict[str, Any]:
+def stored_definition(definition: Definition) -> dict[str, Any]:
+    """Return a definition as rules and their versions store it."""
     stored: dict[str, Any] = definition.model_dump(mode="json")
     return stored
 

@@ -12,6 +12,7 @@ urlpatterns = [
     path("recovery/rules/<int:pk>/mode/", views.switch_rule, name="mode"),
     path("recovery/rules/<int:pk>/move/", views.move, name="move"),
     path("recovery/rules/<int:pk>/decisions/", views.decisions, name="decisions"),
+    path("recovery/experiments/<key>/rules.yaml", views.export, name="export"),
     path("recovery/weeks/<day:monday>/", views.week, name="week"),
     path("recovery/questions/", views.questions, name="questions"),
     path("recovery/questions/<int:pk>/", views.answer, name="answer"),

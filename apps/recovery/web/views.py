@@ -23,6 +23,7 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in, read_query
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
+from apps.production.permissions import visible_experiments
 from apps.recovery.domain.answers import (
     grouped_questions,
     leave_failed,
@@ -34,6 +35,7 @@ from apps.recovery.domain.answers import (
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
 from apps.recovery.domain.hands_off import failures_of, weeks_for
+from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.rule_page import (
     DAYS,
     LATEST,
@@ -215,6 +217,14 @@ def explain_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     verdict = get_object_or_404(Verdict.objects.select_related("experiment"), job=job)
     context = {"job": job, "verdict": verdict, "explanation": explanation_of(verdict)}
     return render(request, "recovery/job.html", context)
+
+
+@require_safe
+def export(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """Return the rules of an experiment as YAML for its pack."""
+    experiment = get_object_or_404(visible_experiments(request.user), key=key)
+    headers = {"Content-Disposition": 'attachment; filename="recovery-rules.yaml"'}
+    return HttpResponse(export_rules(experiment), content_type="application/yaml", headers=headers)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

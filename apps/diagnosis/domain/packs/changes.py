@@ -12,6 +12,7 @@ from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.diagnosis.domain.known_errors.changes import save_together, values_of
 from apps.diagnosis.domain.packs.current import pack_in_force
+from apps.diagnosis.domain.packs.parts import PACK_PARTS
 from apps.diagnosis.domain.packs.reading import Pack, check_expressions, read_pack
 from apps.diagnosis.enums import CHANGE_MOVES, ChangeState, CodeScope
 from apps.diagnosis.models import ExitCodeMeaning, ExperimentPack, KnownError
@@ -22,7 +23,10 @@ CODE_VALUES = ("title", "help", "category", "certain")
 
 @dataclass(frozen=True, slots=True)
 class PackEffect:
-    """The changes that a pack makes on approval: IDs of known errors, and numbers of exit codes."""
+    """The changes that a pack makes on approval.
+
+    IDs of known errors, numbers of exit codes, and texts of the parts that other apps read.
+    """
 
     added: list[str]
     changed: list[str]
@@ -53,6 +57,11 @@ def effect_of(pack: Pack) -> PackEffect:
     for code, known in codes.items():
         if code not in pack.exit_codes and known.pack:
             removed.append(_text(known))
+    for name, content in pack.parts.items():
+        effect = PACK_PARTS.get(name).effect_of(content, experiment=pack.experiment)
+        added += effect.added
+        changed += effect.changed
+        removed += effect.removed
     return PackEffect(added, changed, removed, len(pack.phases), len(pack.levels))
 
 
@@ -144,6 +153,9 @@ def _apply(
     reason = f"Pack of {experiment}, version {proposed.version}: {proposed.reason}"
     save_together(rows=[*pack.known_errors.values(), *gone], by=by, at=at, reason=reason)
     _apply_codes(pack, experiment, proposed)
+    for name, content in pack.parts.items():
+        part = PACK_PARTS.get(name)
+        part.apply(content, experiment=experiment, by=by, at=at, reason=reason)
 
 
 def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -> None:

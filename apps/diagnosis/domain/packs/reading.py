@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 
 from apps.accounts.models import Experiment, Principal
 from apps.core.domain.expressions.runs import TooCostly
+from apps.core.domain.plugins import UnknownPlugin
 from apps.diagnosis.domain.known_errors.changes import (
     FIELDS,
     NO_EXPERIMENT,
@@ -20,6 +21,7 @@ from apps.diagnosis.domain.known_errors.changes import (
     visible_experiment,
 )
 from apps.diagnosis.domain.known_errors.expressions import expression_faults
+from apps.diagnosis.domain.packs.parts import PACK_PARTS
 from apps.diagnosis.engine.formats.markers import LEVELS
 from apps.diagnosis.enums import CodeScope
 from apps.diagnosis.models import ExitCodeMeaning, KnownError
@@ -48,13 +50,18 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """The declarations of a pack, as unsaved rows and plain data; incomplete if it has faults."""
+    """The declarations of a pack, as unsaved rows and plain data; incomplete if it has faults.
+
+    `parts` has the content of the parts that other apps read, by name of the part. A part that the
+    pack leaves out has the content of an empty list.
+    """
 
     experiment: Experiment | None
     known_errors: dict[str, KnownError] = field(default_factory=dict)
     exit_codes: dict[tuple[str, int], ExitCodeMeaning] = field(default_factory=dict)
     phases: list[dict[str, str]] = field(default_factory=list)
     levels: list[dict[str, str]] = field(default_factory=list)
+    parts: dict[str, Any] = field(default_factory=dict)
     expressions: list[Expression] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -78,12 +85,13 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         what = NO_EXPERIMENT.format(key) if key else "Name the experiment: “experiment: KEY”."
         pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
         return pack
-    for name in parsed.data.keys() - {"experiment", *MOST}:
+    part_names = [*MOST, *PACK_PARTS.names()]
+    for name in parsed.data.keys() - {"experiment", *part_names}:
         pack.faults.append(
-            Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(MOST)}.")
+            Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(part_names)}.")
         )
-    if not parsed.data.keys() & MOST.keys():
-        pack.faults.append(Fault(1, f"The pack is empty. Use {', '.join(MOST)}."))
+    if not parsed.data.keys() & set(part_names):
+        pack.faults.append(Fault(1, f"The pack is empty. Use {', '.join(part_names)}."))
     others = {
         row.pk: row.pack
         for row in KnownError.objects.exclude(pack=experiment.key, experiment=experiment).only(
@@ -107,6 +115,7 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
             )
         regex = _regex(pack, parsed, f"{path}.regex", entry.get("regex"))
         pack.levels.append({"level": str(entry.get("level")), "regex": regex})
+    _read_other_parts(pack, parsed)
     pack.faults.sort(key=lambda fault: fault.line)
     return pack
 
@@ -117,16 +126,48 @@ def _experiment(key: Any, by: Principal | None) -> Experiment | None:
     return visible_experiment(key, by)
 
 
+def _read_other_parts(pack: Pack, parsed: Parsed) -> None:
+    """Read the parts that other apps own."""
+    for name in PACK_PARTS.names():
+        _read_other_part(pack, parsed, name)
+
+
+def _read_other_part(pack: Pack, parsed: Parsed, name: str) -> None:
+    assert pack.experiment  # noqa: S101  checked by the caller
+    try:
+        part = PACK_PARTS.get(name)
+    except UnknownPlugin:
+        # Without it, nobody knows what this pack and the one in force have in this part.
+        what = f"{name}: This part cannot be read. The health page has the reason."
+        pack.faults.append(Fault(parsed.line(name), what, name))
+        return
+    entries = []
+    for path, entry in _entries(parsed, name, part.fields, pack.faults, most=part.most):
+        entries.append((int(path.rpartition(".")[2]), entry))
+    read = part.read(entries, experiment=pack.experiment)
+    pack.parts[name] = read.content
+    for fault in read.faults:
+        path = f"{name}.{fault.number}"
+        line = parsed.line(f"{path}.{fault.field}" if fault.field else path)
+        pack.faults.append(Fault(line, fault.message, path))
+
+
 def _entries(
-    parsed: Parsed, part: str, fields: Sequence[str] | frozenset[str], faults: list[Fault]
+    parsed: Parsed,
+    part: str,
+    fields: Sequence[str] | frozenset[str],
+    faults: list[Fault],
+    *,
+    most: int | None = None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield path and content of each entry of a part that is a mapping; add faults of its form."""
     entries = parsed.data.get(part, [])
     if not isinstance(entries, list):
         faults.append(Fault(parsed.line(part), f"{part}: Write a list.", part))
         return
-    if len(entries) > MOST[part]:
-        faults.append(Fault(parsed.line(part), f"{part}: Use at most {MOST[part]}.", part))
+    most = MOST[part] if most is None else most
+    if len(entries) > most:
+        faults.append(Fault(parsed.line(part), f"{part}: Use at most {most}.", part))
         return
     for number, entry in enumerate(entries):
         path = f"{part}.{number}"
