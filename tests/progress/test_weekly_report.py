@@ -23,11 +23,13 @@ from apps.progress.domain.weekly_report import (
     weekly_report_of,
 )
 from apps.progress.models import WeeklyReport
+from apps.recovery.models import Decision
 from apps.statusboard.models import Incident
 from tests.factories import clusters, statusboard
 from tests.factories.jobs import failed, record, store
 from tests.factories.requests import request_in
 from tests.factories.verdicts import verdict
+from tests.pages import text_of
 
 MONDAY = datetime(2026, 11, 16, tzinfo=UTC)
 #: The Monday after, at six.
@@ -85,7 +87,7 @@ def test_week_is_the_last_that_was_over_six_hours_before(at, monday):
 def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
     week, nova, django_assert_max_num_queries
 ):
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(9):
         report = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)
     assert report["week"] == "2026-W47"
     jobs = {
@@ -111,6 +113,42 @@ def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
         sentence_of(weekly_report_of(nova, monday=date(2026, 1, 5), at=MORNING))
         == "No jobs finished."
     )
+
+
+def test_hands_off_share_is_by_cause_and_links_to_its_list(week, nova, client, liaison):
+    for number, recovery in (("3", "by-rule"), ("5", "not-recovered"), ("6", "by-rule")):
+        Decision.objects.create(
+            job=Job.objects.get(job_id=number),
+            experiment=nova,
+            arm="no-rule",
+            recovery=recovery,
+            due_at=MORNING,
+            decided_at=MORNING,
+        )
+    freeze_weekly_reports(at=MORNING)
+    report = WeeklyReport.objects.get()
+    recovery = report.content["recovery"]
+    figures = {
+        "jobs": 2,
+        "by_rule": 1,
+        "by_person": 0,
+        "not_recovered": 1,
+        "waiting": 0,
+        "saved_minutes": 5.0,
+    }
+    (cause,) = recovery.pop("causes")
+    assert recovery == {**figures, "minutes_per_job": 5}
+    assert {name: cause[name] for name in figures} == figures
+
+    client.force_login(liaison)
+    shown = client.get(report.get_absolute_url())
+    assert "50 %" in text_of(shown)
+    links = shown.context["report"]["recovery"]["links"]
+    for name, address in links.items():
+        assert client.get(address).context["page"].paginator.count == figures[name]
+    del report.content["recovery"]
+    report.save()
+    assert "min of work saved" not in text_of(client.get(report.get_absolute_url()))
 
 
 def test_requests_of_the_week_and_late_ones_are_named(nova, liaison, approver):

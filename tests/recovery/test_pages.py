@@ -1,8 +1,10 @@
 """Pages of recovery rules: figures with their lists, the form, the mode, and one job."""
 
 import pytest
+import time_machine
 
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.hands_off import monday_of, recount_weeks
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
@@ -130,3 +132,48 @@ def test_job_is_explained(client, shifter, liaison, send, fail, more_memory):
     assert "Would have acted: <a" in shown
     assert "Yes, it decides" in shown
     assert "No: the end state is out_of_memory, not timeout" in shown
+
+
+@pytest.fixture
+def recovered(send, fail):
+    """Three failed jobs of a week, one of which a rule recovered; return the week's Monday."""
+    fail(send(), {0, 1, 2}, "resource", state="out_of_memory", requested_memory_bytes=2 * GB)
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    first = Decision.objects.earliest("pk")
+    Decision.objects.filter(pk=first.pk).update(recovery="by-rule")
+    monday = monday_of(LATER.date())
+    recount_weeks([monday])
+    return monday
+
+
+def test_hands_off_share_by_experiment_and_cause_equals_its_lists(client, shifter, recovered):
+    address = f"/recovery/weeks/{recovered}/"
+    breakdown = page(client, shifter, address).context["breakdown"]
+    (experiment,) = breakdown.experiments
+    (cause,) = breakdown.causes
+    assert (experiment.key, experiment.jobs, experiment.by_rule) == ("NOVA", 3, 1)
+    assert (cause.key, cause.jobs, cause.by_rule) == ("resource", 3, 1)
+    assert cause.saved_seconds == 300
+    for filters, jobs in (
+        ("experiment=NOVA", 3),
+        ("experiment=NOVA&recovery=by-rule", 1),
+        ("category=resource&recovery=by-rule", 1),
+        ("category=service", 0),
+        ("experiment=none", 0),
+        ("experiment=DUNE", 0),
+    ):
+        listed = page(client, shifter, f"{address}?{filters}")
+        assert listed.context["page"].paginator.count == jobs, filters
+    with time_machine.travel(LATER, tick=False):
+        shown = page(client, shifter, "/recovery/")
+    assert f'href="{address}?experiment=NOVA&amp;recovery=by-rule"' in shown.content.decode()
+    assert ">33.3 %</td>" in text_of(shown)
+    assert ">5 min</td>" in text_of(shown)
+
+
+def test_hands_off_share_of_others_is_not_shown(client, other_liaison, recovered):
+    shown = page(client, other_liaison, f"/recovery/weeks/{recovered}/?experiment=NOVA")
+    assert shown.context["breakdown"].experiments == []
+    assert shown.context["page"].paginator.count == 0
+    assert "NOVA" not in shown.content.decode().replace("?experiment=NOVA", "")

@@ -1,4 +1,4 @@
-"""The weekly report of an experiment: its jobs, failures, outages and requests.
+"""The weekly report of an experiment: its jobs, failures, recoveries, outages and requests.
 
 It is frozen on Monday morning.
 """
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
@@ -20,6 +21,7 @@ from apps.production.domain.slack import is_late_on
 from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Request
 from apps.progress.models import WeeklyReport
+from apps.recovery.domain.hands_off import Recoveries, causes_of
 from apps.statusboard.models import Incident
 
 WEEK = timedelta(days=7)
@@ -83,6 +85,7 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
         "before": _figures(before.values()),
         "stages": _stages(now, before),
         "failures": _failures(experiment, since),
+        "recovery": _recovery(experiment, monday),
         "outages": _outages(experiment, since, until),
         "requests": _requests(experiment, since, until, at),
     }
@@ -191,6 +194,32 @@ def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
             }
         )
     return failures
+
+
+def _recovery(experiment: Experiment, monday: date) -> dict[str, Any]:
+    """Return how many production jobs that failed in the week completed without a person."""
+    causes = []
+    for cause in causes_of(experiment, monday=monday):
+        causes.append({"category": cause.key, "title": cause.label, **_recovered(cause)})
+    whole = {}
+    for name in ("jobs", "by_rule", "by_person", "not_recovered", "waiting", "saved_minutes"):
+        whole[name] = sum(cause[name] for cause in causes)
+    return {
+        **whole,
+        "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
+        "causes": causes,
+    }
+
+
+def _recovered(recoveries: Recoveries) -> dict[str, Any]:
+    return {
+        "jobs": recoveries.jobs,
+        "by_rule": recoveries.by_rule,
+        "by_person": recoveries.by_person,
+        "not_recovered": recoveries.not_recovered,
+        "waiting": recoveries.waiting,
+        "saved_minutes": round(recoveries.saved_seconds / 60, 1),
+    }
 
 
 def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Weekly reports of experiments: the list, and a report with links from its figures."""
 
 from collections.abc import Mapping
+from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from apps.production.models import Request
 from apps.production.permissions import visible_experiments
 from apps.progress.domain.weekly_report import sentence_of
 from apps.progress.models import WeeklyReport
+from apps.recovery.enums import Recovery
 from apps.statusboard.models import Incident
 
 PAGE_SIZE = 50
@@ -98,7 +100,35 @@ def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
         for row in content["requests"][name]:
             requests.append((label, {**row, "url": Request(key=row["request"]).get_absolute_url()}))
     jobs = {**content["jobs"], "links": _to_jobs(of_week)}
-    return {**content, "jobs": jobs, "stages": stages, "outages": outages, "requests": requests}
+    shown = {**content, "jobs": jobs, "stages": stages, "outages": outages, "requests": requests}
+    # Reports frozen by earlier versions have no recoveries.
+    if "recovery" in content:
+        shown["recovery"] = _recovery_with_links(content)
+    return shown
+
+
+def _recovery_with_links(content: Mapping[str, Any]) -> dict[str, Any]:
+    recovery = content["recovery"]
+    monday = datetime.fromisoformat(content["since"]).date()
+    of_week = {"experiment": content["experiment"]}
+    causes = []
+    for row in recovery["causes"]:
+        links = _to_recoveries(monday, {**of_week, "category": row["category"]})
+        causes.append({**row, "saved_seconds": row["saved_minutes"] * 60, "links": links})
+    return {
+        **recovery,
+        "saved_seconds": recovery["saved_minutes"] * 60,
+        "links": _to_recoveries(monday, of_week),
+        "causes": causes,
+    }
+
+
+def _to_recoveries(monday: date, query: Mapping[str, str]) -> dict[str, str]:
+    failures = reverse("recovery:week", args=[monday])
+    return {
+        "jobs": f"{failures}?{urlencode(query)}",
+        "by_rule": f"{failures}?{urlencode({**query, 'recovery': Recovery.BY_RULE.value})}",
+    }
 
 
 def _to_jobs(query: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """How many failed jobs end well without a person: by week, experiment and category."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -9,9 +9,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Q, Sum
 
-from apps.accounts.models import User
+from apps.accounts.models import Experiment, User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.locks import lock_for_this_transaction
+from apps.diagnosis.enums import Category
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER
 from apps.recovery.enums import Arm, Recovery
 from apps.recovery.models import Decision, WeeklyRecovery
@@ -20,14 +21,15 @@ from apps.submission.models import RetryJob
 BATCH = 1000
 #: Weeks that the page of the rules shows.
 WEEKS = 8
+#: Stands for jobs of no experiment in the address of a list.
+NO_EXPERIMENT = "none"
 _WEEK = timedelta(days=7)
 
 
-@dataclass(frozen=True)
-class Week:
-    """The jobs that failed at their first attempt in a week, by how they were recovered."""
+@dataclass(frozen=True, kw_only=True)
+class Recoveries:
+    """Jobs that failed at their first attempt, by how they were recovered."""
 
-    monday: date
     by_rule: int = 0
     by_person: int = 0
     not_recovered: int = 0
@@ -41,6 +43,29 @@ class Week:
     @property
     def jobs(self) -> int:
         return self.by_rule + self.by_person + self.not_recovered + self.waiting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Week(Recoveries):
+    """The recoveries of the jobs that failed in a week."""
+
+    monday: date
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice(Recoveries):
+    """The recoveries of one experiment, or of one category of causes; `key` filters lists."""
+
+    key: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """The recoveries of a week by experiment and by cause, those with the most jobs first."""
+
+    experiments: list[Slice]
+    causes: list[Slice]
 
 
 def monday_of(day: date) -> date:
@@ -139,18 +164,60 @@ def weeks_for(user: User, *, at: datetime) -> list[Week]:
     this_week = monday_of(at.astimezone(UTC).date())
     since = this_week - (WEEKS - 1) * _WEEK
     totals = WeeklyRecovery.objects.visible_to(user).filter(week__gte=since).order_by()
-    counts = {}
+    counts: dict[date, dict[str, int]] = {}
     for week, recovery, jobs in totals.values_list("week", "recovery").annotate(Sum("jobs")):
-        counts[week, recovery] = jobs
+        counts.setdefault(week, {})[recovery] = jobs
     weeks = []
     for number in range(WEEKS):
         monday = since + number * _WEEK
-        week = Week(
-            monday,
-            by_rule=counts.get((monday, Recovery.BY_RULE), 0),
-            by_person=counts.get((monday, Recovery.BY_PERSON), 0),
-            not_recovered=counts.get((monday, Recovery.NOT_RECOVERED), 0),
-            waiting=counts.get((monday, Recovery.WAITING), 0),
-        )
-        weeks.append(week)
+        weeks.append(Week(monday=monday, **_by_recovery(counts.get(monday, {}))))
     return weeks
+
+
+def breakdown_for(user: User, *, monday: date) -> Breakdown:
+    """Return the recoveries of a week by experiment and by cause, of jobs that the user sees."""
+    totals = WeeklyRecovery.objects.visible_to(user).filter(week=monday).order_by()
+    rows = totals.values_list("experiment__key", "category", "recovery", "jobs")
+    of_experiments: dict[str, dict[str, int]] = {}
+    of_categories: dict[str, dict[str, int]] = {}
+    for experiment, category, recovery, jobs in rows:
+        _add(of_experiments, experiment or NO_EXPERIMENT, recovery, jobs)
+        _add(of_categories, category, recovery, jobs)
+    return Breakdown(
+        _slices(of_experiments, {NO_EXPERIMENT: "No experiment"}),
+        _slices(of_categories, dict(Category.choices)),
+    )
+
+
+def causes_of(experiment: Experiment, *, monday: date) -> list[Slice]:
+    """Count the recoveries of the jobs of an experiment that failed in a week, by cause."""
+    failures = failures_of(monday).filter(experiment=experiment).order_by()
+    rows = failures.values_list("job__verdict__category", "recovery").annotate(Count("pk"))
+    of_categories: dict[str, dict[str, int]] = {}
+    for category, recovery, jobs in rows:
+        _add(of_categories, category, recovery, jobs)
+    return _slices(of_categories, dict(Category.choices))
+
+
+def _add(counts: dict[str, dict[str, int]], key: str, recovery: str, jobs: int) -> None:
+    counts_of_key = counts.setdefault(key, {})
+    counts_of_key[recovery] = counts_of_key.get(recovery, 0) + jobs
+
+
+def _slices(counts: Mapping[str, Mapping[str, int]], labels: Mapping[str, str]) -> list[Slice]:
+    slices = []
+    for key, by_recovery in counts.items():
+        label = labels.get(key, key)
+        slices.append(Slice(key=key, label=label, **_by_recovery(by_recovery)))
+    slices.sort(key=lambda part: (-part.jobs, part.label))
+    return slices
+
+
+def _by_recovery(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts by recovery as the arguments of `Recoveries`."""
+    return {
+        "by_rule": counts.get(Recovery.BY_RULE, 0),
+        "by_person": counts.get(Recovery.BY_PERSON, 0),
+        "not_recovered": counts.get(Recovery.NOT_RECOVERED, 0),
+        "waiting": counts.get(Recovery.WAITING, 0),
+    }

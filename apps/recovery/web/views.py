@@ -21,6 +21,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in, read_query
+from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.permissions import visible_experiments
@@ -34,7 +35,7 @@ from apps.recovery.domain.answers import (
 )
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.hands_off import failures_of, weeks_for
+from apps.recovery.domain.hands_off import NO_EXPERIMENT, breakdown_for, failures_of, weeks_for
 from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.rule_page import (
     DAYS,
@@ -80,6 +81,7 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
         "as_of": now,
         "weeks": weeks,
         "this_week": weeks[-1],
+        "breakdown": breakdown_for(request.user, monday=weeks[-1].monday),
         "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "active": sum(row.rule.mode == Mode.ACTIVE for row in rows),
         "least_controls": LEAST_CONTROLS,
@@ -191,19 +193,41 @@ def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
-    """List the jobs that failed at their first attempt in a week: `?recovery=`, `?page=`."""
+    """List the jobs that failed at their first attempt in a week.
+
+    `?recovery=`, `?experiment=` (a key, or `none`), `?category=`, `?page=`.
+    """
     recovery = read_query(
         request, "recovery", _value_of(Recovery), expected=", ".join(Recovery.values)
     )
+    category = read_query(
+        request, "category", _value_of(Category), expected=", ".join(Category.values)
+    )
+    experiments: dict[str, Experiment | None] = {NO_EXPERIMENT: None}
+    for visible in visible_experiments(request.user).order_by("key"):
+        experiments[visible.key] = visible
+    experiment = request.GET.get("experiment", "")
     listed = failures_of(monday).visible_to(request.user)
     if recovery:
         listed = listed.filter(recovery=recovery)
+    if category:
+        listed = listed.filter(job__verdict__category=category)
+    if experiment in experiments:
+        listed = listed.filter(experiment=experiments[experiment])
+    elif experiment:
+        listed = listed.none()
     listed = listed.select_related("job__cluster", "batch", "rule").order_by("-decided_at", "-pk")
     context = {
         "monday": monday,
         "page": Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page")),
+        "breakdown": breakdown_for(request.user, monday=monday),
+        "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "recoveries": Recovery.choices,
         "recovery": recovery or "",
+        "categories": Category.choices,
+        "category": category or "",
+        "experiments": experiments,
+        "experiment": experiment,
     }
     return render(request, "recovery/week.html", context)
 
