@@ -13,6 +13,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.recovery.domain import acting, choice
 from apps.recovery.domain.acting import act_on_due
+from apps.recovery.domain.answers import grouped_questions, next_step
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.hands_off import (
@@ -150,6 +151,45 @@ def test_more_memory_up_to_the_bound_then_a_question(assignment, rule, send, fai
     assert (asked.attempt, asked.why) == (3, "It had 4 GB; the bound is 4 GB.")
     assert act_on_due(at=at) == 0
     check_totals()
+
+
+def test_jobs_beyond_the_share_of_a_request_are_one_question(
+    assignment, shifter, rule, send, fail, release
+):
+    jobs = assignment.request.stages.aggregate(jobs=Sum("jobs"))["jobs"]
+    limits = {"request_percent": 250 / jobs, "control_percent": 0}
+    rule("More memory", **limits)
+    first = send()
+    fail(first, {0, 1, 2}, "resource", **OUT_OF_MEMORY)
+    assert sorted(decide().values()) == ["acted", "acted", "question"]
+    asked = Decision.objects.get(arm="question")
+    assert asked.why == f"The rule has retried {250 / jobs:g} % of the jobs of the request."
+    assert next_step(asked).memory_bytes == 3 * GB
+    assert act_on_due(at=LATER) == 2
+    release(at=LATER)
+
+    at = LATER + timedelta(hours=1)
+    fail(send(at=LATER + MINUTE), {0}, "resource", at=at, **OUT_OF_MEMORY)
+    assert sorted(decide(at).values()) == ["acted", "acted", "question", "question"]
+    (question,) = grouped_questions(shifter)
+    assert question["jobs"] == 2
+    check_totals()
+
+
+def test_control_group_counts_in_the_share_of_a_request(assignment, rule, send, fail, monkeypatch):
+    monkeypatch.setattr(choice, "is_control", lambda **_: True)
+    jobs = assignment.request.stages.aggregate(jobs=Sum("jobs"))["jobs"]
+    rule("More memory", request_percent=150 / jobs)
+    fail(send(), {0, 1}, "resource", **OUT_OF_MEMORY)
+    assert sorted(decide().values()) == ["control", "question"]
+
+
+def test_request_without_a_number_of_jobs_has_no_share(assignment, rule, send, fail):
+    first = send()
+    assignment.request.stages.update(jobs=None)
+    rule("More memory", request_percent=0.1, control_percent=0)
+    fail(first, {0, 1}, "resource", **OUT_OF_MEMORY)
+    assert set(decide().values()) == {"acted"}
 
 
 def recoveries():

@@ -19,6 +19,7 @@ RULE = {
     "wait_minutes": "0",
     "attempts": "3",
     "core_hours_a_day": "100",
+    "request_percent": "100",
     "control_percent": "5",
     "least_success_percent": "50",
     "end_states": ["out_of_memory"],

@@ -85,6 +85,12 @@ class RecoveryLimitsSerializer(serializers.Serializer[Any]):
         min_value=2, max_value=MOST_ATTEMPTS, required=False, help_text="With the first one."
     )
     core_hours_a_day = serializers.FloatField(min_value=0.1, max_value=10_000_000, required=False)
+    request_percent = serializers.FloatField(
+        min_value=0.1,
+        max_value=100,
+        required=False,
+        help_text="Retries of a request's jobs, as a share of all its jobs; then a person is asked.",
+    )
     control_percent = serializers.FloatField(min_value=0, max_value=50, required=False)
     least_success_percent = serializers.FloatField(min_value=0, max_value=99, required=False)
 

@@ -83,7 +83,12 @@ def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
 
 
 def next_step(decision: Decision) -> Changes:
-    """Return what the rule would give next without its bound, within the limits of the cluster."""
+    """Return what the rule would give next without its bound, within the limits of the cluster.
+
+    If the question is not about resources, that is what the rule wanted to give.
+    """
+    if decision.changes:
+        return Changes.read(decision.changes)
     if decision.rule is None:
         return Changes()
     action = read_definition(decision.rule.definition).action

@@ -3,7 +3,7 @@
 Nothing here reads or writes the database, so a replay can ask the same rules.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from apps.jobs.models import Job
@@ -24,9 +24,23 @@ _UNCHANGED = Changes()
 
 @dataclass
 class Budget:
-    """Core-seconds that each rule may still use today, by its primary key."""
+    """What each rule may still use.
+
+    `left` has the core-seconds of today by the primary key of the rule, `retries_left` the retries
+    of jobs of a request by the primary keys of rule and request; what it lacks has no limit.
+    """
 
     left: dict[int, float]
+    retries_left: dict[tuple[int, int | None], int] = field(default_factory=dict)
+
+    def has_retry(self, rule: int, request: int | None) -> bool:
+        """Return whether a rule may retry one more job of a request."""
+        return self.retries_left.get((rule, request), 1) > 0
+
+    def take_retry(self, rule: int, request: int | None) -> None:
+        """Count one more retry of a rule for a request."""
+        if (rule, request) in self.retries_left:
+            self.retries_left[rule, request] -= 1
 
     def spend(self, rule: int, core_seconds: int) -> bool:
         """Take the expected cost of a retry; False if too little is left."""
@@ -41,7 +55,8 @@ class FailedAttempt:
     """A failed attempt of a job.
 
     `name` is that of the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
-    what was decided about the attempt before, None for a first failure.
+    what was decided about the attempt before, None for a first failure. `request` is the primary
+    key of the request whose jobs the portal submitted, None for other jobs.
     """
 
     job: Job
@@ -49,6 +64,7 @@ class FailedAttempt:
     number: int
     asked: Asked
     earlier_arm: str | None = None
+    request: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +96,18 @@ def _choose_active(
 ) -> Choice:
     """Return what an active rule does about a job that it may retry."""
     rule = match.rule.pk
-    percent = match.definition.limits.control_percent
+    limits = match.definition.limits
+    # Before the control group is chosen, so that its jobs are left out as often as the others.
+    if not budget.has_retry(rule, attempt.request):
+        why = f"The rule has retried {limits.request_percent:g} % of the jobs of the request."
+        return Choice(Arm.QUESTION, why, changes)
     is_first_failure = attempt.earlier_arm is None
-    if is_first_failure and is_control(rule=rule, job=attempt.name, percent=percent):
+    if is_first_failure and is_control(rule=rule, job=attempt.name, percent=limits.control_percent):
+        budget.take_retry(rule, attempt.request)
         return Choice(Arm.CONTROL)
     if not budget.spend(rule, attempt.job.core_seconds):
         return Choice(Arm.BUDGET, "The core-hours of the rule for today are used.", changes)
+    budget.take_retry(rule, attempt.request)
     if attempt.earlier_arm == Arm.CONTROL:
         why = "An earlier attempt was in the control group."
         return Choice(Arm.AFTER_CONTROL, why, changes)

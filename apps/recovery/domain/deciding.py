@@ -1,16 +1,19 @@
 """Decide about failed jobs: the first matching rule, its control group, bounds and budget."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from math import floor
 
 from django.db import transaction
-from django.db.models import Q, Sum
+from django.db.models import Count, Q, Sum
 
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.domain.work import BackOff, Queue
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import RequestState
+from apps.production.models import Stage
 from apps.recovery.domain.alike import COMPANY_WITHIN, AlikeJobs
 from apps.recovery.domain.choice import Budget, FailedAttempt, choose
 from apps.recovery.domain.daily_effects import add_to_day
@@ -23,7 +26,7 @@ from apps.recovery.domain.matching import (
     rules_in_order,
 )
 from apps.recovery.domain.remedies import Asked
-from apps.recovery.enums import ACTED_ARMS, Arm
+from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, Arm
 from apps.recovery.models import Decision
 from apps.submission.domain.retries.eligibility import (
     Candidate,
@@ -33,7 +36,8 @@ from apps.submission.domain.retries.eligibility import (
     arrays_with_ids_of,
     examine,
 )
-from apps.submission.enums import LeftOut
+from apps.submission.enums import LeftOut, SubmissionState
+from apps.submission.models import Submission
 
 #: Failures whose verdict is older are not decided about.
 VERDICT_WITHIN = timedelta(days=1)
@@ -182,7 +186,6 @@ class _Context:
         self.at = at
         self.alike_jobs = alike_jobs
         self.rules = rules_in_order()
-        self.budget = Budget(_left_today(self.rules, at))
         submissions = []
         places = {}
         others = []
@@ -193,6 +196,7 @@ class _Context:
             else:
                 submissions.append(candidate.submission)
                 places[job.pk] = (candidate.submission.pk, candidate.index)
+        self.budget = Budget(_left_today(self.rules, at), _retries_left(self.rules, submissions))
         self.asked_of_stage = asked_by_stages(submissions)
         self.workflow_type_of_request = workflow_types(submissions)
         self.earlier = earlier_decisions(places, others)
@@ -246,6 +250,7 @@ class _Context:
             number=decision.attempt,
             asked=asked,
             earlier_arm=earlier.arm if earlier else None,
+            request=_request_of(candidate),
         )
         choice = choose(match, attempt, self.budget)
         decision.changes = choice.changes.as_stored()
@@ -281,6 +286,13 @@ def _attempt(candidate: Candidate, earlier: Decision | None) -> int:
     if candidate.submission is None:
         return candidate.attempt - 1
     return 1 if candidate.submission.retry_of_id is None else 2
+
+
+def _request_of(candidate: Candidate) -> int | None:
+    if candidate.submission is None:
+        return None
+    request: int = candidate.submission.request_id
+    return request
 
 
 def _note_rule(decision: Decision, match: ReadRule) -> None:
@@ -319,3 +331,55 @@ def _left_today(rules: Sequence[ReadRule], at: datetime) -> dict[int, float]:
         budget = rule.definition.limits.core_hours_a_day * 3600
         left[rule.rule.pk] = budget - used.get(rule.rule.pk, 0)
     return left
+
+
+def _retries_left(
+    rules: Sequence[ReadRule], submissions: Sequence[Submission]
+) -> dict[tuple[int, int | None], int]:
+    """Return how many jobs of a request each rule may still retry, by rule and request.
+
+    Rules without this limit have no entry, nor has a request whose number of jobs is not known.
+    """
+    percent_of_rule = {}
+    for rule in rules:
+        percent = rule.definition.limits.request_percent
+        if percent < 100:
+            percent_of_rule[rule.rule.pk] = percent
+    if not percent_of_rule or not submissions:
+        return {}
+
+    requests = {submission.request_id for submission in submissions}
+    stages = Stage.objects.filter(request__in=requests).order_by()
+    jobs_of_request = dict(stages.values_list("request").annotate(Sum("jobs")))
+    retried = _retries_by_request(percent_of_rule, requests)
+    left: dict[tuple[int, int | None], int] = {}
+    for rule_pk, percent in percent_of_rule.items():
+        for request in requests:
+            jobs = jobs_of_request[request]
+            if jobs is not None:
+                left[rule_pk, request] = floor(jobs * percent / 100) - retried[rule_pk, request]
+    return left
+
+
+def _retries_by_request(
+    rules: Collection[int], requests: Collection[int]
+) -> Counter[tuple[int, int]]:
+    """Count the retries that rules decided on, by rule and request.
+
+    Jobs are found by the IDs of their arrays, as the proof of their request may come later.
+    """
+    arrays = Submission.objects.filter(request__in=requests, state=SubmissionState.SENT)
+    request_of_array = {}
+    for cluster, spool_id, request in arrays.values_list("cluster", "spool_id", "request"):
+        request_of_array[cluster, spool_id] = request
+    decisions = Decision.objects.filter(
+        rule__in=rules,
+        arm__in=RETRIED_ARMS,
+        job__spool_id__in={spool_id for _, spool_id in request_of_array},
+    )
+    rows = decisions.order_by().values_list("rule", "job__cluster", "job__spool_id")
+    retried: Counter[tuple[int, int]] = Counter()
+    for rule, cluster, spool_id, jobs in rows.annotate(Count("pk")):
+        if (cluster, spool_id) in request_of_array:
+            retried[rule, request_of_array[cluster, spool_id]] += jobs
+    return retried

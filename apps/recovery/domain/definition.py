@@ -80,12 +80,14 @@ class Limits(_Part):
 
     `attempts` counts the first one. `control_percent` of the matching jobs are the control group:
     they get one unchanged retry at once.
+    `request_percent` bounds the retries of a request's jobs, as a share of all its jobs.
     A rule stops itself if less than `least_success_percent` of its retries complete.
     """
 
     attempts: int = Field(3, ge=2, le=MOST_ATTEMPTS)
     core_hours_a_day: float = Field(1000, gt=0, le=10_000_000)
     control_percent: float = Field(5, ge=0, le=50)
+    request_percent: float = Field(100, gt=0, le=100)
     least_success_percent: float = Field(30, ge=0, le=99)
 
 

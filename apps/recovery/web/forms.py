@@ -34,7 +34,13 @@ _PARTS = {
         "alike_jobs",
     ),
     "action": ("kind", "factor", "most_factor", "wait_minutes"),
-    "limits": ("attempts", "core_hours_a_day", "control_percent", "least_success_percent"),
+    "limits": (
+        "attempts",
+        "core_hours_a_day",
+        "request_percent",
+        "control_percent",
+        "least_success_percent",
+    ),
 }
 _LISTS = ("known_errors", "services")
 _NUMBERS = ("exit_codes", "signals")
@@ -127,6 +133,13 @@ class RuleForm(forms.Form):
     )
     core_hours_a_day = forms.FloatField(
         min_value=0.1, max_value=10_000_000, initial=1000, label="Core-hours a day"
+    )
+    request_percent = forms.FloatField(
+        min_value=0.1,
+        max_value=100,
+        initial=100,
+        label="Share of a request (%)",
+        help_text="The rule retries at most this share of a request’s jobs, then asks a person.",
     )
     control_percent = forms.FloatField(
         min_value=0,
