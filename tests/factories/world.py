@@ -168,6 +168,7 @@ def build(
     decide_due(at=at)
     Decision.objects.update(
         arm=Arm.QUESTION,
+        decided_at=at,
         rule=RecoveryRule.objects.earliest("position"),
         version=1,
         why="It had <b>4 GB</b>; the bound is 4 GB.",

@@ -89,7 +89,7 @@ class RecoveryLimitsSerializer(serializers.Serializer[Any]):
         min_value=0.1,
         max_value=100,
         required=False,
-        help_text="Retries of jobs of a request, as a share of all its jobs; then a person is asked.",
+        help_text="Retries of jobs of a request, in percent of its jobs; then a person is asked.",
     )
     control_percent = serializers.FloatField(min_value=0, max_value=50, required=False)
     least_success_percent = serializers.FloatField(min_value=0, max_value=99, required=False)
