@@ -14,7 +14,7 @@ from pathlib import Path
 #: A third of what there is, which no process of the portal imports: tests of packages, and what has
 #: a compiled twin, an asynchronous one or a hundred brothers.
 _UNUSED = re.compile(
-    r"/site-packages/(.*/tests/|mypyc?/|pip/|pygments/lexers/|elasticsearch/_async/|playwright/async_api/)"
+    r"/site-packages/(.*/tests/|mypyc?/|pip/|pygments/lexers/|playwright/async_api/)"
 )
 
 
