@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
-from django.test import TransactionTestCase
+from django.test import Client, TransactionTestCase
 
 from apps.core.domain import quotas
 from tests.database import copy_rows, restore_rows
@@ -15,6 +15,7 @@ from tests.programs.elasticsearch_server import elasticsearch
 from tests.programs.kafka_server import kafka
 from tests.programs.slurm_server import slurm
 from tests.servers import OURS
+from tests.sessions import open_session
 
 __all__ = ["elasticsearch", "kafka", "slurm"]
 
@@ -26,6 +27,16 @@ def patience():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("apps.diagnosis.domain.known_errors.current.PAGE_SECONDS", 30.0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_logins():
+    """Log clients in without the queries of a login, which take a fortieth of the time of tests of
+    pages.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "force_login", open_session)
         yield
 
 
