@@ -29,7 +29,7 @@ from apps.statusboard.models import Incident
 USUAL_JOB = timedelta(hours=12)
 CHART_HOURS = 48
 #: Maximum number of outages marked in the chart.
-MOST_BANDS = 4
+MOST_BANDS = 3
 #: Maximum number of experiments and services named in the answer.
 MOST_NAMED = 3
 

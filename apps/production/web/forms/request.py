@@ -42,6 +42,8 @@ FIRST = ("name", "configuration", "output_dataset", "jobs")
 #: Fields of all stages that are shown in one table, next to the resource use of past jobs.
 RESOURCES = ("memory_bytes", "wall_seconds")
 RETRY_BOUNDS = ("retry_memory_bytes", "retry_wall_seconds")
+#: Fields of a stage that few change, folded once more unless its type requires them.
+RARE = (*RETRY_BOUNDS, "output_event_bytes")
 
 
 class RequestForm(forms.Form):
@@ -172,23 +174,43 @@ class StageForm(TickedForm):
         return [field for field in self.visible_fields() if field.name in FIRST]
 
     def more_fields(self) -> list[forms.BoundField]:
-        """Return the folded fields, without shared fields and resources."""
+        """Return the folded fields, without shared fields, resources and rare fields."""
         apart = (*FIRST, *RESOURCES, "services")
         more = []
         for field in self.visible_fields():
-            if not (field.name in apart or self._is_shared(field)):
+            if not (field.name in apart or self._is_shared(field) or self._is_rare(field)):
                 more.append(field)
         return more
+
+    def rare_fields(self) -> list[forms.BoundField]:
+        """Return the fields that few change."""
+        return [field for field in self.visible_fields() if self._is_rare(field)]
+
+    def rare_text(self) -> str:
+        """Return the values of the rare fields as one line."""
+        values = []
+        for field in self.rare_fields():
+            if field.value():
+                values.append(str(field.value()))
+        return " · ".join(values)
+
+    def unfolds_rare(self) -> bool:
+        """Whether a rare field is invalid, or has advice or an open discussion."""
+        return any(_is_faulty(field) for field in self.rare_fields())
+
+    def _is_rare(self, field: forms.BoundField) -> bool:
+        is_apart = self._is_shared(field) or self._is_required(field)
+        return field.name in RARE and not is_apart
 
     def resource_fields(self) -> list[forms.BoundField]:
         """Return the fields for the table of resources."""
         return [self[name] for name in RESOURCES if name in self.fields]
 
     def more_text(self) -> str:
-        """Return the values of the folded fields as one line, without the bounds of retries."""
+        """Return the values of the folded fields as one line."""
         values = []
         for field in self.more_fields():
-            if field.value() and field.name not in RETRY_BOUNDS:
+            if field.value():
                 values.append(str(field.value()))
         return " · ".join(values)
 
