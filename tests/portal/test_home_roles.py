@@ -1,6 +1,7 @@
 """What the home page shows first: to an approver, a shifter and a liaison; and what changed."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -23,6 +24,7 @@ from apps.production.domain.approvals.wait_counts import count_waits
 from apps.production.enums import AttentionKind, RequestState
 from apps.production.models import Attention, Request, StageHistory
 from apps.statusboard.domain.incidents.incidents import close_incident
+from apps.submission.domain.retries.offers import retry_offer
 from tests.factories import requests
 from tests.pages import page_of, text_of
 from tests.portal.shared_world import (
@@ -96,7 +98,27 @@ def test_next_step_of_a_service_failure_is_a_retry_once_the_service_is_up(
     assert (fix.label, fix.url) == ("Open", group.get_absolute_url())
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
     [fix] = fix_first(user=shifter, at=at).fixes
-    assert (fix.label, fix.url) == ("Retry 1…", f"/retries/group/{group.pk}/")
+    offer = retry_offer(source=group, user=shifter, at=at)
+    label = f"Retry {offer.jobs}…" if offer.jobs else f"Retry bundle of {offer.bundle}…"
+    assert offer.jobs or offer.bundle
+    assert (fix.label, fix.url) == (label, f"/retries/group/{group.pk}/")
+
+
+def test_next_step_counts_what_the_dry_run_retries_not_the_open_jobs(
+    world, shifter, group, at, monkeypatch
+):
+    close_incident(incident=world.incident, by=shifter, at=at, reason="back")
+    offer = retry_offer(source=group, user=shifter, at=at)
+    for numbers, label in (
+        (replace(offer, jobs=7, bundle=0), "Retry 7…"),
+        (replace(offer, jobs=0, bundle=3), "Retry bundle of 3…"),
+        (replace(offer, jobs=0, bundle=0), "Open"),
+    ):
+        monkeypatch.setattr(
+            "apps.portal.pages.fix_first.retry_offer", lambda numbers=numbers, **_: numbers
+        )
+        [fix] = fix_first(user=shifter, at=at).fixes
+        assert fix.label == label
 
 
 def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, shifter, group, at):

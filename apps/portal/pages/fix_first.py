@@ -19,6 +19,7 @@ from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals
 from apps.jobs.domain.records.conversion import hour_of
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
+from apps.submission.domain.retries.offers import retry_offer
 
 #: How many groups the home page shows.
 MOST_GROUPS = 5
@@ -66,12 +67,12 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
         row.spark = charts.spark(
             row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
         )
-        fixes.append(_fix(row, proposals.get(row.pk)))
+        fixes.append(_fix(row, proposals.get(row.pk), user, at))
     bounds = f"?start={start:%Y-%m-%dT%H:%MZ}&end={end:%Y-%m-%dT%H:%MZ}"
     return FixFirst(fixes, len(open_rows), bounds)
 
 
-def _fix(row: GroupRow, proposal: LimitProposal | None) -> Fix:
+def _fix(row: GroupRow, proposal: LimitProposal | None, user: User, at: datetime) -> Fix:
     group = row.group
     page = group.get_absolute_url()
     if row.kind == GroupKind.HOST:
@@ -79,6 +80,11 @@ def _fix(row: GroupRow, proposal: LimitProposal | None) -> Fix:
     if proposal and row.verdict == VerdictKind.RESOURCE:
         return Fix(row, proposal.advice, proposal.label, proposal.url)
     if row.verdict == VerdictKind.SERVICE and row.kind == GroupKind.ERROR and not row.wait:
+        # As many as the dry run retries: some of the open jobs succeeded since, or are retried.
+        offer = retry_offer(source=group, user=user, at=at)
         retry = reverse("submission:retry-jobs", args=["group", row.pk])
-        return Fix(row, row.step, f"Retry {row.open:,}…", retry)
+        if offer.jobs:
+            return Fix(row, row.step, f"Retry {offer.jobs:,}…", retry)
+        if offer.bundle:
+            return Fix(row, row.step, f"Retry bundle of {offer.bundle:,}…", retry)
     return Fix(row, row.step, "Open", page)
