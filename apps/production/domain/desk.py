@@ -5,7 +5,7 @@ Reads only.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 from django.db.models import Count, F, Prefetch
 from django.utils import timezone
@@ -22,6 +22,9 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
+from apps.production.domain.priority.expected_start import delay_by_one_more
+from apps.production.domain.priority.listing import queue_state
+from apps.production.domain.priority.ranks import startable_requests
 from apps.production.domain.priority.shares import (
     Prospect,
     forecasts_if_approved,
@@ -197,13 +200,29 @@ class FieldGroup:
 
 @dataclass(frozen=True)
 class ClassChoice:
-    """A priority class: rank, end and slack of the request if it were approved in it now."""
+    """A priority class: rank, end and slack of the request if it were approved in it now.
+
+    `moves_back` counts the queued requests that would start later, each by about `delay`, which is
+    None while the pace of the queue is unknown.
+    """
 
     name: str
     rank: int
     end: date | None
     slack: Slack | None
     is_requested: bool
+    moves_back: int = 0
+    delay: timedelta | None = None
+
+    @property
+    def delay_text(self) -> str:
+        """The delay of the others in days or, below 18 hours, in hours; "" if unknown."""
+        if self.delay is None:
+            return ""
+        hours = self.delay / timedelta(hours=1)
+        if hours < 18:
+            return f"{max(1, round(hours))} h"
+        return f"{round(hours / 24)} d"
 
 
 @dataclass(frozen=True)
@@ -356,6 +375,10 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
 def _choices(
     request: Request, prospects: Mapping[str, Prospect], *, today: date
 ) -> list[ClassChoice]:
+    if not prospects:
+        return []
+    startable = startable_requests().count()
+    delay = delay_by_one_more(queue_state())
     choices = []
     for name, prospect in prospects.items():
         forecast = prospect.forecast
@@ -366,7 +389,10 @@ def _choices(
             end = forecast.end[1]
             slack = slack_of(request.deadline, forecast, today=today)
         is_requested = name == request.requested_priority
-        choices.append(ClassChoice(name, prospect.rank, end, slack, is_requested))
+        moves_back = max(0, startable - (prospect.startable_ahead or 0))
+        choices.append(
+            ClassChoice(name, prospect.rank, end, slack, is_requested, moves_back, delay)
+        )
     return choices
 
 

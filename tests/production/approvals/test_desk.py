@@ -18,6 +18,7 @@ from apps.production.domain.lifecycle.moves import (
     check_request,
     submit_request,
 )
+from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.status import notes_on_fields
@@ -201,6 +202,42 @@ def test_what_a_class_would_give_is_what_it_gives(waiting, nova, liaison, approv
         stored.expected_end_late,
     )
     assert prospect.forecast.start[1] == stored.expected_start
+
+
+@pytest.mark.parametrize("level", ["low", "urgent"])
+def test_what_a_class_moves_back_is_what_it_moves_back(
+    waiting, nova, liaison, approver, client, level
+):
+    history(draft(liaison, nova))
+    for _ in range(3):
+        approve_request(
+            request=waiting(), by=approver, at=LATER, priority_class="normal", reason="-"
+        )
+    one = waiting()
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    before = starts_in_queue(at=LATER)
+    row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
+    choices = sheet_of(row, user=approver, at=LATER).choices
+    [choice] = [choice for choice in choices if choice.name == level]
+    client.force_login(approver)
+    text = " ".join(client.get(DESK, {"at": one.key}).text.split())
+    assert ("moves 3 requests back by 2 d" in text) == (choices[-1].moves_back == 3)
+
+    approve_request(request=one, by=approver, at=LATER, priority_class=level, reason="So.")
+    QueueState.objects.filter(pk=1).update(starts=12, starts_days=24)
+    after = starts_in_queue(at=LATER)
+    delays = [(after[pk].likely - start.likely).days for pk, start in before.items()]
+    assert choice.moves_back == sum(delay > 0 for delay in delays)
+    assert choice.delay_text == "2 d"
+    assert all(abs(delay - 2) <= 1 for delay in delays if delay)
+
+
+def test_delay_of_others_is_unknown_while_the_pace_is(waiting, nova, liaison, approver):
+    history(draft(liaison, nova))
+    waiting()
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 0, "starts_days": 24})
+    [choice, *_] = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).choices
+    assert (choice.moves_back, choice.delay, choice.delay_text) == (0, None, "")
 
 
 def test_decision_opens_the_next_request(waiting, approver, client):

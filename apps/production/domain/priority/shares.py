@@ -161,10 +161,14 @@ def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Prospect:
-    """The rank of a request in a class, and its start and end if known."""
+    """The rank of a request in a class, and its start and end if known.
+
+    `startable_ahead` counts the requests ahead that can start; None if it was not counted.
+    """
 
     rank: int
     forecast: Forecast
+    startable_ahead: int | None = None
 
 
 def prospects_if_approved(
@@ -282,7 +286,7 @@ def _prospects(
         forecast = forecast_of_queued(
             entry, start, at=at, priority_class=name, assumption=assumption
         )
-        prospects.append(Prospect(before + 1, forecast))
+        prospects.append(Prospect(before + 1, forecast, startable))
     return prospects
 
 
