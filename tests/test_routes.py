@@ -398,6 +398,8 @@ EXPECTED = {
     "recovery:mode": OPG,
     "recovery:move": OPG,
     "recovery:new": OPG,
+    "recovery:owner": OF_EXPERIMENT,
+    "recovery:owner-bundle": OF_EXPERIMENT,
     "recovery:questions": ALL,
     "recovery:rule": ALL,
     "recovery:rules": ALL,

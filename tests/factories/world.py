@@ -101,6 +101,7 @@ class World:
             "pk": {
                 "api:recovery-decision": Decision.objects.get().pk,
                 "recovery:answer": Decision.objects.get().pk,
+                "recovery:owner": Decision.objects.get().pk,
                 "recovery:job": self.job.pk,
                 "recovery": RecoveryRule.objects.earliest("position").pk,
                 "api:known-error": "DNS",

@@ -1,7 +1,7 @@
 from django.urls import path
 
 from apps.core.web import converters  # noqa: F401 -- registers them
-from apps.recovery.web import views
+from apps.recovery.web import owners, views
 
 app_name = "recovery"
 urlpatterns = [
@@ -16,5 +16,7 @@ urlpatterns = [
     path("recovery/weeks/<day:monday>/", views.week, name="week"),
     path("recovery/questions/", views.questions, name="questions"),
     path("recovery/questions/<int:pk>/", views.answer, name="answer"),
+    path("recovery/owners/<int:pk>/", owners.owner, name="owner"),
+    path("recovery/owners/<int:pk>/retries.tar", owners.owner_bundle_file, name="owner-bundle"),
     path("recovery/jobs/<int:pk>/", views.explain_job, name="job"),
 ]

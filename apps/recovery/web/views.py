@@ -36,6 +36,7 @@ from apps.recovery.domain.answers import (
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
 from apps.recovery.domain.hands_off import NO_EXPERIMENT, breakdown_for, failures_of, weeks_for
+from apps.recovery.domain.owner_questions import grouped_owner_questions
 from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.rule_page import (
     DAYS,
@@ -77,6 +78,7 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
         "questions": waiting[:QUESTIONS_SHOWN],
         "questions_in_all": waiting.count(),
         "questioned_jobs": questions_for(request.user).count(),
+        "owner_questions": grouped_owner_questions(request.user).count(),
         "may_write": may_write_any_rule(request.user),
         "as_of": now,
         "weeks": weeks,
@@ -158,6 +160,8 @@ def questions(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "page": listed.get_page(request.GET.get("page")),
         "jobs": questions_for(request.user).count(),
+        "owner_questions": grouped_owner_questions(request.user)[:PAGE_SIZE],
+        "owner_questions_in_all": grouped_owner_questions(request.user).count(),
     }
     return render(request, "recovery/questions.html", context)
 

@@ -1,0 +1,140 @@
+"""Jobs that a rule would retry, but that only their owners can submit: one question to each."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Count, Max, QuerySet
+
+from apps.accounts.models import User
+from apps.core.domain.locks import lock_for_this_transaction
+from apps.core.errors import InvalidTransition
+from apps.diagnosis.models import Verdict
+from apps.production.domain.reasons import checked_reason
+from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.enums import Arm, Mode, Outcome
+from apps.recovery.models import Decision
+from apps.submission.domain.retries.bundle import retry_bundle
+from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, examine
+from apps.submission.enums import ONLY_BY_OWNER
+
+_ASKED = [reason.label for reason in ONLY_BY_OWNER]
+
+
+@dataclass(frozen=True)
+class OwnerQuestion:
+    """The failed jobs of one owner, stage and failure group, as a user sees them.
+
+    `dry_run` says which jobs the bundle of retries has.
+    """
+
+    decision: Decision
+    jobs: list[Decision]
+    dry_run: DryRun
+
+    @property
+    def in_bundle(self) -> int:
+        return len(self.dry_run.only_by_owner)
+
+
+def owner_questions_for(user: User) -> QuerySet[Decision]:
+    """Return the decisions of active rules on jobs that the user sees and an owner must submit.
+
+    A job that was retried or answered since is no question any more.
+    """
+    decisions = Decision.objects.visible_to(user).filter(
+        arm=Arm.OWNER,
+        outcome=Outcome.WAITING,
+        batch=None,
+        rule__mode=Mode.ACTIVE,
+        why__in=_ASKED,
+        job__verdict__later_state="",
+    )
+    return decisions.select_related("job__cluster", "job__verdict", "rule").order_by(
+        "-decided_at", "-pk"
+    )
+
+
+def grouped_owner_questions(user: User) -> QuerySet[Any, Any]:
+    """Return the questions by owner, stage and failure group, newest first.
+
+    Each has the number of `jobs`, when the newest was asked (`last_at`) and its primary key
+    (`newest`).
+    """
+    questions = owner_questions_for(user).order_by()
+    groups = questions.values(
+        "rule",
+        "rule__name",
+        "job__user",
+        "job__request_key",
+        "job__stage",
+        "job__verdict__group",
+        "job__verdict__group__title",
+    )
+    counted = groups.annotate(jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk"))
+    return counted.order_by("-last_at", "-newest")
+
+
+def read_owner_question(*, decision: Decision, user: User, at: datetime) -> OwnerQuestion:
+    """Return the question of a decision with all its jobs, 5,000 at most."""
+    job = decision.job
+    alike = owner_questions_for(user).filter(
+        rule=decision.rule_id,
+        job__user=job.user,
+        job__request_key=job.request_key,
+        job__stage=job.stage,
+        job__verdict__group=job.verdict.group_id,
+    )
+    jobs = list(alike[:MOST_JOBS])
+    verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in jobs])
+    related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
+    dry_run = examine(list(related), limits=Limits(), user=user, at=at)
+    return OwnerQuestion(decision, jobs, dry_run)
+
+
+def owner_bundle(*, decision: Decision, by: User, at: datetime) -> bytes:
+    """Return a tar of the retries of a question's jobs, for their owner.
+
+    Raises `InvalidTransition` if none of them can be in it.
+    """
+    question = read_owner_question(decision=decision, user=by, at=at)
+    content: bytes = retry_bundle(verdicts=question.dry_run.only_by_owner, by=by, at=at)
+    return content
+
+
+@transaction.atomic
+def note_submitted(*, decision: Decision, by: User, at: datetime, reason: str = "") -> int:
+    """Note that the owner has submitted the jobs of a question; return how many.
+
+    They stay *left to their owner*, and their outcome is followed. Raises `InvalidTransition` if
+    another user has answered.
+    """
+    reason = checked_reason(reason, needed=False)
+    jobs = _jobs_to_answer(decision, by, at)
+    why = f"Submitted by the owner, noted by {by}. {reason}".strip()
+    Decision.objects.filter(pk__in=[row.pk for row in jobs]).update(why=why[:500])
+    return len(jobs)
+
+
+@transaction.atomic
+def leave_to_fail(*, decision: Decision, by: User, at: datetime, reason: str) -> int:
+    """Leave the jobs of a question failed; return how many.
+
+    Raises `InvalidFields`, and `InvalidTransition` if another user has answered.
+    """
+    reason = checked_reason(reason, needed=True)
+    jobs = _jobs_to_answer(decision, by, at)
+    rows = Decision.objects.filter(pk__in=[row.pk for row in jobs])
+    rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
+    recount_days({row.time.date() for row in jobs})
+    return len(jobs)
+
+
+def _jobs_to_answer(decision: Decision, by: User, at: datetime) -> list[Decision]:
+    """Return the jobs of a question; whoever sees them, by a role in the experiment, may answer."""
+    lock_for_this_transaction("recovery.decisions")
+    jobs = read_owner_question(decision=decision, user=by, at=at).jobs
+    if not jobs:
+        raise InvalidTransition("This question is answered.")
+    return jobs
