@@ -16,7 +16,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Stage
 from apps.recovery.domain.alike import COMPANY_WITHIN, AlikeJobs
 from apps.recovery.domain.choice import Budget, FailedAttempt, choose
-from apps.recovery.domain.daily_effects import add_to_day
+from apps.recovery.domain.daily_effects import add_decisions
 from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
 from apps.recovery.domain.matching import (
     Failure,
@@ -135,7 +135,7 @@ def _decide(decisions: Sequence[Decision], at: datetime) -> None:
         unique_fields=["id"],
         update_fields=_DECIDED_FIELDS,
     )
-    add_to_day(at.date(), [decision.pk for decision in decisions if decision.decided_at])
+    add_decisions(decision.pk for decision in decisions)
 
 
 def _verdicts_of(decisions: Sequence[Decision]) -> dict[int, Verdict]:
