@@ -4,9 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from apps.recovery.domain.answers import grouped_questions, questions_for
+from apps.recovery.domain.answers import grouped_questions, next_step, questions_for
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.definition import Action
 from apps.recovery.domain.outcomes import follow_decisions
+from apps.recovery.domain.remedies import Asked, remedy_for
 from apps.recovery.models import Decision
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.pages import text_of
@@ -64,6 +66,34 @@ def test_jobs_are_retried_beyond_the_bound(client, shifter, asked, release):
     assert RetryJob.objects.count() == 3
     follow_decisions(at=LATER + timedelta(minutes=1))
     check_totals()
+
+
+@pytest.mark.parametrize(
+    ("had", "factor", "more"),
+    [
+        (2 * GB, 1.5, 3 * GB),
+        (1 * GB, 1.1, 1_100_000_000),
+        (1_234_567_890, 1.5, 1_851_851_835),
+        (3 * GB, 1.5, 4_500_000_000),
+    ],
+)
+def test_rule_and_proposal_round_memory_alike(asked, had, factor, more):
+    job = asked.job
+    job.requested_memory_bytes = had
+    action = Action(kind="more-memory", factor=factor, most_factor=4)
+    remedy = remedy_for(action, job, Asked(memory_bytes=had))
+    asked.rule.definition["action"]["factor"] = factor
+    assert next_step(asked).memory_bytes == remedy.changes.memory_bytes == more
+
+
+@pytest.mark.parametrize(("had", "more"), [(3600, 5400), (8 * 3600, 12 * 3600), (100, 150)])
+def test_rule_and_proposal_round_wall_time_alike(asked, had, more):
+    job = asked.job
+    job.time_limit_seconds = had
+    action = Action(kind="more-time", factor=1.5, most_factor=4)
+    remedy = remedy_for(action, job, Asked(time_limit_seconds=had))
+    asked.rule.definition["action"] |= {"kind": "more-time", "factor": 1.5}
+    assert next_step(asked).time_limit_seconds == remedy.changes.time_limit_seconds == more
 
 
 def test_jobs_are_left_failed(client, shifter, asked):

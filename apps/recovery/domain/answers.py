@@ -19,15 +19,13 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.domain.types.fields import CORE
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import read_definition
+from apps.recovery.domain.remedies import increase
 from apps.recovery.enums import ActionKind, Arm, Outcome
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, examine
 from apps.submission.models import RetryBatch
-
-GB = 1000**3
-HOUR = 3600
 
 
 @dataclass(frozen=True)
@@ -94,16 +92,12 @@ def next_step(decision: Decision) -> Changes:
     action = read_definition(decision.rule.definition).action
     job = decision.job
     if action.kind == ActionKind.MORE_MEMORY and job.requested_memory_bytes:
-        more = _round_up(job.requested_memory_bytes * action.factor, GB)
+        more = increase(job.requested_memory_bytes, action.factor)
         return Changes(memory_bytes=min(more, job.cluster.max_memory_bytes or more))
     if action.kind == ActionKind.MORE_TIME and job.time_limit_seconds:
-        more = _round_up(job.time_limit_seconds * action.factor, HOUR)
+        more = increase(job.time_limit_seconds, action.factor)
         return Changes(time_limit_seconds=min(more, job.cluster.max_wall_seconds or more))
     return Changes()
-
-
-def _round_up(value: float, unit: int) -> int:
-    return -int(-value // unit) * unit
 
 
 @transaction.atomic

@@ -32,6 +32,11 @@ class Remedy:
     question: str = ""
 
 
+def increase(had: int, factor: float) -> int:
+    """Return the next memory in bytes or wall time in seconds: the factor times what a job had."""
+    return round(had * factor)
+
+
 def remedy_for(action: Action, job: Job, asked: Asked) -> Remedy:
     """Return what an action gives the next attempt of a failed job.
 
@@ -65,7 +70,7 @@ def _more_memory(action: Action, job: Job, asked: Asked) -> Remedy:
         signed=asked.retry_memory_bytes,
         limit_of_cluster=job.cluster.max_memory_bytes,
     )
-    more = min(round(had * action.factor), bound)
+    more = min(increase(had, action.factor), bound)
     if more <= had:
         return Remedy(question=f"It had {round_size(had)}; the bound is {round_size(bound)}.")
     return Remedy(Changes(memory_bytes=more))
@@ -81,7 +86,7 @@ def _more_time(action: Action, job: Job, asked: Asked) -> Remedy:
         signed=asked.retry_time_limit_seconds,
         limit_of_cluster=job.cluster.max_wall_seconds,
     )
-    more = min(round(had * action.factor), bound)
+    more = min(increase(had, action.factor), bound)
     if more <= had:
         return Remedy(
             question=f"It had {round_duration(had)}; the bound is {round_duration(bound)}."
