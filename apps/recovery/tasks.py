@@ -4,6 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.recovery.domain.acting import act_on_due
+from apps.recovery.domain.answers import ask_again
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.hands_off import follow_recoveries, recent_mondays, recount_weeks
 from apps.recovery.domain.outcomes import follow_decisions
@@ -26,6 +27,7 @@ def run() -> None:
     for _ in range(MOST_A_RUN):
         if not decide_due(at=timezone.now()):
             break
+    ask_again()
     follow_decisions(at=timezone.now())
     follow_recoveries(at=timezone.now())
     stop_useless_rules(at=timezone.now())

@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from apps.recovery.domain.answers import grouped_questions, next_step, questions_for
+from apps.recovery.domain.answers import ask_again, grouped_questions, next_step, questions_for
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.definition import Action
 from apps.recovery.domain.outcomes import follow_decisions
 from apps.recovery.domain.remedies import Asked, remedy_for
 from apps.recovery.models import Decision
+from apps.submission.domain.retries.batches import cancel_batch
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
@@ -65,6 +66,22 @@ def test_jobs_are_retried_beyond_the_bound(client, shifter, asked, release):
     assert "This question is answered." in text_of(again)
     assert RetryJob.objects.count() == 3
     follow_decisions(at=LATER + timedelta(minutes=1))
+    check_totals()
+
+
+def test_question_is_asked_again_after_its_retries_are_cancelled(client, shifter, asked):
+    answer(client, shifter, asked, do="retry", memory="5 GB", reason="Larger events.")
+    assert ask_again() == 0
+    batch = RetryBatch.objects.get()
+    cancel_batch(batch=batch, by=shifter, at=LATER, reason="Wrong size.")
+    follow_decisions(at=LATER)
+    assert ask_again() == 3
+    (row,) = grouped_questions(shifter)
+    assert row["jobs"] == 3
+    shown = answer(client, shifter, asked, do="retry", memory="6 GB", reason="Right size.")
+    assert "The jobs will be retried." in text_of(shown)
+    assert ask_again() == 0, "only the newest batch counts"
+    assert not questions_for(shifter).exists()
     check_totals()
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
 
 from apps.accounts.models import User
 from apps.core.domain.background import enqueue
@@ -25,7 +25,8 @@ from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, examine
-from apps.submission.models import RetryBatch
+from apps.submission.enums import RetryState
+from apps.submission.models import RetryBatch, RetryJob
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,23 @@ def _outside(value: int, had: int, limit: int, text_of: Callable[[int], str]) ->
     if value > limit:
         return f"At most {text_of(limit)} for one job."
     return ""
+
+
+@transaction.atomic
+def ask_again() -> int:
+    """Ask questions again whose retries were cancelled before they were submitted; return how many.
+
+    The decision of a rule itself is not asked about: who cancels its retries wants none.
+    """
+    lock_for_this_transaction("recovery.decisions")
+    cancelled = RetryJob.objects.filter(
+        batch=OuterRef("batch"), job=OuterRef("job"), state=RetryState.CANCELLED
+    )
+    answered = Decision.objects.filter(
+        arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=Outcome.WAITING, batch__isnull=False
+    )
+    questions: int = answered.filter(Exists(cancelled)).update(batch=None)
+    return questions
 
 
 @transaction.atomic
