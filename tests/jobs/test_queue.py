@@ -228,7 +228,7 @@ def test_queue_times_that_spread_widely_have_a_logarithmic_scale(
     assert page.count("logarithmic scale") == 2 * is_log, (
         "in the heading, and in the sentence of the chart"
     )
-    assert ('>0.1</text><line class="g"' in page) == is_log
+    assert ('>0.1</text><line class="grid-line"' in page) == is_log
 
 
 def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, client, liaison):
