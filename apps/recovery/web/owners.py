@@ -44,11 +44,11 @@ def owner(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     form = OwnerAnswerForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
-            answer = note_submitted
-            if request.POST.get("do") == "leave":
-                answer = leave_to_fail
             reason = form.cleaned_data["reason"]
-            jobs = answer(decision=decision, by=request.user, at=now, reason=reason)
+            if request.POST.get("do") == "leave":
+                jobs = leave_to_fail(decision=decision, by=request.user, at=now, reason=reason)
+            else:
+                jobs = note_submitted(decision=decision, by=request.user, at=now, reason=reason)
             messages.success(request, f"Answered for {jobs:,} job{'s' * (jobs != 1)}.")
             return redirect("recovery:questions")
     question = read_owner_question(decision=decision, user=request.user, at=now)
