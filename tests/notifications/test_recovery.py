@@ -1,4 +1,4 @@
-"""Recovery rules that stop themselves are told by mail and webhook; other changes of rules are not."""
+"""A recovery rule that stops itself is told by mail and webhook; other changes of rules are not."""
 
 import json
 from datetime import timedelta
