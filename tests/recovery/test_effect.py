@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.recovery.domain.control_group import is_control
+from apps.recovery.domain.choice import is_control
 from apps.recovery.domain.effect import ArmFigures, Effect, difference
 from apps.recovery.domain.stopping import LEAST_ENDED, does_not_help, evidence_about
 

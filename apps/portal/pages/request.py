@@ -1,5 +1,6 @@
 """The page of a request, with content from several apps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import chain
@@ -23,6 +24,7 @@ from apps.production.domain.approvals.inbox import RESPONSIBLE
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import (
     ArgumentText,
     content_of,
@@ -223,7 +225,6 @@ def request_page(
     # Neither the moves nor the approval need the slots in every state.
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
     moves = moves_for(user, request, at, slots=slots)
-    to_sign = any(move.verb is Verb.APPROVE for move in moves)
     approval = approval_of(request, user, at, slots=slots)
     events = list(events_of(request))
     threads = threads_of(request)
@@ -231,56 +232,39 @@ def request_page(
     holds = holds_over(request)
     needs = required_services(request, at)
 
-    is_open = request.state not in CLOSED
-    warnings = warnings_at_submission(events)
-    if request.state == RequestState.AWAITING_APPROVAL or (checks and is_open):
-        warnings = warnings_now(request, written, at=at)
-
     line = queue_row_of(request, user=user, at=at)
     estimate = None
     advice = None
-    if is_open:
-        start = line.start.days if line and line.start else None
-        past_estimate = estimate_for(written, request.experiment, at, without=request)
-        estimate = with_expected_end(past_estimate, request, start=start, at=at)
+    if request.state not in CLOSED:
+        estimate = _estimate(request, written, line, at)
         advice = request_advice(content=written, experiment=request.experiment, user=user, at=at)
 
-    progress = None
-    outputs: list[Output] = []
-    uses: list[Use] = []
-    if request.approved_at:
-        progress = progress_now(request, at=at)
-        outputs = outputs_of(progress)
-        uses = uses_of(request, progress, estimate, outputs)
+    progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
     quality = None
     if request.state in _WITH_OUTPUT:
         quality = data_quality_of(request)
-
-    stages = []
-    for stage, content in zip(request.stages.all(), written.stages, strict=True):
-        stages.append((stage, texts_of_stage(written, content)))
 
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
     return RequestPage(
         object=request,
-        status=status_of(request, events, user, to_sign=to_sign),
+        status=status_of(request, events, user, to_sign=_may_sign(moves)),
         steps=steps_of(request),
         next_by=next_by(request, approval),
         schedule=schedule,
         attention=_attention(request, schedule),
         begun=request.state in IN_PRODUCTION and not has_rank(request),
         in_data_quality=request.state in _REVIEWED,
-        stages=stages,
+        stages=_texts_by_stage(request, written),
         ingredients=texts_of_arguments(written),
         totals=totals_of(request),
         needs_impaired=[need for need in needs if need.row.state != State.UP],
         needs_up=[need for need in needs if need.row.state == State.UP],
         holds=holds,
         approval=approval,
-        submission_warnings=warnings,
+        submission_warnings=_warnings(request, written, events, checks, at),
         advice=advice,
         estimate=estimate,
         line=line,
@@ -318,3 +302,47 @@ def request_page(
         level=level_of(user, request),
         feeds=addresses_of(getattr(user, "notification_preferences", None), request),
     )
+
+
+def _may_sign(moves: Sequence[Transition]) -> bool:
+    return any(move.verb is Verb.APPROVE for move in moves)
+
+
+def _warnings(
+    request: Request, written: RequestContent, events: list[Event], checks: bool, at: datetime
+) -> Warnings | None:
+    """Return the warnings of the checks: as of now, or else as of the submission."""
+    awaits_approval = request.state == RequestState.AWAITING_APPROVAL
+    if awaits_approval or (checks and request.state not in CLOSED):
+        return warnings_now(request, written, at=at)
+    return warnings_at_submission(events)
+
+
+def _estimate(
+    request: Request, written: RequestContent, line: QueueRow | None, at: datetime
+) -> Estimate:
+    """Return the estimate of an open request, with its end for its expected start."""
+    start = line.start.days if line and line.start else None
+    estimate = estimate_for(written, request.experiment, at, without=request)
+    return with_expected_end(estimate, request, start=start, at=at)
+
+
+def _production(
+    request: Request, estimate: Estimate | None, at: datetime
+) -> tuple[RequestNow | None, list[Output], list[Use]]:
+    """Return the progress, output and use of an approved request."""
+    if not request.approved_at:
+        return None, [], []
+    progress = progress_now(request, at=at)
+    outputs = outputs_of(progress)
+    return progress, outputs, uses_of(request, progress, estimate, outputs)
+
+
+def _texts_by_stage(
+    request: Request, written: RequestContent
+) -> list[tuple[Stage, list[ArgumentText]]]:
+    """Return the arguments of each stage as texts."""
+    texts = []
+    for stage, content in zip(request.stages.all(), written.stages, strict=True):
+        texts.append((stage, texts_of_stage(written, content)))
+    return texts

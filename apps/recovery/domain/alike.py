@@ -23,7 +23,7 @@ class AlikeJobs:
     """
 
     def __init__(self, verdicts: Iterable[Verdict]) -> None:
-        hours = set()
+        hours: set[datetime] = set()
         for verdict in verdicts:
             hours.update(_hours_around(verdict.ended_at))
         totals = CauseTotals.objects.filter(hour__in=hours).order_by()

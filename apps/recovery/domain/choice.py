@@ -3,11 +3,14 @@
 Nothing here reads or writes the database, so a replay can ask the same rules.
 """
 
+import hashlib
+import hmac
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from django.conf import settings
+
 from apps.jobs.models import Job
-from apps.recovery.domain.control_group import is_control
 from apps.recovery.domain.matching import ReadRule
 from apps.recovery.domain.remedies import Asked, remedy_for
 from apps.recovery.enums import ActionKind, Arm, Mode
@@ -20,6 +23,8 @@ GROWTH = 3
 LATELY = timedelta(days=1)
 PAUSE = timedelta(hours=1)
 _UNCHANGED = Changes()
+#: Equal chances from which the control group is drawn.
+_DRAWS = 1_000_000
 
 
 @dataclass
@@ -115,6 +120,18 @@ def _choose_active(
         # No later attempt is in the control group, so none counts beside it.
         return Choice(Arm.ACTED_AGAIN, "It failed before.", changes)
     return Choice(Arm.ACTED, "", changes)
+
+
+def is_control(*, rule: int, job: str, percent: float) -> bool:
+    """Return whether a job is in the control group of a rule.
+
+    `job` names the job in all its attempts, such as request, stage and number; `percent` is the
+    size of the group. The same job is always in the group, or never, and no job can influence it.
+    """
+    key = settings.SECRET_KEY.encode()
+    digest = hmac.new(key, f"recovery:{rule}:{job}".encode(), hashlib.sha256).digest()
+    draw = int.from_bytes(digest[:8], "big") % _DRAWS
+    return draw < percent / 100 * _DRAWS
 
 
 def retries_that_may_start(*, completed: int, failed: int, unfinished: int) -> int:
