@@ -32,6 +32,7 @@ def test_sentence_says_all_of_a_rule():
             "services": ["samweb"],
             "exit_codes": [65, 66],
             "signals": [9],
+            "hold_reasons": ["disk limit", "JobHeld"],
         },
         "action": {"kind": "avoid-host", "wait_minutes": 90},
         "limits": {"attempts": 2},
@@ -39,8 +40,8 @@ def test_sentence_says_all_of_a_rule():
     assert read_definition(everything).sentence == (
         "When a job of stage reco of keepup requests on farm at FNAL fails by a service problem "
         "and fails in the category service or site and fails by SAM-503 and fails because of "
-        "samweb and exits with 65 or 66 and is killed by signal 9, run it again after 1 h 30 min on "
-        "another host, once at most."
+        "samweb and exits with 65 or 66 and is killed by signal 9 and ends on hold for “disk "
+        "limit” or “JobHeld”, run it again after 1 h 30 min on another host, once at most."
     )
     nothing = {"condition": {"verdicts": ["code"]}, "action": {"kind": "nothing"}}
     assert read_definition(nothing).sentence.endswith("leave it to a person.")
@@ -66,6 +67,7 @@ def test_each_retry_waits_twice_as_long_as_the_one_before():
         ({"condition": {}}, "condition"),
         ({"condition": {"verdicts": ["bad"]}}, "condition.verdicts.0"),
         ({"condition": {"surprise": 1}}, "condition.surprise"),
+        ({"condition": {"hold_reasons": [" "]}}, "condition.hold_reasons.0"),
         ({"action": {"kind": "explode"}}, "action.kind"),
         ({"action": {"kind": "more-memory", "factor": 9}}, "action.factor"),
         ({"action": {"kind": "more-memory", "factor": 3, "most_factor": 2}}, "action.most_factor"),

@@ -7,7 +7,12 @@ from rest_framework import serializers
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import Category, VerdictKind
 from apps.production.domain.reasons import MAX_REASON
-from apps.recovery.domain.definition import MOST_ALIKE_JOBS, MOST_ATTEMPTS, MOST_FACTOR
+from apps.recovery.domain.definition import (
+    MOST_ALIKE_JOBS,
+    MOST_ATTEMPTS,
+    MOST_FACTOR,
+    MOST_HOLD_REASON,
+)
 from apps.recovery.enums import ActionKind, Mode
 from apps.recovery.models import Decision, RecoveryRule
 
@@ -52,6 +57,12 @@ class RecoveryConditionSerializer(serializers.Serializer[Any]):
         child=serializers.ChoiceField([state.value for state in JobState]),
         required=False,
         max_length=_MOST_VALUES,
+    )
+    hold_reasons = serializers.ListField(
+        child=serializers.CharField(max_length=MOST_HOLD_REASON),
+        required=False,
+        max_length=_MOST_VALUES,
+        help_text="Parts of the reason for which a job was on hold when it ended.",
     )
     alike_jobs = serializers.IntegerField(
         min_value=0,

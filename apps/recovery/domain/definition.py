@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.quantities import round_duration
@@ -16,7 +16,12 @@ from apps.recovery.enums import ActionKind
 MOST_FACTOR = 4.0
 MOST_ATTEMPTS = 10
 MOST_ALIKE_JOBS = 1000
+MOST_HOLD_REASON = 100
 MOST_WAIT_MINUTES = 7 * 24 * 60
+#: A part of a hold reason. An empty one would be part of every reason.
+HoldReason = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MOST_HOLD_REASON)
+]
 _GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
 
 
@@ -38,6 +43,8 @@ class Scope(_Part):
 class Condition(_Part):
     """What the failure must be. An empty list matches anything; the others must hold one value.
 
+    `hold_reasons` are parts of the reason for which the scheduler held the job when it ended, in
+    upper or lower case; see `apps.recovery.domain.matching.hold_reason`.
     `alike_jobs` is how many jobs, this one counted, must fail by the same known error and service
     within about an hour; see `apps.recovery.domain.alike`.
     """
@@ -49,6 +56,7 @@ class Condition(_Part):
     exit_codes: tuple[int, ...] = ()
     signals: tuple[int, ...] = ()
     end_states: tuple[JobState, ...] = ()
+    hold_reasons: tuple[HoldReason, ...] = ()
     alike_jobs: int = Field(0, ge=0, le=MOST_ALIKE_JOBS)
 
     @property
@@ -140,6 +148,9 @@ class Definition(_Part):
             parts.append(f"exits with {_either(map(str, condition.exit_codes))}")
         if condition.signals:
             parts.append(f"is killed by signal {_either(map(str, condition.signals))}")
+        if condition.hold_reasons:
+            quoted = [f"“{reason}”" for reason in condition.hold_reasons]
+            parts.append(f"ends on hold for {_either(quoted)}")
         if condition.alike_jobs > 1:
             parts.append(f"{condition.alike_jobs} jobs fail alike within an hour")
         return " and ".join(parts) or "fails"

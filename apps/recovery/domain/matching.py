@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
 from apps.recovery.domain.definition import MOST_ALIKE_JOBS, Definition, read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
@@ -119,7 +120,34 @@ def _unmet_condition(definition: Definition, verdict: Verdict) -> str:
         if allowed and actual not in allowed:
             expected = " or ".join(str(value) for value in allowed)
             return f"{name} is {actual}, not {expected}"
+    if condition.hold_reasons:
+        return _other_hold_reason(condition.hold_reasons, hold_reason(job))
     return ""
+
+
+def hold_reason(job: Job) -> str:
+    """Return why a failed job was on hold when it ended; empty if it was not, or is not known.
+
+    HTCondor: a failed job with neither exit code nor signal was removed while it was on hold.
+    Slurm may keep the last reason for which a job waited after it ran, so the reason counts only if
+    the job never started. Other schedulers report none.
+    """
+    was_held = False
+    if job.cluster.scheduler == "htcondor":
+        was_held = not job.exit_code and not job.signal
+    elif job.cluster.scheduler == "slurm":
+        was_held = job.started_at is None and "held" in job.reason.casefold()
+    return job.reason if was_held else ""
+
+
+def _other_hold_reason(expected: Sequence[str], actual: str) -> str:
+    for part in expected:
+        if part.casefold() in actual.casefold():
+            return ""
+    parts = " or ".join(f"“{part}”" for part in expected)
+    if not actual:
+        return f"it was not on hold when it ended, or its hold reason is not known; not {parts}"
+    return f"the hold reason is “{actual}”, not {parts}"
 
 
 def _too_few_alike(definition: Definition, failure: Failure) -> str:

@@ -31,6 +31,7 @@ _PARTS = {
         "services",
         "exit_codes",
         "signals",
+        "hold_reasons",
         "alike_jobs",
     ),
     "action": ("kind", "factor", "most_factor", "wait_minutes"),
@@ -70,6 +71,19 @@ class _Names(forms.CharField):
         return str(super().to_python(value) or "").replace(",", " ").split()
 
 
+class _Lines(forms.CharField):
+    """Texts, one a line."""
+
+    widget = forms.Textarea(attrs={"rows": 2})
+
+    def to_python(self, value: Any) -> Any:
+        lines = []
+        for line in str(super().to_python(value) or "").splitlines():
+            if line.strip():
+                lines.append(line.strip())
+        return lines
+
+
 class RuleForm(forms.Form):
     """A recovery rule; empty conditions match anything."""
 
@@ -96,6 +110,12 @@ class RuleForm(forms.Form):
     services = _Names(required=False, max_length=1000, help_text="Such as samweb, dcache.")
     exit_codes = _Numbers(required=False, max_length=500, help_text="Such as 65, 66.")
     signals = _Numbers(required=False, max_length=200, help_text="Such as 9.")
+    hold_reasons = _Lines(
+        required=False,
+        max_length=2000,
+        label="Hold reason",
+        help_text="Of jobs that ended on hold: a part of the reason, one a line.",
+    )
     alike_jobs = forms.IntegerField(
         min_value=0,
         max_value=MOST_ALIKE_JOBS,
@@ -220,6 +240,7 @@ def initial_of(definition: Mapping[str, Any]) -> dict[str, Any]:
                 initial[name] = values[name]
     for name in (*_LISTS, *_NUMBERS):
         initial[name] = ", ".join(map(str, initial.get(name, ())))
+    initial["hold_reasons"] = "\n".join(initial.get("hold_reasons", ()))
     return initial
 
 
