@@ -98,7 +98,8 @@ def add_arrays(count: int, tasks: int, at: datetime) -> list["Submission"]:
 
 
 def add_failures(arrays: list["Submission"], at: datetime) -> None:
-    """Store the failed jobs of arrays with their verdicts."""
+    """Store the failed jobs of arrays with their verdicts, and the totals of their causes."""
+    from apps.diagnosis.domain.causes.totals import recount_hours
     from apps.diagnosis.models import Verdict
     from apps.jobs.models import Job
 
@@ -131,6 +132,8 @@ def add_failures(arrays: list["Submission"], at: datetime) -> None:
         )
         rows.append(row)
     Verdict.objects.bulk_create(rows, batch_size=2000)
+    for hour in {job.ended_at.replace(minute=0, second=0, microsecond=0) for job in jobs}:
+        recount_hours(day=hour.replace(hour=0), hours=[hour])
 
 
 def failed_job(array: "Submission", task: int, state: str, at: datetime) -> "Job":
