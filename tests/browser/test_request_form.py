@@ -273,7 +273,7 @@ def shown_problems(page) -> dict[str, int]:
           const bar = [document.querySelector("#findings").textContent];
           return {
             bar: sum(numbers(bar, /([0-9]+) error/)),
-            checks: document.querySelectorAll("#checks li.e a").length,
+            checks: document.querySelectorAll("#checks li.error a").length,
             steps: sum(numbers(steps, /([0-9]+) error/)),
             fields: document.querySelectorAll("form .errorlist:not(.advice) li").length,
           };

@@ -48,8 +48,8 @@ def jobs(cluster, nova, dune):
 
 def figures(page):
     """Return the numbers of jobs and of failed jobs, and the addresses behind them."""
-    kpis = page[page.index("kpis") : page.index("Failure rate")]
-    return re.findall(r'<a href="([^"]+)">([\d,]+)</a>', kpis)
+    numbers = page[page.index("figures") : page.index("Failure rate")]
+    return re.findall(r'<a href="([^"]+)">([\d,]+)</a>', numbers)
 
 
 def test_host_shows_the_jobs_that_the_user_may_see(client, jobs, shifter, liaison):

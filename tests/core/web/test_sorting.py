@@ -32,7 +32,7 @@ def test_an_unknown_column_is_reported_and_the_default_order_shown(rf):
 
 
 def heads(rf, sort):
-    text = '{% sort_head "size" "Size" "n" %}{% sort_head "name" "Name" %}'
+    text = '{% sort_head "size" "Size" "number" %}{% sort_head "name" "Name" %}'
     context = {"request": rf.get("/?after=x&page=2&q=1"), "sort": sort}
     return Template(text).render(Context(context))
 

@@ -97,8 +97,8 @@ def test_fields_are_no_problem_until_one_was_in_them(nova, form):
     assert "Enter the purpose" not in text
     assert page.context["empty"] == [("id_purpose", "Purpose")]
     assert [(step.title, step.kind, step.errors, step.empty) for step in page.context["steps"]] == [
-        ("Request", "e", 1, 1),
-        ("All stages", "e", 1, 0),
+        ("Request", "error", 1, 1),
+        ("All stages", "error", 1, 0),
         ("Review", "", 0, 0),
     ]
     assert "Enter the purpose" in text_of(form.post(NEW_CHECK, data | {"touched": "all"}))

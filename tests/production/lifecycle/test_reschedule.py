@@ -18,6 +18,7 @@ from apps.production.domain.requests.reschedule import open_class_request, resch
 from apps.production.enums import CLOSED, POSTPONABLE, AttentionKind, RequestState
 from apps.production.models import Attention, Request, Signature
 from tests.factories.requests import AT, S, request_in
+from tests.pages import text_of
 
 LATER = AT + timedelta(hours=2)
 WEEK = timedelta(days=7)
@@ -163,7 +164,7 @@ def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, appr
     client, deadline = browse(liaison), request.deadline + WEEK
     line = 'href="{url}?do=reschedule#do" aria-label="Move deadline…: {key}"'
     for address in ("/requests/inbox/", "/"):
-        text = client.get(address).content.decode()
+        text = text_of(client.get(address))
         assert line.format(url=request.get_absolute_url(), key=request.key) in text
     text = client.get(f"{request.get_absolute_url()}?do=reschedule").content.decode()
     assert 'name="deadline"' in text

@@ -12,6 +12,7 @@ const describe = (field, id, isDescribed) => {
 
 const removeErrors = () => {
   for (const list of sections.querySelectorAll(".errorlist:not(.advice)")) list.remove();
+  for (const row of sections.querySelectorAll(".row-error")) row.remove();
   for (const field of sections.querySelectorAll("[aria-invalid]")) {
     field.removeAttribute("aria-invalid");
     describe(field, `${field.id}_error`, false);
@@ -34,7 +35,7 @@ const showErrors = (event) => {
   // Stages may have moved since the checks ran: they are about to run again.
   if (event.target.id === "stages") return;
   removeErrors();
-  for (const error of sections.querySelectorAll("#checks li.e")) {
+  for (const error of sections.querySelectorAll("#checks li.error")) {
     const message = error.querySelector("[data-message]").textContent;
     for (const link of error.querySelectorAll("a")) {
       const field = document.getElementById(link.hash.slice(1));
