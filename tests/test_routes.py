@@ -213,6 +213,7 @@ EXPECTED = {
     "api:submission-follow-advice": OPERATOR,
     "api:submission-ignore-advice": OPERATOR,
     "api:submission-limit": OPERATOR,
+    "api:submission-release": OPERATOR,
     "api:submission-retry": OPERATOR,
     "api:template-detail": NONE,  # there is none yet
     "api:template-list": ALL,

@@ -58,6 +58,7 @@ DONE_BY = {
     "submission:cancel": "api:submission-cancel",
     "submission:follow-advice": "api:submission-follow-advice",
     "submission:ignore-advice": "api:submission-ignore-advice",
+    "submission:release": "api:submission-release",
     "submission:limit": "api:submission-limit",
     "submission:debug-run": "api:debug-run-list",
     "submission:retry": "api:submission-retry",

@@ -57,6 +57,17 @@ def rows(client, query="state=held") -> dict[str, object]:
     return {row.array.spool_id: row for row in page.context["rows"]}
 
 
+def test_operator_releases_held_jobs_by_the_api(held, api, shifter):
+    address = f"/api/v1/submissions/{held.request.key}/release/"
+    unknown = api(shifter).post(address, {"number": held.number + 1}, format="json")
+    assert unknown.status_code == 400
+    assert "number" in unknown.json()
+    answer = api(shifter).post(address, {"number": held.number}, format="json")
+    assert answer.status_code == 200
+    held.refresh_from_db()
+    assert held.release_requested_at is not None
+
+
 def test_operator_releases_held_jobs_by_the_page(
     held, browse, shifter, cluster, fake, django_capture_on_commit_callbacks
 ):

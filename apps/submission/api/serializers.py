@@ -83,6 +83,13 @@ class CancelWriter(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=MAX_REASON)
 
 
+class ReleaseWriter(serializers.Serializer[Any]):
+    """The array whose held jobs are released."""
+
+    number = serializers.IntegerField(min_value=1, max_value=1_000_000)
+    reason = serializers.CharField(max_length=MAX_REASON, required=False, allow_blank=True)
+
+
 class AcceptWriter(CancelWriter):
     """The stage that is accepted as is, or waits for its missing jobs again."""
 

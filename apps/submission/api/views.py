@@ -26,6 +26,7 @@ from apps.submission.api.serializers import (
     FollowAdviceWriter,
     IgnoreAdviceWriter,
     LimitWriter,
+    ReleaseWriter,
     RetryWriter,
     SendAgainWriter,
     SubmissionReader,
@@ -36,6 +37,8 @@ from apps.submission.domain.arrays.limits import set_limit
 from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.shortfalls import accept_stage
 from apps.submission.domain.arrays.submissions import check_may_submit
+from apps.submission.domain.dispatch.held import request_release
+from apps.submission.models import Submission
 
 _LIST = SubmissionReader(many=True)
 
@@ -78,10 +81,7 @@ class SubmissionViewSet(OfRequests):
     @command(SendAgainWriter, _LIST)
     def again(self, production_request: Request, *, number: int, **fields: Any) -> None:
         """Submit again an array that the scheduler refused."""
-        submission = production_request.submissions.filter(number=number).first()
-        if submission is None:
-            raise InvalidFields({"number": ["Unknown array of this request."]})
-        assignment.send_refused_again(submission=submission, **fields)
+        assignment.send_refused_again(submission=_array(production_request, number), **fields)
 
     @command(AcceptWriter, _LIST)
     def accept(self, production_request: Request, **fields: Any) -> None:
@@ -115,6 +115,11 @@ class SubmissionViewSet(OfRequests):
         """Cancel all submitted jobs of a request."""
         assignment.cancel_sent(request=production_request, **fields)
 
+    @command(ReleaseWriter, _LIST)
+    def release(self, production_request: Request, *, number: int, **fields: Any) -> None:
+        """Ask the scheduler to release the held jobs of an array."""
+        request_release(submission=_array(production_request, number), **fields)
+
     @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     @action(detail=True)
     @one_at_a_time
@@ -122,3 +127,10 @@ class SubmissionViewSet(OfRequests):
         """Return the scripts of a request as a tar, to be submitted by hand."""
         content = write_bundle(request=self.get_object(), at=timezone.now())
         return HttpResponse(content, content_type="application/x-tar")
+
+
+def _array(production_request: Request, number: int) -> Submission:
+    submission = production_request.submissions.filter(number=number).first()
+    if submission is None:
+        raise InvalidFields({"number": ["Unknown array of this request."]})
+    return submission
