@@ -202,6 +202,7 @@ def service_problems_are_retried_at_once(approver, monkeypatch):
     rule = RecoveryRule.objects.get(name="Service problem")
     definition = {
         **rule.definition,
+        "condition": {**rule.definition["condition"], "alike_jobs": 0},
         "action": {"kind": "retry", "wait_minutes": 0},
         "limits": {"control_percent": 0},
     }
