@@ -38,7 +38,7 @@ from apps.archive.web.downloads import chosen_jobs, read_filters, selected_jobs,
 from apps.archive.web.forms import CaptureChoiceForm, OtherJobForm, PinForm
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
-from apps.core.web.sorting import read_sort
+from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.turns import one_at_a_time
 
 #: Jobs that are not indexed yet are counted no further.
@@ -82,8 +82,7 @@ def jobs(request: AuthenticatedRequest) -> HttpResponse:
     context["query_fields"] = list(read_filters(request.GET).items())
     try:
         if chosen.can_sort:
-            by = sort.replace(column, JOB_ORDERS[column])
-            page = chosen.sorted_page(request.GET, by=by)
+            page = chosen.sorted_page(request.GET, by=field_order(sort, JOB_ORDERS))
         else:
             page = chosen.page(request.GET)
         hits = hits_in(page.rows, chosen.search)

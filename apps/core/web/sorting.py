@@ -23,6 +23,12 @@ def read_sort(request: HttpRequest, columns: Iterable[str], *, default: str) -> 
     return read_query(request, "sort", parse, expected=f"one of {', '.join(names)}") or default
 
 
+def field_order(sort: str, fields: Mapping[str, str]) -> str:
+    """Return the order of a column as that of its database field, as `order_by` takes it."""
+    column = sort.removeprefix("-")
+    return sort.replace(column, fields[column])
+
+
 def sort_rows(rows: Iterable[R], columns: Mapping[str, Callable[[R], Any]], sort: str) -> list[R]:
     """Return rows in this order; rows without a value come last, equal rows keep their order."""
     value_of = columns[sort.removeprefix("-")]

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import in_order
 from apps.core.web.errors import show_errors
-from apps.core.web.sorting import read_sort
+from apps.core.web.sorting import field_order, read_sort
 from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import harvest
 from apps.diagnosis.domain.verdicts.correction import job_diagnosis, override_verdict
@@ -104,8 +104,7 @@ def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
         wall_seconds=F("job__wall_seconds"),
         core_seconds=F("job__wall_seconds") * F("job__cpus"),
     )
-    by = sort.replace(column, FAILED_ORDERS[column])
-    page = in_order(rows, by=by, query=request.GET)
+    page = in_order(rows, by=field_order(sort, FAILED_ORDERS), query=request.GET)
     values = chosen.form.cleaned_data if chosen.is_valid() else {}
     context = {
         "filter": chosen,

@@ -24,7 +24,7 @@ from apps.core.charts import spans_powers
 from apps.core.domain.pagination import in_order, newest_first
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
-from apps.core.web.sorting import read_sort, sort_rows
+from apps.core.web.sorting import field_order, read_sort, sort_rows
 from apps.jobs.domain.collection import claims as domain
 from apps.jobs.domain.collection.flagged import KEPT, flagged_reasons, flagged_records
 from apps.jobs.domain.live.live import live_counts, live_reasons
@@ -93,8 +93,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
     column = sort.removeprefix("-")
     if column != "finished":
         shown = newest_to_sort(shown).select_related("cluster", "experiment", "site")
-    by = sort.replace(column, JOB_ORDERS[column])
-    page = in_order(shown, by=by, query=request.GET)
+    page = in_order(shown, by=field_order(sort, JOB_ORDERS), query=request.GET)
     columns, rows = with_columns(page.rows)
     context = {
         "filter": jobs,

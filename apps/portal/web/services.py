@@ -13,7 +13,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.dates import in_range
 from apps.core.domain.pagination import in_order
 from apps.core.web.query import read_query
-from apps.core.web.sorting import read_sort
+from apps.core.web.sorting import field_order, read_sort
 from apps.portal.pages.service import service_page
 from apps.statusboard.domain.incidents.incidents import incidents_of
 from apps.statusboard.models import Service
@@ -35,14 +35,13 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     zone = timezone.get_current_timezone()
     day = read_query(request, "day", _day, expected="a date such as 2026-11-22")
     sort = read_sort(request, INCIDENT_ORDERS, default="-started")
-    column = sort.removeprefix("-")
     incidents = in_order(
         incidents_of(service, day, zone).annotate(
             # Open incidents end after all others.
             last_at=Coalesce("ended_at", Value(_NEVER), output_field=DateTimeField()),
             reported_by=Coalesce("source__name", "opened_by", output_field=CharField()),
         ),
-        by=sort.replace(column, INCIDENT_ORDERS[column]),
+        by=field_order(sort, INCIDENT_ORDERS),
         query=request.GET,
         size=10,
     )

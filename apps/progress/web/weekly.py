@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query
-from apps.core.web.sorting import read_sort
+from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.models import Request
 from apps.production.permissions import visible_experiments
@@ -41,8 +41,7 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
     if chosen:
         reports = reports.filter(experiment=chosen)
     sort = read_sort(request, REPORT_ORDERS, default="-week")
-    column = sort.removeprefix("-")
-    by = sort.replace(column, REPORT_ORDERS[column])
+    by = field_order(sort, REPORT_ORDERS)
     page = Paginator(reports.order_by(by, "-monday", "experiment__key"), PAGE_SIZE).get_page(
         request.GET.get("page")
     )

@@ -11,6 +11,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context
 from apps.core.domain.pagination import in_order
 from apps.core.web.query import read_query
+from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.tables import csv_file
 from apps.core.web.templatetags.look import percent
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
@@ -42,10 +43,6 @@ _COLUMNS = [
 _COLUMNS += ["Requested", "Priority", "Requester", "Created"]
 
 
-def _read_order(text: str) -> str | None:
-    return text if text.removeprefix("-") in ORDERS else None
-
-
 @require_safe
 def request_list(request: AuthenticatedRequest) -> HttpResponse:
     """List the requests that a user can see.
@@ -62,11 +59,8 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
         shown = request_filter.qs
     else:
         shown = visible.none()
-    expected = f"one of {', '.join(ORDERS)}"
-    sort = read_query(request, "sort", _read_order, expected=expected) or "-created"
-    by = ORDERS[sort.removeprefix("-")]
-    if sort.startswith("-"):
-        by = f"-{by}"
+    sort = read_sort(request, ORDERS, default="-created")
+    by = field_order(sort, ORDERS)
     if request.GET.get("format") == "csv" and request_filter.is_valid():
         return csv_file(
             "requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500))
