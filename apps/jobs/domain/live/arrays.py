@@ -9,12 +9,11 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentState
 from apps.jobs.domain.live.reasons import reason_of
+from apps.jobs.domain.live.stored import replace_rows
 from apps.jobs.models import LiveArray
 
 #: Spool ID, submission time, state, reason and account: unique within a cluster.
 ArrayKey = tuple[str, datetime, str, str, str]
-#: What can change while the key stays the same.
-_CHANGING = ("jobs", "experiment_id", "request_id", "stage")
 
 
 def array_key(array: LiveArray) -> ArrayKey:
@@ -22,28 +21,13 @@ def array_key(array: LiveArray) -> ArrayKey:
 
 
 def store_arrays(*, cluster: Cluster, arrays: Mapping[ArrayKey, LiveArray]) -> int:
-    """Replace the arrays of a cluster in the caller's transaction.
-
-    Only rows that differ are written; return their number.
-    """
-    known = {array_key(row): row for row in LiveArray.objects.filter(cluster=cluster)}
-    new = [array for key, array in arrays.items() if key not in known]
-    gone = [row.pk for key, row in known.items() if key not in arrays]
-    changed = []
-    for key, row in known.items():
-        array = arrays.get(key)
-        if array is None:
-            continue
-        if any(getattr(row, name) != getattr(array, name) for name in _CHANGING):
-            array.pk = row.pk
-            changed.append(array)
-
-    LiveArray.objects.filter(pk__in=gone).delete()
-    LiveArray.objects.bulk_create(new, batch_size=2000)
-    LiveArray.objects.bulk_update(
-        changed, ["jobs", "experiment", "request", "stage"], batch_size=500
+    """Replace the arrays of a cluster; return the number of rows written."""
+    return replace_rows(
+        LiveArray.objects.filter(cluster=cluster),
+        arrays,
+        key_of=array_key,
+        changing=("jobs", "experiment_id", "request_id", "stage"),
     )
-    return len(gone) + len(new) + len(changed)
 
 
 def live_arrays(user: User, *, state: CurrentState, reason: str = "") -> QuerySet[LiveArray]:

@@ -12,6 +12,7 @@ from apps.clusters.schedulers.base import CurrentJobs, CurrentState
 from apps.jobs.domain.collection.proof import Membership
 from apps.jobs.domain.live.arrays import ArrayKey, array_key, store_arrays
 from apps.jobs.domain.live.reasons import QueueReason, reason_of
+from apps.jobs.domain.live.stored import replace_rows
 from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.models import LiveArray, LiveJobs
 from apps.production.models import Request
@@ -63,30 +64,13 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
         )
         array = arrays.setdefault(array_key(array), array)
         array.jobs += current.jobs
-    return _store_groups(cluster, groups) + store_arrays(cluster=cluster, arrays=arrays)
-
-
-def _store_groups(cluster: Cluster, groups: Mapping[_Key, LiveJobs]) -> int:
-    """Write the groups that differ from the stored ones; return their number."""
-    known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}
-    new = [row for key, row in groups.items() if key not in known]
-    stale = []
-    changed = []
-    for key, row in known.items():
-        if key not in groups:
-            stale.append(row.pk)
-            continue
-        group = groups[key]
-        if (group.jobs, group.oldest_submitted_at) != (row.jobs, row.oldest_submitted_at):
-            row.jobs = group.jobs
-            row.oldest_submitted_at = group.oldest_submitted_at
-            changed.append(row)
-
-    if stale:
-        LiveJobs.objects.filter(pk__in=stale).delete()
-    LiveJobs.objects.bulk_create(new)
-    LiveJobs.objects.bulk_update(changed, ["jobs", "oldest_submitted_at"], batch_size=500)
-    return len(stale) + len(new) + len(changed)
+    written = replace_rows(
+        LiveJobs.objects.filter(cluster=cluster),
+        groups,
+        key_of=_key,
+        changing=("jobs", "oldest_submitted_at"),
+    )
+    return written + store_arrays(cluster=cluster, arrays=arrays)
 
 
 def _group(cluster: Cluster, key: _Key, submitted_at: datetime) -> LiveJobs:
