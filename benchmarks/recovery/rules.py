@@ -7,7 +7,6 @@ from datetime import date, timedelta
 from typing import Any
 
 from apps.recovery.domain.acting import GATHERING, MOST_AT_ONCE, WORTH_AN_ARRAY
-from apps.recovery.domain.alike import COMPANY_WITHIN
 from apps.recovery.domain.choice import (
     LATELY,
     PAUSE,
@@ -19,7 +18,7 @@ from apps.recovery.domain.choice import (
 from apps.recovery.domain.deciding import COMPANY_WAIT
 from apps.recovery.domain.definition import read_definition
 from apps.recovery.domain.effect import ArmFigures, Difference, Effect
-from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, may_match_later
+from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, waits_for_company
 from apps.recovery.domain.remedies import Asked as FirstAsked
 from apps.recovery.domain.remedies import remedy_for
 from apps.recovery.domain.stopping import does_not_help, evidence_about
@@ -123,12 +122,12 @@ class RecoveryRules:
 
     def _decide(self, attempt: Attempt, verdict: SeenVerdict, replay: Replay) -> None:
         failure = Failure(verdict, alike_jobs=self._alike_jobs(attempt, verdict))
-        is_young = replay.now < attempt.end + COMPANY_WITHIN.total_seconds()
-        if is_young and may_match_later(self.rules, failure):
+        match = deciding_rule(self.rules, failure)
+        age = timedelta(seconds=replay.now - attempt.end)
+        if waits_for_company(self.rules, failure, match, age=age):
             later = replay.now + COMPANY_WAIT.total_seconds()
             replay.call(later, lambda: self._decide(attempt, verdict, replay))
             return
-        match = deciding_rule(self.rules, failure)
         if match is None:
             self.arms[Arm.NO_RULE] += 1
             self._latest_arm[attempt.job] = Arm.NO_RULE

@@ -51,8 +51,11 @@ def test_stopped_rule_is_told_by_mail_to_those_who_let_rules_act(
     with_address(approver, admin, shifter, liaison)
     assert stop_useless_rules(at=AT) == [useless]
     deliver()
-    told = Notification.objects.values_list("user__username", "group")
-    assert set(told) == {(approver.username, Group.TROUBLE), (admin.username, Group.TROUBLE)}
+    notifications = Notification.objects.values_list("user__username", "group")
+    assert set(notifications) == {
+        (approver.username, Group.TROUBLE),
+        (admin.username, Group.TROUBLE),
+    }
     assert send(AT)
     assert {mail["To"] for mail in mail_server.mails} == {approver.email, admin.email}
     for mail in mail_server.mails:
@@ -77,10 +80,10 @@ def test_stopped_rule_is_posted_to_the_webhook_of_an_approver(
     call(AT)
     call(AT + timedelta(hours=1))
     ((_, body),) = receiver.told
-    told = json.loads(body)
-    assert (told["kind"], told["actor"]) == ("recovery.stopped", "opsportal")
-    assert told["url"] == f"https://portal.example.org/recovery/rules/{useless.pk}/"
-    assert (told["text"], told["reason"]) == (
+    message = json.loads(body)
+    assert (message["kind"], message["actor"]) == ("recovery.stopped", "opsportal")
+    assert message["url"] == f"https://portal.example.org/recovery/rules/{useless.pk}/"
+    assert (message["text"], message["reason"]) == (
         "Useless stopped itself because it does not help",
         WHY,
     )

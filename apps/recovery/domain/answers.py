@@ -1,6 +1,6 @@
 """Answer the questions of recovery rules: retry jobs beyond a bound, or leave them failed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -75,10 +75,14 @@ def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
         job__stage=decision.job.stage,
     )
     jobs = list(alike[:MOST_JOBS])
-    verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in jobs])
+    return Question(decision, jobs, examine_jobs(jobs, user=user, at=at))
+
+
+def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> DryRun:
+    """Return which jobs of decisions the user can retry, and why not the others."""
+    verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in decisions])
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    dry_run = examine(list(related), limits=Limits(), user=user, at=at)
-    return Question(decision, jobs, dry_run)
+    return examine(list(related), limits=Limits(), user=user, at=at)
 
 
 def next_step(decision: Decision) -> Changes:
@@ -183,10 +187,16 @@ def leave_failed(*, decision: Decision, by: User, at: datetime, reason: str) -> 
     reason = checked_reason(reason, needed=True)
     lock_for_this_transaction("recovery.decisions")
     question = read_question(decision=decision, user=by, at=at)
-    left = {candidate.verdict.job_id for candidate in question.dry_run.eligible}
+    may_leave = {candidate.verdict.job_id for candidate in question.dry_run.eligible}
+    left = [row for row in question.jobs if row.job_id in may_leave]
     if not left:
         raise InvalidTransition("You can retry none of these jobs, so you cannot leave them.")
-    rows = Decision.objects.filter(job__in=left)
-    rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
-    recount_days({row.time.date() for row in question.jobs})
+    leave_to_person(left, by=by, reason=reason)
     return len(left)
+
+
+def leave_to_person(decisions: Sequence[Decision], *, by: User, reason: str) -> None:
+    """Note that a user leaves the jobs of decisions failed, in the caller's transaction."""
+    rows = Decision.objects.filter(pk__in=[row.pk for row in decisions])
+    rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
+    recount_days({row.time.date() for row in decisions})

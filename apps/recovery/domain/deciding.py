@@ -14,7 +14,7 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import RequestState
 from apps.production.models import Stage
-from apps.recovery.domain.alike import COMPANY_WITHIN, AlikeJobs
+from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.choice import Budget, FailedAttempt, choose
 from apps.recovery.domain.daily_effects import add_decisions
 from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
@@ -22,8 +22,8 @@ from apps.recovery.domain.matching import (
     Failure,
     ReadRule,
     deciding_rule,
-    may_match_later,
     rules_in_order,
+    waits_for_company,
 )
 from apps.recovery.domain.remedies import Asked
 from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, Arm
@@ -211,10 +211,10 @@ class _Context:
             _settle(decision, Arm.PERSON, reason.label, self.at)
             return
         failure = Failure(verdict, alike_jobs=self.alike_jobs.count(verdict))
-        if self._waits_for_company(failure):
+        match = deciding_rule(self.rules, failure)
+        if self._waits_for_company(failure, match):
             _postpone(decision, self.at + COMPANY_WAIT)
             return
-        match = deciding_rule(self.rules, failure)
         if match is not None:
             _note_rule(decision, match)
             _settle(decision, Arm.OWNER, reason.label, self.at)
@@ -227,7 +227,8 @@ class _Context:
         failure = Failure(
             verdict, self._workflow_type_of(candidate), self.alike_jobs.count(verdict)
         )
-        if self._waits_for_company(failure):
+        match = deciding_rule(self.rules, failure)
+        if self._waits_for_company(failure, match):
             _postpone(decision, self.at + COMPANY_WAIT)
             return
         decision.failed_core_seconds = verdict.job.core_seconds
@@ -239,7 +240,6 @@ class _Context:
             "time_limit_seconds": asked.time_limit_seconds,
         }
 
-        match = deciding_rule(self.rules, failure)
         if match is None:
             _settle(decision, Arm.NO_RULE, "", self.at)
             return
@@ -259,11 +259,9 @@ class _Context:
         # The control group gets what would happen without the rule, which does not wait.
         decision.act_at = self.at if choice.arm == Arm.CONTROL else self.at + wait
 
-    def _waits_for_company(self, failure: Failure) -> bool:
-        """Return whether a rule may act once more jobs have failed alike."""
-        if self.at >= failure.verdict.ended_at + COMPANY_WITHIN:
-            return False
-        return may_match_later(self.rules, failure)
+    def _waits_for_company(self, failure: Failure, match: ReadRule | None) -> bool:
+        age = self.at - failure.verdict.ended_at
+        return waits_for_company(self.rules, failure, match, age=age)
 
     def _workflow_type_of(self, candidate: Candidate) -> str:
         if candidate.submission is None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
+from apps.recovery.domain.alike import COMPANY_WITHIN
 from apps.recovery.domain.definition import MOST_ALIKE_JOBS, Definition, read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
@@ -71,10 +73,20 @@ def explain(rules: Sequence[ReadRule], failure: Failure) -> list[Explanation]:
     return explanations
 
 
-def may_match_later(rules: Sequence[ReadRule], failure: Failure) -> bool:
-    """Return whether another rule decides once more jobs have failed alike."""
+def waits_for_company(
+    rules: Sequence[ReadRule], failure: Failure, match: ReadRule | None, *, age: timedelta
+) -> bool:
+    """Return whether a failed job waits for others that fail alike.
+
+    It does for an hour if another rule than `match`, which decides now, would then decide. `age` is
+    the time since the end of the job.
+    """
+    if age >= COMPANY_WITHIN:
+        return False
+    if all(failure.alike_jobs >= rule.definition.condition.alike_jobs for rule in rules):
+        return False
     in_company = replace(failure, alike_jobs=MOST_ALIKE_JOBS)
-    return deciding_rule(rules, in_company) is not deciding_rule(rules, failure)
+    return deciding_rule(rules, in_company) is not match
 
 
 def mismatch(rule: ReadRule, failure: Failure) -> str:

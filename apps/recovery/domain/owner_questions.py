@@ -10,31 +10,24 @@ from django.db.models import Count, Max, QuerySet
 from apps.accounts.models import User
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidTransition
-from apps.diagnosis.models import Verdict
 from apps.production.domain.reasons import checked_reason
-from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.answers import Question, examine_jobs, leave_to_person
 from apps.recovery.enums import Arm, Mode, Outcome
 from apps.recovery.models import Decision
 from apps.submission.domain.retries.bundle import retry_bundle
-from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, examine
+from apps.submission.domain.retries.eligibility import MOST_JOBS
 from apps.submission.enums import ONLY_BY_OWNER
 
 _ASKED = [reason.label for reason in ONLY_BY_OWNER]
 
 
 @dataclass(frozen=True)
-class OwnerQuestion:
-    """The failed jobs of one owner, stage and failure group, as a user sees them.
-
-    `dry_run` says which jobs the bundle of retries has.
-    """
-
-    decision: Decision
-    jobs: list[Decision]
-    dry_run: DryRun
+class OwnerQuestion(Question):
+    """A question about the failed jobs of one owner, stage and failure group."""
 
     @property
     def in_bundle(self) -> int:
+        """The number of jobs in the bundle of retries."""
         return len(self.dry_run.only_by_owner)
 
 
@@ -87,10 +80,7 @@ def read_owner_question(*, decision: Decision, user: User, at: datetime) -> Owne
         job__verdict__group=job.verdict.group_id,
     )
     jobs = list(alike[:MOST_JOBS])
-    verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in jobs])
-    related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    dry_run = examine(list(related), limits=Limits(), user=user, at=at)
-    return OwnerQuestion(decision, jobs, dry_run)
+    return OwnerQuestion(decision, jobs, examine_jobs(jobs, user=user, at=at))
 
 
 def owner_bundle(*, decision: Decision, by: User, at: datetime) -> bytes:
@@ -125,9 +115,7 @@ def leave_to_fail(*, decision: Decision, by: User, at: datetime, reason: str) ->
     """
     reason = checked_reason(reason, needed=True)
     jobs = _jobs_to_answer(decision, by, at)
-    rows = Decision.objects.filter(pk__in=[row.pk for row in jobs])
-    rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
-    recount_days({row.time.date() for row in jobs})
+    leave_to_person(jobs, by=by, reason=reason)
     return len(jobs)
 
 

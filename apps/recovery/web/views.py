@@ -157,11 +157,12 @@ def _value_of(choices: type[TextChoices]) -> Callable[[str], str | None]:
 def questions(request: AuthenticatedRequest) -> HttpResponse:
     """List what a rule leaves to a person, by stage."""
     listed = Paginator(grouped_questions(request.user), PAGE_SIZE)
+    owner_questions = grouped_owner_questions(request.user)
     context = {
         "page": listed.get_page(request.GET.get("page")),
         "jobs": questions_for(request.user).count(),
-        "owner_questions": grouped_owner_questions(request.user)[:PAGE_SIZE],
-        "owner_questions_in_all": grouped_owner_questions(request.user).count(),
+        "owner_questions": owner_questions[:PAGE_SIZE],
+        "owner_questions_in_all": owner_questions.count(),
     }
     return render(request, "recovery/questions.html", context)
 
