@@ -22,9 +22,6 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
-from apps.production.domain.priority.expected_start import delay_by_one_more
-from apps.production.domain.priority.listing import queue_state
-from apps.production.domain.priority.ranks import startable_requests
 from apps.production.domain.priority.shares import (
     Prospect,
     forecasts_if_approved,
@@ -375,10 +372,6 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
 def _choices(
     request: Request, prospects: Mapping[str, Prospect], *, today: date
 ) -> list[ClassChoice]:
-    if not prospects:
-        return []
-    startable = startable_requests().count()
-    delay = delay_by_one_more(queue_state())
     choices = []
     for name, prospect in prospects.items():
         forecast = prospect.forecast
@@ -389,9 +382,16 @@ def _choices(
             end = forecast.end[1]
             slack = slack_of(request.deadline, forecast, today=today)
         is_requested = name == request.requested_priority
-        moves_back = max(0, startable - (prospect.startable_ahead or 0))
         choices.append(
-            ClassChoice(name, prospect.rank, end, slack, is_requested, moves_back, delay)
+            ClassChoice(
+                name,
+                prospect.rank,
+                end,
+                slack,
+                is_requested,
+                prospect.moves_back,
+                prospect.delay,
+            )
         )
     return choices
 

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.utils import timezone
@@ -17,7 +17,7 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.forecast import IF_APPROVED, Days, Forecast, expected_class, forecast_of
 from apps.production.domain.holds import experiments_on_hold
-from apps.production.domain.priority.expected_start import expected_start
+from apps.production.domain.priority.expected_start import delay_by_one_more, expected_start
 from apps.production.domain.priority.listing import held_by, queue_state
 from apps.production.domain.priority.manual_moves import check_version, note_change
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
@@ -163,12 +163,14 @@ def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
 class Prospect:
     """The rank of a request in a class, and its start and end if known.
 
-    `startable_ahead` counts the requests ahead that can start; None if it was not counted.
+    `moves_back` counts the requests behind it that can start, if it would be new in the queue; it
+    delays each by about `delay`, which is None while the pace of the queue is unknown.
     """
 
     rank: int
     forecast: Forecast
-    startable_ahead: int | None = None
+    moves_back: int = 0
+    delay: timedelta | None = None
 
 
 def prospects_if_approved(
@@ -278,15 +280,16 @@ def _prospects(
     numbered = [(entry, name, entry.request.priority) for entry, name in entries]
     ahead = _count_ahead(numbered, at)
     state = queue_state()
+    delay = delay_by_one_more(state)
     holds = experiments_on_hold()
     prospects = []
-    for (entry, name), (before, startable) in zip(entries, ahead, strict=True):
+    for (entry, name), (before, startable, behind) in zip(entries, ahead, strict=True):
         held = held_by(entry.request, holds)
         start = expected_start(ahead=startable, state=state, at=at, held=held)
         forecast = forecast_of_queued(
             entry, start, at=at, priority_class=name, assumption=assumption
         )
-        prospects.append(Prospect(before + 1, forecast, startable))
+        prospects.append(Prospect(before + 1, forecast, behind, delay))
     return prospects
 
 
@@ -307,13 +310,14 @@ def _ranks_with(
     if entry is None:
         return {}
     ahead = _count_ahead([(entry, name, number) for name in classes], at)
-    return {name: before + 1 for name, (before, _) in zip(classes, ahead, strict=True)}
+    return {name: before + 1 for name, (before, _, _) in zip(classes, ahead, strict=True)}
 
 
 def _count_ahead(
     entries: Sequence[tuple[QueueEntry, str, int | None]], at: datetime
-) -> list[tuple[int, int]]:
-    """Return how many requests would be ahead of each entry, and how many of these can start.
+) -> list[tuple[int, int, int]]:
+    """Return how many requests would be ahead of each entry, how many of these can start,
+    and how many of those behind can.
 
     Each entry has a class and a number to count with.
     """
@@ -338,12 +342,18 @@ def _count_ahead(
     for entry, priority_class, number in entries:
         facts = replace(facts_of(entry, shares), priority_class=priority_class, number=number)
         key = sort_key(total(terms_of(facts, today=today)), entry.request.submitted_at or at)
-        ahead = bisect_left(places, (-key, float(entry.request_id or math.inf)))
-        startable = startable_before[ahead]
-        # The request itself does not count if it is ahead of its new place.
-        own = index.get(entry.request_id, ahead)
-        if own < ahead:
-            startable -= startable_before[own + 1] - startable_before[own]
-            ahead -= 1
-        counts.append((ahead, startable))
+        place = bisect_left(places, (-key, float(entry.request_id or math.inf)))
+        ahead = place
+        startable_ahead = startable_before[place]
+        startable_behind = startable_before[-1] - startable_ahead
+        own = index.get(entry.request_id)
+        if own is not None:
+            # The request itself is neither ahead of its new place nor behind it.
+            itself = startable_before[own + 1] - startable_before[own]
+            if own < place:
+                ahead -= 1
+                startable_ahead -= itself
+            else:
+                startable_behind -= itself
+        counts.append((ahead, startable_ahead, startable_behind))
     return counts
