@@ -10,7 +10,14 @@ from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.core.servers.basehttp import ThreadedWSGIServer
 from django.test import Client
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import (
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from apps.accounts.models import User
 from tests.factories import people
@@ -81,10 +88,35 @@ def session_cookie(user: User, url: str) -> dict[str, str]:
     return {"name": name, "value": client.cookies[name].value, "url": url}
 
 
+#: The open pages of the test.
+PAGES = pytest.StashKey[list[Page]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add to a failure what each page says and which errors it had."""
+    report = yield
+    pages = item.stash.get(PAGES, [])
+    if report.when == "call" and report.failed:
+        report.sections += [(f"page {page.url}", state_of(page)) for page in pages]
+    return report
+
+
+def state_of(page: Page) -> str:
+    """Return the errors of a page and what it says of itself."""
+    messages = page.locator("[role=status]:visible, [role=alert]:visible, .notes:visible")
+    try:
+        said = messages.all_inner_texts()
+    except Error as error:
+        said = [str(error)]
+    return "\n".join(["errors:", *page.problems, "messages:", *said])
+
+
 @pytest.fixture
-def open_page(chromium, live_server):
+def open_page(chromium, live_server, request):
     """Return a blank page of a stranger; `javascript=False` for a browser without it."""
     contexts: list[BrowserContext] = []
+    pages = request.node.stash.setdefault(PAGES, [])
 
     def open_page(*, width: int = 1280, scheme: str = "light", javascript: bool = True) -> Page:
         context = chromium.new_context(
@@ -103,6 +135,7 @@ def open_page(chromium, live_server):
             lambda message: problems.append(message.text) if is_problem(message) else None,
         )
         page.problems = problems
+        pages.append(page)
         return page
 
     yield open_page

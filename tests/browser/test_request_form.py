@@ -42,6 +42,23 @@ def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
     assert page.problems == []
 
 
+def test_draft_that_could_not_be_saved_is_saved_by_itself_later(
+    transactional_db, nova, liaison, open_as
+):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.clock.install()
+    page.goto(f"/requests/{made.key}/edit/")
+    page.route("**/edit/", lambda route: route.abort(), times=1)
+    page.get_by_label("Title").fill("Typed without a connection")
+    page.clock.run_for(2_000)
+    page.get_by_text("Not saved: the portal is unreachable").wait_for()
+    assert title_of(made) != "Typed without a connection"
+    page.clock.run_for(15_000)
+    page.get_by_text(f"{made.key} saved").wait_for()
+    assert title_of(made) == "Typed without a connection"
+
+
 def test_button_pressed_while_it_is_saved_makes_one_draft(transactional_db, nova, liaison, open_as):
     page = open_as(liaison)
     page.goto("/requests/new/")

@@ -4,6 +4,8 @@ const form = document.querySelector("form[data-autosave]");
 if (form) {
   const note = document.querySelector("#autosave");
   const WAIT = 2000;
+  // How long after a save that did not reach the portal it is tried again.
+  const RETRY = 15_000;
   // A browser sends at most 64 KiB for pages that are left; a field takes about 150 bytes beside
   // its value.
   const MOST_BYTES = 60_000;
@@ -70,6 +72,8 @@ if (form) {
       }
     } catch {
       say(UNREACHABLE, true);
+      clearTimeout(timer);
+      timer = setTimeout(saveNow, RETRY);
     }
   };
 
