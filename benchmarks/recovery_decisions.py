@@ -176,7 +176,12 @@ def add_earlier(count: int, at: datetime) -> None:
     decisions = []
     for job in Job.objects.filter(cluster__in=filled.clusters):
         decision = Decision(
-            job=job, experiment_id=job.experiment_id, arm="no-rule", decided_at=at, due_at=at
+            job=job,
+            experiment_id=job.experiment_id,
+            arm="no-rule",
+            failed_at=job.ended_at,
+            decided_at=at,
+            due_at=at,
         )
         decisions.append(decision)
     Decision.objects.bulk_create(decisions, batch_size=2000)

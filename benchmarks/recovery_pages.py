@@ -32,7 +32,7 @@ FROM jobs_job
 #: By the last two digits of the job: 60 of 100 acted, 4 controls, 1 question, 1 of an owner.
 DECISIONS = """
 INSERT INTO recovery_decision (job_id, experiment_id, rule_id, version, arm, outcome, why, changes,
-  attempt, first_asked, decided_at, due_at, attempts, last_error, act_at, recovery, outcome_at,
+  attempt, first_asked, failed_at, decided_at, due_at, attempts, last_error, act_at, recovery, outcome_at,
   failed_core_seconds, retry_core_seconds)
 SELECT id, experiment_id,
   CASE WHEN id %% 100 < 20 THEN NULL ELSE (%(rules)s::bigint[])[1 + id %% %(count)s] END,
@@ -44,7 +44,7 @@ SELECT id, experiment_id,
     ELSE 'completed' END,
   CASE WHEN id %% 100 = 84 THEN 'It had 2 GB; the bound is 2 GB.'
     WHEN id %% 100 = 85 THEN 'not submitted by the portal' ELSE '' END,
-  '{}', 1, '{}', ended_at, ended_at, 0, '', ended_at,
+  '{}', 1, '{}', ended_at, ended_at, ended_at, 0, '', ended_at,
   CASE WHEN ended_at > %(recent)s THEN 'waiting' WHEN id %% 7 = 0 THEN 'not-recovered'
     ELSE 'by-rule' END,
   ended_at, wall_seconds * cpus, 0

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
-from django.core.paginator import Page, Paginator
 from django.db import IntegrityError, models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -19,54 +17,8 @@ from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery, Event, Heartbeat
+from apps.core.web.pagination import KeysFirst
 from apps.core.web.quantity_field import QUANTITIES, QuantityField
-
-
-class KeysFirst(Paginator):
-    """Reads the keys of a page first, then joins only the `rows` with these keys.
-
-    Django would also join and sort all rows before the page, and run each search twice, once to
-    count.
-    """
-
-    #: Up to this number, search results are counted by reading their keys.
-    most = 1_000
-
-    def __init__(
-        self,
-        queryset: QuerySet[Any],
-        per_page: int,
-        *,
-        rows: QuerySet[Any],
-        last: int | None = None,
-        **more: Any,
-    ) -> None:
-        """Paginate `queryset` up to row `last`, if set; later rows are not counted either."""
-        super().__init__(queryset, per_page, **more)
-        self.keys = queryset.values_list("pk", flat=True)
-        self.rows = rows
-        self.last = last
-
-    @cached_property
-    def all_keys(self) -> list[Any] | None:
-        """Return the keys of a filtered list; None without a filter or with too many results."""
-        keys = None
-        if self.keys.query.where:
-            keys = list(self.keys[: self.most + 1])
-        return keys if keys is not None and len(keys) <= self.most else None
-
-    @cached_property
-    def count(self) -> int:
-        if self.all_keys is not None:
-            return len(self.all_keys)
-        return self.keys.order_by()[: self.last].count()
-
-    def page(self, number: int | str) -> Page[Any]:
-        number = self.validate_number(number)
-        part = slice((number - 1) * self.per_page, min(number * self.per_page, self.count))
-        keys = list(self.keys[part] if self.all_keys is None else self.all_keys[part])
-        rows = self.rows.in_bulk(keys)
-        return Page([rows[key] for key in keys if key in rows], int(number), self)
 
 
 class KeysFirstList(ChangeList):

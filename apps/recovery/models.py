@@ -13,6 +13,12 @@ from apps.jobs.models import Job
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, Outcome, Recovery
 from apps.submission.models import RetryBatch
 
+#: Decisions on production jobs that failed at their first attempt. Jobs that are left to a person
+#: without a rule are no failures of production, such as test and debug jobs.
+FIRST_FAILURES = (
+    Q(attempt=1) & ~Q(arm=Arm.PENDING.value) & ~Q(arm=Arm.PERSON.value, rule__isnull=True)
+)
+
 
 class RecoveryRule(models.Model):
     """What is done about failed jobs that meet a condition: a name for a series of versions.
@@ -118,6 +124,11 @@ class Decision(Work):
     first_asked = models.JSONField(
         default=dict, blank=True, help_text="Memory and time limit of the first attempt."
     )
+    failed_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="End of the failed attempt, copied from the job to keep lists fast.",
+    )
     decided_at = models.DateTimeField(null=True, blank=True)
     act_at = models.DateTimeField(null=True, blank=True, help_text="Earliest time of the retry.")
     batch = models.ForeignKey(
@@ -162,7 +173,14 @@ class Decision(Work):
                 name="decision_waiting",
             ),
             models.Index(fields=["rule", "version", "-decided_at", "-id"], name="decision_of_rule"),
+            models.Index(fields=["rule", "-decided_at", "-id"], name="decision_of_rule_newest"),
             models.Index(fields=["decided_at"], name="decision_by_time"),
+            models.Index(
+                fields=["-failed_at", "-id"],
+                include=["experiment", "recovery"],
+                condition=FIRST_FAILURES,
+                name="decision_first_failures",
+            ),
             models.Index(
                 fields=["decided_at"],
                 condition=Q(recovery=Recovery.WAITING.value, attempt=1),

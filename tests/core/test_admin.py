@@ -8,8 +8,8 @@ import pytest
 from django.contrib.admin import site
 from django.test import Client
 
-from apps.core.admin import KeysFirst
 from apps.core.models import Event
+from apps.core.web.pagination import KeysFirst
 
 LIST = "/admin/core/event/"
 START = datetime(2026, 11, 1, tzinfo=UTC)

@@ -13,6 +13,7 @@ from apps.recovery.domain.rules import change_rule, create_rule, move_rule, set_
 from apps.recovery.domain.stopping import stop_useless_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, RecoveryRule
+from tests.factories.people import person
 from tests.notifications.mail_server import text_of
 from tests.notifications.test_webhooks import receiver  # noqa: F401
 from tests.notifications.told import FRIDAY as AT
@@ -65,6 +66,16 @@ def test_stopped_rule_is_told_by_mail_to_those_who_let_rules_act(
     deliver()
     assert send(AT + timedelta(minutes=1))
     assert len(mail_server.mails) == 2, "told once"
+
+
+def test_stopped_rule_is_told_to_approvers_of_its_own_experiment(useless, nova, dune):
+    person("nova-approver", ("approver", nova))
+    person("dune-approver", ("approver", dune))
+    stop_useless_rules(at=AT)
+    deliver()
+    told = set(Notification.objects.values_list("user__username", flat=True))
+    assert "nova-approver" in told
+    assert "dune-approver" not in told
 
 
 def test_stopped_rule_is_posted_to_the_webhook_of_an_approver(

@@ -117,9 +117,11 @@ def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
 
 def test_hands_off_share_is_by_cause_and_links_to_its_list(week, nova, client, liaison):
     for number, recovery in (("3", "by-rule"), ("5", "not-recovered"), ("6", "by-rule")):
+        job = Job.objects.get(job_id=number)
         Decision.objects.create(
-            job=Job.objects.get(job_id=number),
+            job=job,
             experiment=nova,
+            failed_at=job.ended_at,
             arm="no-rule",
             recovery=recovery,
             due_at=MORNING,

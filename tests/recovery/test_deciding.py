@@ -24,7 +24,7 @@ from apps.recovery.domain.hands_off import (
     recount_weeks,
 )
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
-from apps.recovery.domain.rules import set_mode
+from apps.recovery.domain.rules import create_rule, move_rule, set_mode
 from apps.recovery.domain.stopping import stop_useless_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery
@@ -431,6 +431,16 @@ def test_jobs_of_a_request_on_hold_wait_and_those_of_another_state_are_left(
     request.update(state=RequestState.DATA_QUALITY, held_from="")
     decide_due(at=LATER + timedelta(minutes=5))
     assert list(arms().values()) == ["person"]
+    assert recoveries() == {}, "the request wants no more jobs"
+
+
+def test_what_a_rule_leaves_to_a_person_counts_in_the_share_without_one(send, fail, approver):
+    definition = {"condition": {"categories": ["resource"]}, "action": {"kind": "nothing"}}
+    left = create_rule(name="Ask first", definition=definition, by=approver, at=AT)
+    move_rule(rule=left, before=RecoveryRule.objects.first(), by=approver)
+    fail(send(), {0}, "resource", **OUT_OF_MEMORY)
+    assert list(decide().values()) == ["person"]
+    assert recoveries() == {"waiting": 1}
 
 
 def test_uncounted_jobs_wait(rule, send, fail):

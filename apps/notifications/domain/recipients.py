@@ -17,6 +17,7 @@ from apps.production.domain.approvals.requirements import approval_facts, possib
 from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
 from apps.progress.models import WeeklyReport
+from apps.recovery.models import RecoveryRule
 from apps.statusboard.models import Incident
 
 
@@ -131,8 +132,16 @@ def concerned_by_proposal(
 
 
 def concerned_by_catalogue(event: Event) -> dict[int, Group]:
-    """Return who may change known errors and let recovery rules act, with their group."""
+    """Return who may change known errors, with their group."""
     return _groups(event, _editors_of_catalogue())
+
+
+def concerned_by_rule(event: Event, rule: RecoveryRule) -> dict[int, Group]:
+    """Return who may let a recovery rule act, with their group."""
+    is_of_rule = Q(experiment=None) | Q(experiment=rule.experiment_id)
+    approvers = Membership.objects.filter(is_of_rule, role__in=[Role.APPROVER, Role.ADMIN])
+    users = approvers.values_list("user_id", flat=True)
+    return _groups(event, {pk: {Audience.APPROVERS} for pk in users})
 
 
 def _editors_of_catalogue() -> dict[int, set[Audience]]:

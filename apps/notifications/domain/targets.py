@@ -24,6 +24,7 @@ from apps.notifications.domain.recipients import (
     concerned_by_failures,
     concerned_by_hold,
     concerned_by_proposal,
+    concerned_by_rule,
 )
 from apps.notifications.models import Webhook
 from apps.production.domain.holds import sees_hold
@@ -166,7 +167,7 @@ class RecoveryRuleTarget(TargetKind):
     events = ("recovery.stopped",)
 
     def recipients(self, event: Event, target: RecoveryRule) -> Recipients:
-        return Recipients(concerned_by_catalogue(event))
+        return Recipients(concerned_by_rule(event, target))
 
     def is_visible(self, target: RecoveryRule, user: User) -> bool:
         return _holds(visible_rules(user), target)

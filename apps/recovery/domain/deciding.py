@@ -82,9 +82,10 @@ def enrol_failures(*, at: datetime) -> int:
     """Add failed jobs with a new verdict to the queue of decisions; return how many."""
     verdicts = Verdict.objects.filter(decided_at__gte=at - VERDICT_WITHIN, job__recovery=None)
     new = []
-    rows = verdicts.order_by("decided_at", "pk").values_list("job__pk", "experiment_id")
-    for job, experiment in rows[: 10 * BATCH]:
-        new.append(Decision(job_id=job, experiment_id=experiment, due_at=at))
+    rows = verdicts.order_by("decided_at", "pk").values_list("job__pk", "experiment_id", "ended_at")
+    for job, experiment, ended_at in rows[: 10 * BATCH]:
+        row = Decision(job_id=job, experiment_id=experiment, failed_at=ended_at, due_at=at)
+        new.append(row)
     Decision.objects.bulk_create(new, batch_size=BATCH, ignore_conflicts=True)
     return len(new)
 

@@ -14,8 +14,8 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.enums import Category
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER
-from apps.recovery.enums import Arm, Recovery
-from apps.recovery.models import Decision, WeeklyRecovery
+from apps.recovery.enums import Recovery
+from apps.recovery.models import FIRST_FAILURES, Decision, WeeklyRecovery
 from apps.submission.models import RetryJob
 
 BATCH = 1000
@@ -144,13 +144,9 @@ def recount_weeks(mondays: Iterable[date]) -> None:
 def failures_of(monday: date) -> Any:
     """Return the decisions on production jobs that failed at their first attempt in a week."""
     start = datetime.combine(monday, time(), tzinfo=UTC)
-    decisions = Decision.objects.filter(
-        attempt=1,
-        job__ended_at__gte=start,
-        job__ended_at__lt=start + _WEEK,
-        job__verdict__isnull=False,
+    return Decision.objects.filter(
+        FIRST_FAILURES, failed_at__gte=start, failed_at__lt=start + _WEEK
     )
-    return decisions.exclude(arm__in=[Arm.PENDING, Arm.PERSON])
 
 
 def recent_mondays(at: datetime) -> list[date]:

@@ -1,7 +1,7 @@
 """What the pages of recovery rules show: figures by rule, by version and by day."""
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from django.db.models import Max, Q, QuerySet, Sum
 
@@ -55,8 +55,7 @@ def rule_rows(user: User) -> list[RuleRow]:
     for rule in rules:
         current |= Q(rule=rule, version=rule.version)
     effects = effects_by_rule(DailyEffect.objects.visible_to(user).filter(current))
-    last = Decision.objects.visible_to(user).filter(rule__in=rules, arm__in=RETRIED_ARMS)
-    last_at = dict(last.order_by().values_list("rule").annotate(Max("decided_at")))
+    last_at = _last_retries(user)
     rows = []
     for rule in rules:
         row = RuleRow(
@@ -64,6 +63,19 @@ def rule_rows(user: User) -> list[RuleRow]:
         )
         rows.append(row)
     return rows
+
+
+def _last_retries(user: User) -> dict[int, datetime]:
+    """Return when each rule last decided to retry a job that the user sees, by primary key."""
+    totals = DailyEffect.objects.visible_to(user).filter(rule__isnull=False, arm__in=RETRIED_ARMS)
+    last_days = totals.order_by().values_list("rule").annotate(Max("day"))
+    # Reads the decisions of one day of each rule, not all.
+    on_last_day = Q(pk__in=[])
+    for rule, day in last_days:
+        midnight = datetime.combine(day, time(), tzinfo=UTC)
+        on_last_day |= Q(rule=rule, decided_at__gte=midnight)
+    last = Decision.objects.visible_to(user).filter(on_last_day, arm__in=RETRIED_ARMS)
+    return dict(last.order_by().values_list("rule").annotate(Max("decided_at")))
 
 
 def version_rows(rule: RecoveryRule, user: User) -> list[VersionRow]:
@@ -118,4 +130,9 @@ def decisions_of(
         decisions = decisions.filter(arm=arm)
     if outcome:
         decisions = decisions.filter(outcome=outcome)
-    return decisions.select_related("job__cluster", "batch").order_by("-decided_at", "-pk")
+    return decisions.order_by("-decided_at", "-pk")
+
+
+def with_jobs(decisions: QuerySet[Decision]) -> QuerySet[Decision]:
+    """Return decisions with what a list shows of them."""
+    return decisions.select_related("job__cluster", "batch", "rule")

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.db.models import TextChoices
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet, TextChoices
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -20,6 +20,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.web.errors import show_errors
+from apps.core.web.pagination import KeysFirst
 from apps.core.web.query import number_in, read_query
 from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
@@ -45,6 +46,7 @@ from apps.recovery.domain.rule_page import (
     decisions_of,
     rule_rows,
     version_rows,
+    with_jobs,
 )
 from apps.recovery.domain.rules import (
     LEAST_EVIDENCE,
@@ -72,12 +74,12 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
     now = timezone.now()
     rows = rule_rows(request.user)
     weeks = weeks_for(request.user, at=now)
-    waiting = grouped_questions(request.user)
+    waiting = list(grouped_questions(request.user))
     context = {
         "rows": rows,
         "questions": waiting[:QUESTIONS_SHOWN],
-        "questions_in_all": waiting.count(),
-        "questioned_jobs": questions_for(request.user).count(),
+        "questions_in_all": len(waiting),
+        "questioned_jobs": sum(question["jobs"] for question in waiting),
         "owner_questions": grouped_owner_questions(request.user).count(),
         "may_write": may_write_any_rule(request.user),
         "as_of": now,
@@ -115,7 +117,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "versions": versions,
         "days": day_rows(shown, request.user, today=timezone.now().date()),
         "most_days": DAYS,
-        "latest": decisions_of(shown, request.user, version=shown.version)[:LATEST],
+        "latest": with_jobs(decisions_of(shown, request.user, version=shown.version))[:LATEST],
         "evidence": evidence_of(shown),
         "least_evidence": LEAST_EVIDENCE,
         "modes": Mode.choices,
@@ -138,7 +140,7 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     )
     context = {
         "rule": shown,
-        "page": Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page")),
+        "page": _page_of(listed, request),
         "arms": Arm.choices,
         "outcomes": Outcome.choices,
         "arm": arm or "",
@@ -146,6 +148,12 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "version": version,
     }
     return render(request, "recovery/decisions.html", context)
+
+
+def _page_of(decisions: QuerySet[Decision], request: AuthenticatedRequest) -> Page[Decision]:
+    """Return the page of a list that `?page=` asks for."""
+    pages = KeysFirst(decisions, PAGE_SIZE, rows=with_jobs(Decision.objects.all()))
+    return pages.get_page(request.GET.get("page"))
 
 
 def _value_of(choices: type[TextChoices]) -> Callable[[str], str | None]:
@@ -156,13 +164,13 @@ def _value_of(choices: type[TextChoices]) -> Callable[[str], str | None]:
 @require_safe
 def questions(request: AuthenticatedRequest) -> HttpResponse:
     """List what a rule leaves to a person, by stage."""
-    listed = Paginator(grouped_questions(request.user), PAGE_SIZE)
-    owner_questions = grouped_owner_questions(request.user)
+    waiting = list(grouped_questions(request.user))
+    owner_questions = list(grouped_owner_questions(request.user))
     context = {
-        "page": listed.get_page(request.GET.get("page")),
-        "jobs": questions_for(request.user).count(),
+        "page": Paginator(waiting, PAGE_SIZE).get_page(request.GET.get("page")),
+        "jobs": sum(question["jobs"] for question in waiting),
         "owner_questions": owner_questions[:PAGE_SIZE],
-        "owner_questions_in_all": owner_questions.count(),
+        "owner_questions_in_all": len(owner_questions),
     }
     return render(request, "recovery/questions.html", context)
 
@@ -221,10 +229,10 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
         listed = listed.filter(experiment=experiments[experiment])
     elif experiment:
         listed = listed.none()
-    listed = listed.select_related("job__cluster", "batch", "rule").order_by("-decided_at", "-pk")
+    listed = listed.order_by("-failed_at", "-pk")
     context = {
         "monday": monday,
-        "page": Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page")),
+        "page": _page_of(listed, request),
         "breakdown": breakdown_for(request.user, monday=monday),
         "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "recoveries": Recovery.choices,
