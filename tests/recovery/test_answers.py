@@ -10,6 +10,7 @@ from apps.recovery.domain.definition import Action
 from apps.recovery.domain.outcomes import follow_decisions
 from apps.recovery.domain.remedies import Asked, remedy_for
 from apps.recovery.models import Decision
+from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries.batches import cancel_batch
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.pages import text_of
@@ -67,6 +68,23 @@ def test_jobs_are_retried_beyond_the_bound(client, shifter, asked, release):
     assert RetryJob.objects.count() == 3
     follow_decisions(at=LATER + timedelta(minutes=1))
     check_totals()
+
+
+def test_answer_keeps_the_hosts_that_the_rule_avoids(
+    assignment, client, shifter, rule, send, fail, release
+):
+    rule("Node failure", control_percent=0, core_hours_a_day=0.1)
+    fail(send(), {3}, "service", state="node_fail", host="wn-0219.example.org")
+    at = LATER + timedelta(minutes=20)
+    dispatch.refresh_progress(cluster=assignment.cluster, at=at)
+    enrol_failures(at=at)
+    decide_due(at=at)
+    question = Decision.objects.get(arm="budget")
+    assert "The retries avoid the hosts" in text_of(answer(client, shifter, question))
+    answer(client, shifter, question, do="retry", reason="Today, too.")
+    release(at=at)
+    retry = Submission.objects.exclude(retry_of=None).get()
+    assert retry.changes == {"avoided_hosts": ["wn-0219"]}
 
 
 def test_question_is_asked_again_after_its_retries_are_cancelled(client, shifter, asked):

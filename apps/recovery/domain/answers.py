@@ -1,7 +1,7 @@
 """Answer the questions of recovery rules: retry jobs beyond a bound, or leave them failed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +39,15 @@ class Question:
     decision: Decision
     jobs: list[Decision]
     dry_run: DryRun
+
+    @property
+    def avoids_hosts(self) -> bool:
+        """Whether retries of some of its jobs do not start where the jobs failed."""
+        return any(_avoided_hosts(row) for row in self.jobs)
+
+
+def _avoided_hosts(decision: Decision) -> tuple[str, ...]:
+    return Changes.read(decision.changes).avoided_hosts
 
 
 def questions_for(user: User) -> QuerySet[Decision]:
@@ -111,6 +120,8 @@ def retry_beyond(
 ) -> RetryBatch:
     """Retry the jobs of a question with these resources, all at once.
 
+    Each job also avoids the hosts that its rule wanted to avoid.
+
     Raises `InvalidFields`, and `InvalidTransition` if the user can retry none of them.
     """
     reason = checked_reason(reason, needed=True)
@@ -121,9 +132,13 @@ def retry_beyond(
     if not candidates:
         raise InvalidTransition("No job can be retried. The list shows the reasons.")
     _check_resources([candidate.verdict.job for candidate in candidates], changes)
+    changes_of_jobs = {}
+    for row in question.jobs:
+        own = replace(changes, avoided_hosts=_avoided_hosts(row))
+        changes_of_jobs[row.job_id] = own.as_stored()
     batch = retry_in_batch(
         candidates=candidates,
-        changes={candidate.verdict.job_id: changes.as_stored() for candidate in candidates},
+        changes=changes_of_jobs,
         title=f"Recovery: {decision.rule}, answered",
         reason=reason,
         by=str(by)[:150],
