@@ -195,6 +195,25 @@ def test_stages_are_added_and_pasted_without_loading_the_page(
     assert page.problems == []
 
 
+def test_checks_that_run_while_a_stage_is_removed_are_dropped(
+    transactional_db, nova, liaison, open_as
+):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.route("**/check/", lambda route: None)  # without an answer until it is taken back
+    with page.expect_request("**/check/"):
+        page.get_by_label("Purpose").fill("For the December freeze.")
+    remove = page.get_by_role("button", name="Remove stage 2", include_hidden=True)
+    with page.expect_response("**/edit/"):
+        remove.dispatch_event("click")
+    expect(page.locator("#stage-2")).to_have_count(0)
+    page.unroute_all()
+    page.get_by_text(f"{made.key} saved").wait_for()
+    expect(page.locator("#checks .htmx-request")).to_have_count(0)
+    assert page.problems == []
+
+
 def test_what_is_typed_while_a_button_changes_the_stages_is_kept(
     transactional_db, nova, liaison, open_as
 ):

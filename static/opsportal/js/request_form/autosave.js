@@ -6,6 +6,8 @@ if (form) {
   const WAIT = 2000;
   // How long after a save that did not reach the portal it is tried again.
   const RETRY = 15_000;
+  // A save that got no answer for so long must not keep the later ones waiting.
+  const PATIENCE = 45_000;
   // A browser sends at most 64 KiB for pages that are left; a field takes about 150 bytes beside
   // its value.
   const MOST_BYTES = 60_000;
@@ -59,6 +61,7 @@ if (form) {
         body: sent,
         redirect: "error",
         keepalive: size < MOST_BYTES,
+        signal: AbortSignal.timeout(PATIENCE),
       });
       const answer = await response.json();
       if (answer.saved) {

@@ -45,6 +45,11 @@ if (form) {
     return document.getElementById(id);
   };
 
+  // Checks that are still running are about the stages before.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target.matches(TABLE)) htmx.trigger("#checks .panel", "htmx:abort");
+  });
+
   // What a button has changed is saved and checked like what is typed.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (!event.target.matches?.(TABLE)) return;
