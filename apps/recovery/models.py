@@ -10,6 +10,7 @@ from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.core.models import Work
 from apps.diagnosis.enums import Category
 from apps.jobs.models import Job
+from apps.production.models import Hold, Stage
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, Outcome, Recovery
 from apps.submission.models import RetryBatch
 
@@ -202,6 +203,26 @@ class Decision(Work):
         if self.decided_at is None:
             raise ValueError(f"{self} is not decided yet")
         return self.decided_at
+
+
+class HeldStage(models.Model):
+    """A stage that a rule has put on hold.
+
+    A version of a rule holds a stage once: whoever lifts the hold has answered.
+    """
+
+    rule = models.ForeignKey(RecoveryRule, on_delete=models.CASCADE, related_name="+")
+    version = models.PositiveIntegerField()
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="+", db_index=False)
+    hold = models.OneToOneField(Hold, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["stage", "rule", "version"], name="held_stage_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.hold} by {self.rule}, version {self.version}"
 
 
 class DailyEffect(models.Model):

@@ -21,7 +21,7 @@ class HoldReader(serializers.ModelSerializer[Hold]):
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
     request = serializers.CharField(source="stage.request.key", allow_null=True, default=None)
     stage = serializers.SerializerMethodField()
-    by = serializers.CharField(source="by.username")
+    by = serializers.CharField(source="author")
 
     class Meta:
         model = Hold

@@ -16,7 +16,7 @@ from apps.accounts.permissions import scope_of
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.reasons import checked_reason
-from apps.production.enums import CLOSED, EDITABLE, RequestState
+from apps.production.enums import CLOSED, EDITABLE, PORTAL, RequestState
 from apps.production.models import Hold, Request, Stage
 
 #: How many lifted holds the page shows.
@@ -191,6 +191,20 @@ def place_hold(
 
 
 @transaction.atomic
+def hold_stage(*, stage: Stage, at: datetime, reason: str) -> Hold | None:
+    """Stop new jobs of a stage, as the portal itself.
+
+    Return None if the stage is on hold already, or if its request is not open.
+    """
+    is_closed = stage.request.state in CLOSED | EDITABLE
+    if is_closed or Hold.objects.filter(stage=stage, lifted_at=None).exists():
+        return None
+    hold = Hold.objects.create(stage=stage, reason=checked_reason(reason), at=at)
+    _publish("hold.placed", hold, PORTAL, at, hold.reason)
+    return hold
+
+
+@transaction.atomic
 def lift_hold(*, hold: Hold, by: User, at: datetime, reason: str = "") -> Hold:
     """Lift a hold. Raises `NotAllowed`, `InvalidTransition` if it is already lifted."""
     if not may_lift(by, hold):
@@ -241,7 +255,7 @@ def _active_holds(request: Request, stages: Iterable[Stage]) -> list[Hold]:
 
 
 def _as_active_hold(hold: Hold) -> ActiveHold:
-    return ActiveHold(hold_level(hold), hold_subject(hold), hold.reason, str(hold.by), hold.at)
+    return ActiveHold(hold_level(hold), hold_subject(hold), hold.reason, hold.author, hold.at)
 
 
 def _filter_visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
@@ -252,6 +266,6 @@ def _filter_visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
     return holds.filter(mine | Q(experiment=None, stage=None))
 
 
-def _publish(kind: str, hold: Hold, by: User, at: datetime, reason: str) -> None:
+def _publish(kind: str, hold: Hold, by: User | str, at: datetime, reason: str) -> None:
     data = {"hold": hold.pk, "level": hold_level(hold), "what": hold_subject(hold)}
     publish(kind=kind, target=event_target(hold), by=by, at=at, reason=reason, data=data)

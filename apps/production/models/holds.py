@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from apps.production.enums import PORTAL
 from apps.production.models.requests import Stage
 
 
@@ -21,7 +22,14 @@ class Hold(models.Model):
     )
     reason = models.TextField()
     at = models.DateTimeField()
-    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Empty: the portal itself, by a recovery rule.",
+    )
     reminded_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of the last reminder."
     )
@@ -50,3 +58,8 @@ class Hold(models.Model):
         if self.stage_id:
             return f"stage {self.stage_id}"
         return str(self.experiment or "All production")
+
+    @property
+    def author(self) -> str:
+        """The user who placed it, or the portal."""
+        return str(self.by or PORTAL)

@@ -1,5 +1,6 @@
 """Retry the jobs that rules act on: in batches of retries, few at first, more as they succeed."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -8,11 +9,13 @@ from django.db.models import Count, Min, Q
 from apps.core.domain.background import enqueue
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.models import Verdict
+from apps.production.domain.holds import hold_stage
 from apps.production.enums import PORTAL
+from apps.production.models import Stage
 from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
-from apps.recovery.models import Decision, RecoveryRule
+from apps.recovery.models import Decision, HeldStage, RecoveryRule
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import Limits, examine
 
@@ -35,6 +38,26 @@ def act_on_due(*, at: datetime) -> int:
         if jobs >= WORTH_AN_ARRAY or first_at <= at - GATHERING:
             retried += _act(rule, version, service, at)
     return retried
+
+
+def hold_stages(rules_of_stages: Mapping[tuple[int, int], RecoveryRule], *, at: datetime) -> None:
+    """Put stages on hold, in the caller's transaction; each once for a version of a rule.
+
+    `rules_of_stages` are the rules by request (primary key) and position of the stage.
+    """
+    if not rules_of_stages:
+        return
+    requests = {request for request, _ in rules_of_stages}
+    held = HeldStage.objects.filter(stage__request__in=requests)
+    known = set(held.values_list("stage", "rule", "version"))
+    for stage in Stage.objects.filter(request__in=requests).select_related("request"):
+        rule = rules_of_stages.get((stage.request_id, stage.position))
+        if rule is None or (stage.pk, rule.pk, rule.version) in known:
+            continue
+        reason = f"Recovery rule “{rule}” asks a person to look at its failed jobs."
+        hold = hold_stage(stage=stage, at=at, reason=reason)
+        if hold is not None:
+            HeldStage.objects.create(rule=rule, version=rule.version, stage=stage, hold=hold)
 
 
 @transaction.atomic

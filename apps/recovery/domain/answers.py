@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from django.db import transaction
@@ -15,8 +16,10 @@ from apps.core.domain.quantities import round_duration, round_size
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
+from apps.production.domain.holds import lift_hold, open_holds
 from apps.production.domain.reasons import checked_reason
 from apps.production.domain.types.fields import CORE
+from apps.production.models import Hold
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import read_definition
 from apps.recovery.domain.remedies import increase
@@ -39,6 +42,18 @@ class Question:
     decision: Decision
     jobs: list[Decision]
     dry_run: DryRun
+
+    @cached_property
+    def hold(self) -> Hold | None:
+        """The hold on the stage of its jobs. No retry of theirs starts before it is lifted."""
+        for candidate in self.dry_run.eligible:
+            submission = candidate.submission
+            if submission is not None:
+                holds = open_holds().filter(
+                    stage__request=submission.request_id, stage__position=submission.position
+                )
+                return holds.first()
+        return None
 
     @property
     def avoids_hosts(self) -> bool:
@@ -116,9 +131,17 @@ def next_step(decision: Decision) -> Changes:
 
 @transaction.atomic
 def retry_beyond(
-    *, decision: Decision, changes: Changes, by: User, at: datetime, reason: str
+    *,
+    decision: Decision,
+    changes: Changes,
+    by: User,
+    at: datetime,
+    reason: str,
+    with_hold: bool = False,
 ) -> RetryBatch:
     """Retry the jobs of a question with these resources, all at once.
+
+    With `with_hold`, lift the hold on their stage, too.
 
     Each job also avoids the hosts that its rule wanted to avoid.
 
@@ -146,6 +169,8 @@ def retry_beyond(
     )
     retried = [candidate.verdict.job_id for candidate in candidates]
     Decision.objects.filter(job__in=retried).update(batch=batch)
+    if with_hold and question.hold is not None:
+        lift_hold(hold=question.hold, by=by, at=at, reason=reason)
     enqueue("submission.release_retries")
     return batch
 
@@ -193,8 +218,12 @@ def ask_again() -> int:
 
 
 @transaction.atomic
-def leave_failed(*, decision: Decision, by: User, at: datetime, reason: str) -> int:
+def leave_failed(
+    *, decision: Decision, by: User, at: datetime, reason: str, with_hold: bool = False
+) -> int:
     """Answer a question with no: its jobs stay failed. Return how many.
+
+    With `with_hold`, lift the hold on their stage, too.
 
     Whoever may retry a job may leave it. Raises `InvalidFields`, and `InvalidTransition` if the
     user may retry none of the jobs.
@@ -207,6 +236,8 @@ def leave_failed(*, decision: Decision, by: User, at: datetime, reason: str) -> 
     if not left:
         raise InvalidTransition("You can retry none of these jobs, so you cannot leave them.")
     leave_to_person(left, by=by, reason=reason)
+    if with_hold and question.hold is not None:
+        lift_hold(hold=question.hold, by=by, at=at, reason=reason)
     return len(left)
 
 

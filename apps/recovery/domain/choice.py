@@ -86,6 +86,8 @@ def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
     definition = match.definition
     if definition.action.kind == ActionKind.NOTHING:
         return Choice(Arm.PERSON, "The rule leaves it to a person.")
+    if definition.action.kind == ActionKind.HOLD:
+        return _choose_to_hold(match)
     if attempt.number >= definition.limits.attempts:
         return Choice(Arm.QUESTION, f"It failed {attempt.number} times, which is the limit.")
     remedy = remedy_for(definition.action, attempt.job, attempt.asked)
@@ -94,6 +96,12 @@ def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
     if match.rule.mode == Mode.PASSIVE:
         return Choice(Arm.PASSIVE, "", remedy.changes)
     return _choose_active(match, attempt, remedy.changes, budget)
+
+
+def _choose_to_hold(match: ReadRule) -> Choice:
+    if match.rule.mode == Mode.PASSIVE:
+        return Choice(Arm.PASSIVE)
+    return Choice(Arm.QUESTION, "The rule holds the stage until a person has looked at it.")
 
 
 def _choose_active(

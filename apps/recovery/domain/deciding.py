@@ -14,6 +14,7 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import RequestState
 from apps.production.models import Stage
+from apps.recovery.domain.acting import hold_stages
 from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.choice import Budget, FailedAttempt, choose
 from apps.recovery.domain.daily_effects import add_decisions
@@ -26,8 +27,8 @@ from apps.recovery.domain.matching import (
     waits_for_company,
 )
 from apps.recovery.domain.remedies import Asked
-from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, Arm
-from apps.recovery.models import Decision
+from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, ActionKind, Arm
+from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.retries.eligibility import (
     Candidate,
     DryRun,
@@ -137,6 +138,7 @@ def _decide(decisions: Sequence[Decision], at: datetime) -> None:
         update_fields=_DECIDED_FIELDS,
     )
     add_decisions(decision.pk for decision in decisions)
+    hold_stages(context.to_hold, at=at)
 
 
 def _verdicts_of(decisions: Sequence[Decision]) -> dict[int, Verdict]:
@@ -201,6 +203,8 @@ class _Context:
         self.asked_of_stage = asked_by_stages(submissions)
         self.workflow_type_of_request = workflow_types(submissions)
         self.earlier = earlier_decisions(places, others)
+        #: Rules that hold a stage, by request and position of the stage.
+        self.to_hold: dict[tuple[int, int], RecoveryRule] = {}
 
     def leave(self, decision: Decision, verdict: Verdict, reason: LeftOut) -> None:
         """Note that a job cannot be retried now, and which rule matched it."""
@@ -254,6 +258,10 @@ class _Context:
             request=_request_of(candidate),
         )
         choice = choose(match, attempt, self.budget)
+        submission = candidate.submission
+        holds = match.definition.action.kind == ActionKind.HOLD and choice.arm == Arm.QUESTION
+        if holds and submission is not None:
+            self.to_hold[submission.request_id, submission.position] = match.rule
         decision.changes = choice.changes.as_stored()
         _settle(decision, choice.arm, choice.why, self.at)
         wait = match.definition.action.wait_after(decision.attempt)

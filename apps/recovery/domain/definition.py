@@ -160,6 +160,8 @@ class Definition(_Part):
         action = self.action
         if action.kind == ActionKind.NOTHING:
             return "leave it to a person"
+        if action.kind == ActionKind.HOLD:
+            return "hold its stage and ask a person"
         after = ""
         if action.wait_minutes:
             after = f" after {round_duration(action.wait_minutes * 60)}"

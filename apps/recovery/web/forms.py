@@ -267,6 +267,14 @@ class AnswerForm(forms.Form):
     reason = forms.CharField(
         max_length=MAX_REASON, help_text="Why the jobs get more than the bound, or stay failed."
     )
+    lift_hold = forms.BooleanField(
+        required=False, initial=True, label="Lift the hold on the stage, too"
+    )
+
+    def __init__(self, *arguments: Any, may_lift: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if not may_lift:
+            del self.fields["lift_hold"]
 
     @property
     def changes(self) -> Changes:

@@ -25,6 +25,7 @@ from apps.core.web.query import number_in, read_query
 from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
+from apps.production.domain.holds import may_lift
 from apps.production.permissions import visible_experiments
 from apps.recovery.domain.answers import (
     grouped_questions,
@@ -185,20 +186,27 @@ def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     if not questions_for(request.user).filter(pk=pk).exists():
         messages.info(request, "This question is answered.")
         return redirect("recovery:questions")
-    form = AnswerForm(request.POST or None, initial=initial_answer(next_step(decision)))
+    question = read_question(decision=decision, user=request.user, at=now)
+    form = AnswerForm(
+        request.POST or None,
+        initial=initial_answer(next_step(decision)),
+        may_lift=question.hold is not None and may_lift(request.user, question.hold),
+    )
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
-            reason = form.cleaned_data["reason"]
+            said: dict[str, Any] = {
+                "reason": form.cleaned_data["reason"],
+                "with_hold": form.cleaned_data.get("lift_hold", False),
+            }
             if request.POST.get("do") == "leave":
-                left = leave_failed(decision=decision, by=request.user, at=now, reason=reason)
+                left = leave_failed(decision=decision, by=request.user, at=now, **said)
                 messages.success(request, f"{left:,} job{'s' * (left != 1)} stay failed.")
                 return redirect("recovery:questions")
             batch = retry_beyond(
-                decision=decision, changes=form.changes, by=request.user, at=now, reason=reason
+                decision=decision, changes=form.changes, by=request.user, at=now, **said
             )
             messages.success(request, "The jobs will be retried.")
             return redirect(batch)
-    question = read_question(decision=decision, user=request.user, at=now)
     context = {"question": question, "form": form, "shown": question.jobs[:SHOWN_JOBS]}
     status = 400 if form.errors else 200
     return render(request, "recovery/answer.html", context, status=status)
