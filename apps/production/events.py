@@ -170,8 +170,9 @@ declare(
         "hold.placed",
         "put {what} on hold",
         "has a stage on hold",
-        _TROUBLE,
+        _ATTENTION,
         {_HOLD: "is on hold: no new jobs start"},
+        mentions="people",
     ),
     EventKind(
         "hold.lifted",

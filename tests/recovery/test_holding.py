@@ -4,7 +4,10 @@ from datetime import timedelta
 
 import pytest
 
+from apps.core.enums import Group
 from apps.core.models import Event
+from apps.notifications.models import Notification
+from apps.production.domain.approvals.reminders import remind_of_holds
 from apps.production.domain.holds import lift_hold
 from apps.production.models import Hold
 from apps.recovery.domain.answers import grouped_questions
@@ -22,6 +25,7 @@ from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
+from tests.notifications.told import deliver
 from tests.pages import text_of
 from tests.recovery.conftest import LATER
 from tests.recovery.test_answers import answer
@@ -63,12 +67,13 @@ def fail_by_code(submission, indices, at):
     decide_due(at=at)
 
 
-def test_stage_is_held_once_with_one_question(held, stopping, client, shifter):
+def test_stage_is_held_once_with_one_question(client, shifter, held):
     assert set(Decision.objects.values_list("arm", flat=True)) == {"question"}
     hold = Hold.objects.get()
     assert (hold.stage.position, hold.by, hold.author) == (0, None, "opsportal")
     assert hold.reason == "Recovery rule “Broken release” asks a person to look at its failed jobs."
-    assert Event.objects.get(kind="hold.placed").actor == "opsportal"
+    event = Event.objects.get(kind="hold.placed")
+    assert (event.actor, event.data["people"]) == ("opsportal", ["opg-one", "shift-one"])
     (question,) = grouped_questions(shifter)
     assert question["jobs"] == 2
     client.force_login(shifter)
@@ -136,3 +141,14 @@ def test_passive_rule_holds_nothing(stopping, approver, ended):
 
 def test_rule_says_what_it_does(stopping):
     assert definition_of(stopping).sentence.endswith("hold its stage and ask a person.")
+
+
+def test_people_who_can_lift_the_hold_are_told_and_reminded(approver, shifter, held):
+    deliver()
+    told = Notification.objects.filter(event__kind="hold.placed")
+    groups = dict(told.values_list("user__username", "group"))
+    assert groups[shifter.username] == Group.TURN
+    assert groups[approver.username] == Group.TURN
+    assert remind_of_holds(at=LATER + timedelta(days=60)) == 1
+    reminder = Event.objects.get(kind="hold.reminder")
+    assert reminder.data["people"] == [approver.username, shifter.username]

@@ -48,6 +48,8 @@ def test_list_counts_what_its_links_list(client, shifter, send, fail, more_memor
     assert more_memory.get_absolute_url() in page(client, shifter, "/recovery/").content.decode()
     listed = page(client, shifter, f"/recovery/rules/{more_memory.pk}/decisions/?version=1")
     assert "2 jobs" in text_of(listed)
+    rows = listed.context["page"]
+    assert len(list(rows)) == rows.paginator.count == 2
     assert "Would have acted" in text_of(listed)
     assert "memory 3 GB" in text_of(listed)
     none = page(client, shifter, f"/recovery/rules/{more_memory.pk}/decisions/?arm=acted")

@@ -24,10 +24,15 @@ class KeysFirst(Paginator):
         *,
         rows: QuerySet[Any],
         last: int | None = None,
+        known_count: int | None = None,
         **more: Any,
     ) -> None:
-        """Paginate `queryset` up to row `last`, if set; later rows are not counted either."""
+        """Paginate `queryset` up to row `last`, if set; later rows are not counted either.
+
+        `known_count` is the number of rows if the caller knows it; then they are not counted.
+        """
         super().__init__(queryset, per_page, **more)
+        self.known_count = known_count
         self.keys = queryset.values_list("pk", flat=True)
         self.rows = rows
         self.last = last
@@ -36,12 +41,14 @@ class KeysFirst(Paginator):
     def all_keys(self) -> list[Any] | None:
         """Return the keys of a filtered list; None without a filter or with too many results."""
         keys = None
-        if self.keys.query.where:
+        if self.keys.query.where and self.known_count is None:
             keys = list(self.keys[: self.most + 1])
         return keys if keys is not None and len(keys) <= self.most else None
 
     @cached_property
     def count(self) -> int:
+        if self.known_count is not None:
+            return self.known_count
         if self.all_keys is not None:
             return len(self.all_keys)
         return self.keys.order_by()[: self.last].count()

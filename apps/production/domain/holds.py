@@ -3,9 +3,10 @@
 The queue keeps its order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
@@ -191,8 +192,8 @@ def place_hold(
 
 
 @transaction.atomic
-def hold_stage(*, stage: Stage, at: datetime, reason: str) -> Hold | None:
-    """Stop new jobs of a stage, as the portal itself.
+def hold_stage(*, stage: Stage, at: datetime, reason: str, people: Sequence[str]) -> Hold | None:
+    """Stop new jobs of a stage, as the portal itself, and tell these users that it is their turn.
 
     Return None if the stage is on hold already, or if its request is not open.
     """
@@ -200,7 +201,7 @@ def hold_stage(*, stage: Stage, at: datetime, reason: str) -> Hold | None:
     if is_closed or Hold.objects.filter(stage=stage, lifted_at=None).exists():
         return None
     hold = Hold.objects.create(stage=stage, reason=checked_reason(reason), at=at)
-    _publish("hold.placed", hold, PORTAL, at, hold.reason)
+    _publish("hold.placed", hold, PORTAL, at, hold.reason, people=people)
     return hold
 
 
@@ -266,6 +267,20 @@ def _filter_visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
     return holds.filter(mine | Q(experiment=None, stage=None))
 
 
-def _publish(kind: str, hold: Hold, by: User | str, at: datetime, reason: str) -> None:
-    data = {"hold": hold.pk, "level": hold_level(hold), "what": hold_subject(hold)}
+def _publish(
+    kind: str,
+    hold: Hold,
+    by: User | str,
+    at: datetime,
+    reason: str,
+    *,
+    people: Sequence[str] = (),
+) -> None:
+    data: dict[str, Any] = {
+        "hold": hold.pk,
+        "level": hold_level(hold),
+        "what": hold_subject(hold),
+    }
+    if people:
+        data["people"] = list(people)
     publish(kind=kind, target=event_target(hold), by=by, at=at, reason=reason, data=data)

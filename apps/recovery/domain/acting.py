@@ -9,8 +9,9 @@ from django.db.models import Count, Min, Q
 from apps.core.domain.background import enqueue
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.models import Verdict
+from apps.production.domain.approvals.inbox import responsible_users
 from apps.production.domain.holds import hold_stage
-from apps.production.enums import PORTAL
+from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Stage
 from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
@@ -55,7 +56,8 @@ def hold_stages(rules_of_stages: Mapping[tuple[int, int], RecoveryRule], *, at: 
         if rule is None or (stage.pk, rule.pk, rule.version) in known:
             continue
         reason = f"Recovery rule “{rule}” asks a person to look at its failed jobs."
-        hold = hold_stage(stage=stage, at=at, reason=reason)
+        people = responsible_users(RequestState.ON_HOLD, stage.request.experiment_id)
+        hold = hold_stage(stage=stage, at=at, reason=reason, people=people)
         if hold is not None:
             HeldStage.objects.create(rule=rule, version=rule.version, stage=stage, hold=hold)
 

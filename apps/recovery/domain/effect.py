@@ -1,9 +1,12 @@
 """Whether a rule helps: success of its retries beside its control group, with intervals."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from math import sqrt
+from typing import Any
+
+from django.db.models import QuerySet, Sum
 
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.recovery.enums import Arm, Outcome
@@ -142,43 +145,53 @@ def difference(acted: ArmFigures, control: ArmFigures) -> Difference:
     return Difference(value, max(-1.0, value - below), min(1.0, value + above))
 
 
-def effects_by_rule(totals: Iterable[DailyEffect]) -> dict[int, Effect]:
+def effects_by_rule(totals: QuerySet[DailyEffect]) -> dict[int, Effect]:
     """Return the figures of daily totals, by primary key of the rule."""
     effects: dict[int, Effect] = {}
-    for total in totals:
-        if total.rule_id is not None:
-            _add(effects.setdefault(total.rule_id, Effect()), total)
+    for total in _summed(totals.filter(rule__isnull=False), "rule_id", "arm"):
+        _add(effects.setdefault(total["rule_id"], Effect()), total)
     return effects
 
 
-def effects_by_version(totals: Iterable[DailyEffect]) -> dict[int, Effect]:
+def effects_by_version(totals: QuerySet[DailyEffect]) -> dict[int, Effect]:
     """Return the figures of the daily totals of one rule, by the number of its version."""
     effects: dict[int, Effect] = {}
-    for total in totals:
-        _add(effects.setdefault(total.version, Effect()), total)
+    for total in _summed(totals, "version", "arm"):
+        _add(effects.setdefault(total["version"], Effect()), total)
     return effects
 
 
-def figures_by_day(totals: Iterable[DailyEffect]) -> dict[date, ArmFigures]:
+def figures_by_day(totals: QuerySet[DailyEffect]) -> dict[date, ArmFigures]:
     """Return the figures of daily totals, all arms together, by the day of the decision."""
     figures: dict[date, ArmFigures] = {}
-    for total in totals:
-        _add_to_arm(figures.setdefault(total.day, ArmFigures()), total)
+    for total in _summed(totals, "day"):
+        _add_to_arm(figures.setdefault(total["day"], ArmFigures()), total)
     return figures
 
 
-def _add(effect: Effect, total: DailyEffect) -> None:
-    _add_to_arm(effect.arms.setdefault(total.arm, ArmFigures()), total)
+def _summed(totals: QuerySet[DailyEffect], *fields: str) -> Iterable[dict[str, Any]]:
+    """Add up daily totals by these fields and outcome; the database does it."""
+    rows: QuerySet[DailyEffect, dict[str, Any]] = totals.order_by().values(*fields, "outcome")
+    return rows.annotate(
+        all_jobs=Sum("jobs"),
+        all_failed_core_seconds=Sum("failed_core_seconds"),
+        all_retry_core_seconds=Sum("retry_core_seconds"),
+    )
 
 
-def _add_to_arm(figures: ArmFigures, total: DailyEffect) -> None:
-    figures.jobs += total.jobs
-    figures.failed_core_seconds += total.failed_core_seconds
-    match total.outcome:
+def _add(effect: Effect, total: Mapping[str, Any]) -> None:
+    _add_to_arm(effect.arms.setdefault(total["arm"], ArmFigures()), total)
+
+
+def _add_to_arm(figures: ArmFigures, total: Mapping[str, Any]) -> None:
+    jobs = total["all_jobs"]
+    figures.jobs += jobs
+    figures.failed_core_seconds += int(total["all_failed_core_seconds"])
+    match total["outcome"]:
         case Outcome.COMPLETED:
-            figures.completed += total.jobs
+            figures.completed += jobs
         case Outcome.FAILED:
-            figures.failed += total.jobs
-            figures.wasted_core_seconds += total.retry_core_seconds
+            figures.failed += jobs
+            figures.wasted_core_seconds += int(total["all_retry_core_seconds"])
         case Outcome.NOT_RETRIED:
-            figures.not_retried += total.jobs
+            figures.not_retried += jobs

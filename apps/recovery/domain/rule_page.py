@@ -119,18 +119,37 @@ def _part(arm: Arm, outcome: Outcome) -> str:
     return "other"
 
 
-def decisions_of(
-    rule: RecoveryRule, user: User, *, arm: str = "", outcome: str = "", version: int | None = None
-) -> QuerySet[Decision]:
+@dataclass(frozen=True, kw_only=True)
+class DecisionFilter:
+    """Which decisions of a rule are listed; empty: all."""
+
+    arm: str = ""
+    outcome: str = ""
+    version: int | None = None
+
+    @property
+    def condition(self) -> Q:
+        """The condition on decisions, and on daily totals, which have the same fields."""
+        condition = Q()
+        if self.version is not None:
+            condition &= Q(version=self.version)
+        if self.arm:
+            condition &= Q(arm=self.arm)
+        if self.outcome:
+            condition &= Q(outcome=self.outcome)
+        return condition
+
+
+def decisions_of(rule: RecoveryRule, user: User, shown: DecisionFilter) -> QuerySet[Decision]:
     """Return the decisions of a rule on jobs that the user sees, newest first."""
-    decisions = Decision.objects.visible_to(user).filter(rule=rule)
-    if version is not None:
-        decisions = decisions.filter(version=version)
-    if arm:
-        decisions = decisions.filter(arm=arm)
-    if outcome:
-        decisions = decisions.filter(outcome=outcome)
+    decisions = Decision.objects.visible_to(user).filter(shown.condition, rule=rule)
     return decisions.order_by("-decided_at", "-pk")
+
+
+def count_decisions(rule: RecoveryRule, user: User, shown: DecisionFilter) -> int:
+    """Return how many decisions `decisions_of` returns, from the daily totals."""
+    totals = DailyEffect.objects.visible_to(user).filter(shown.condition, rule=rule)
+    return totals.aggregate(all_jobs=Sum("jobs"))["all_jobs"] or 0
 
 
 def with_jobs(decisions: QuerySet[Decision]) -> QuerySet[Decision]:

@@ -43,6 +43,8 @@ from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.rule_page import (
     DAYS,
     LATEST,
+    DecisionFilter,
+    count_decisions,
     day_rows,
     decisions_of,
     rule_rows,
@@ -118,7 +120,9 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "versions": versions,
         "days": day_rows(shown, request.user, today=timezone.now().date()),
         "most_days": DAYS,
-        "latest": with_jobs(decisions_of(shown, request.user, version=shown.version))[:LATEST],
+        "latest": with_jobs(
+            decisions_of(shown, request.user, DecisionFilter(version=shown.version))
+        )[:LATEST],
         "evidence": evidence_of(shown),
         "least_evidence": LEAST_EVIDENCE,
         "modes": Mode.choices,
@@ -136,12 +140,12 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     arm = read_query(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
     outcome = read_query(request, "outcome", _value_of(Outcome), expected=", ".join(Outcome.values))
     version = number_in(request.GET, "version")
-    listed = decisions_of(
-        shown, request.user, arm=arm or "", outcome=outcome or "", version=version
-    )
+    chosen = DecisionFilter(arm=arm or "", outcome=outcome or "", version=version)
+    listed = decisions_of(shown, request.user, chosen)
+    count = count_decisions(shown, request.user, chosen)
     context = {
         "rule": shown,
-        "page": _page_of(listed, request),
+        "page": _page_of(listed, request, count=count),
         "arms": Arm.choices,
         "outcomes": Outcome.choices,
         "arm": arm or "",
@@ -151,9 +155,13 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return render(request, "recovery/decisions.html", context)
 
 
-def _page_of(decisions: QuerySet[Decision], request: AuthenticatedRequest) -> Page[Decision]:
-    """Return the page of a list that `?page=` asks for."""
-    pages = KeysFirst(decisions, PAGE_SIZE, rows=with_jobs(Decision.objects.all()))
+def _page_of(
+    decisions: QuerySet[Decision], request: AuthenticatedRequest, *, count: int | None = None
+) -> Page[Decision]:
+    """Return the page of a list that `?page=` asks for; `count` is its length, if known."""
+    pages = KeysFirst(
+        decisions, PAGE_SIZE, rows=with_jobs(Decision.objects.all()), known_count=count
+    )
     return pages.get_page(request.GET.get("page"))
 
 

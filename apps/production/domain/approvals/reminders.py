@@ -106,8 +106,7 @@ def remind_of_hold(*, hold: Hold, days: int, at: datetime) -> bool:
         reminded_at=at
     ):
         return False
-    is_author_able = hold.by.is_active and may_lift(hold.by, hold)
-    if is_author_able:
+    if hold.by is not None and hold.by.is_active and may_lift(hold.by, hold):
         users = [hold.by.username]
     else:
         users = responsible_users(RequestState.ON_HOLD, hold_experiment_id(hold))
