@@ -54,8 +54,9 @@ def rule_rows(user: User) -> list[RuleRow]:
     current = Q(pk__in=[])
     for rule in rules:
         current |= Q(rule=rule, version=rule.version)
-    effects = effects_by_rule(DailyEffect.objects.visible_to(user).filter(current))
-    last_at = _last_retries(user)
+    totals = DailyEffect.objects.visible_to(user).filter(current)
+    effects = effects_by_rule(totals)
+    last_at = _last_retries(totals, user)
     rows = []
     for rule in rules:
         row = RuleRow(
@@ -65,10 +66,13 @@ def rule_rows(user: User) -> list[RuleRow]:
     return rows
 
 
-def _last_retries(user: User) -> dict[int, datetime]:
-    """Return when each rule last decided to retry a job that the user sees, by primary key."""
-    totals = DailyEffect.objects.visible_to(user).filter(rule__isnull=False, arm__in=RETRIED_ARMS)
-    last_days = totals.order_by().values_list("rule").annotate(Max("day"))
+def _last_retries(totals: QuerySet[DailyEffect], user: User) -> dict[int, datetime]:
+    """Return when each rule last decided to retry a job that the user sees, by primary key.
+
+    `totals` are those of the current versions of the rules.
+    """
+    retried = totals.filter(arm__in=RETRIED_ARMS).order_by()
+    last_days = retried.values_list("rule").annotate(Max("day"))
     # Reads the decisions of one day of each rule, not all.
     on_last_day = Q(pk__in=[])
     for rule, day in last_days:

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.db.models import QuerySet, TextChoices
+from django.db.models import Exists, OuterRef, QuerySet, TextChoices
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -240,7 +240,8 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
     if recovery:
         listed = listed.filter(recovery=recovery)
     if category:
-        listed = listed.filter(job__verdict__category=category)
+        has_category = Verdict.objects.filter(job=OuterRef("job"), category=category)
+        listed = listed.filter(Exists(has_category))
     if experiment in experiments:
         listed = listed.filter(experiment=experiments[experiment])
     elif experiment:
