@@ -96,13 +96,16 @@ def test_home_says_how_far_accounting_is_read(client, shifter):
     assert f"Jobs of {cluster.name} are counted up to" in page
     assert "its accounting is being read." in page
     assert "No job failed" not in page
+    assert "No jobs failed since" not in page, "nor in the wasted core-hours of a week"
     failures = page_text(client, shifter, "/failures/")
     assert f"Jobs of {cluster.name} are counted up to" in failures
     assert "No failures in this period" not in failures
     Collection.objects.update(last_error="sacct: connection refused")
     assert "its accounting cannot be read." in " ".join(page_of(client, shifter, "/").split())
     Collection.objects.update(collected_until=now, last_error="")
-    assert "No job failed in the last 24 hours" in page_of(client, shifter, "/")
+    page = page_of(client, shifter, "/")
+    assert "No job failed in the last 24 hours" in page
+    assert "No jobs failed since" in page
     assert f"Jobs of {read.cluster.name}" not in page_of(client, shifter, "/")
 
 
