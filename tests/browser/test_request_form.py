@@ -460,6 +460,13 @@ def test_login_that_ends_while_one_types_loses_nothing(
         expect(dialog).to_have_count(0)
         expect(page.locator("#autosave")).to_contain_text(f"{made.key} saved")
         assert Request.objects.get().title == "Typed after the end"
+
+        # The form still works: it is checked as one types, and stages are added.
+        with page.expect_response(f"**/requests/{made.key}/check/") as checked:
+            page.get_by_label("Purpose").fill("Typed after the new login")
+        assert checked.value.status == 200
+        page.get_by_role("button", name="Add stage").click()
+        expect(page.locator("#id_stages-2-name")).to_be_focused()
         page.get_by_role("button", name="Save draft").first.click()
     else:
         page.get_by_role("button", name="Save draft").first.click()

@@ -24,7 +24,10 @@ document.addEventListener("submit", (event) => {
   if (field && formToken()) field.value = formToken();
 });
 document.addEventListener("htmx:configRequest", (event) => {
-  if (formToken()) event.detail.headers["X-CSRFToken"] = formToken();
+  if (!formToken()) return;
+  event.detail.headers["X-CSRFToken"] = formToken();
+  const { parameters } = event.detail;
+  if (parameters.csrfmiddlewaretoken) parameters.csrfmiddlewaretoken = formToken();  // it goes before the header
 });
 
 // A form that comes back with errors has the focus at the first of them.
