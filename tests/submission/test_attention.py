@@ -208,6 +208,8 @@ def test_an_approved_request_that_no_cluster_starts_is_idle_after_a_day(
     }
     page = browse(liaison).get(f"/requests/{request.key}/").content.decode()
     assert "Idle: approved, nothing submitted." in page
+    [item] = inbox_items([request], liaison, AT + 2 * DAY)
+    assert item.why == "Idle: approved, nothing submitted. No cluster starts it automatically"
     Cluster.objects.filter(pk=cluster.pk).update(submission=options)
     note_attention(at=AT + 2 * DAY)
     assert attention(request) == {}, "it waits for its turn"

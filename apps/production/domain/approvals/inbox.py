@@ -300,12 +300,15 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
         if right.group:
             groups.append(right.group.name)
     missing = f"Signature of {' and '.join(groups) or 'an approver'} missing"
-    why = [missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why for wait in waits]
+    why = []
+    for wait in waits:
+        reason = missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why
+        why.append(reason.removesuffix("."))
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     first = waits[0]
     action = action_for(request, first.of, user)
-    reason = ". ".join(filter(None, why))
-    return InboxItem(request, NEXT_STEPS[first.of], action, reason, first.since, tuple(absent))
+    reasons = ". ".join(filter(None, why))
+    return InboxItem(request, NEXT_STEPS[first.of], action, reasons, first.since, tuple(absent))
 
 
 def arrivals(requests: Iterable[Request]) -> dict[int, Event]:
