@@ -2,6 +2,7 @@
 and what that does to its verdict.
 """
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -13,8 +14,11 @@ from apps.diagnosis.models import LogHarvest, Verdict
 from apps.production.domain.types.versions import newest_version
 from apps.production.models import Request, Stage
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.domain.monitoring.alerts import mark_stale_incidents
 from apps.statusboard.domain.states.tree import ensure_service
 from apps.statusboard.enums import Monitoring, State
+from tests.factories import statusboard
+from tests.pages import page_of
 
 
 @pytest.fixture
@@ -141,3 +145,22 @@ def test_outage_is_told_with_its_own_start_and_end(make_job, stage, samweb, shif
     job = make_job(request_key="NOVA-0001", stage="reco")
     assert job.started_at > at - timedelta(hours=30)
     assert [outage.text for outage in outages_during_job(job)] == ["down since 2026-11-19T06:00Z"]
+
+
+def test_outage_that_lasts_has_no_end_although_its_alert_has_a_lease(
+    make_job, stage, samweb, client, shifter, at
+):
+    source = statusboard.source(at - timedelta(days=1), lease_seconds=3600)
+    down = statusboard.alert(at - timedelta(hours=30), service="samweb")
+    statusboard.post(source, at - timedelta(minutes=30), down)
+    job = make_job(request_key="NOVA-0001", stage="reco")
+    assert [outage.text for outage in outages_during_job(job)] == ["down since 2026-11-19T06:00Z"]
+    page = page_of(client, shifter, job.get_absolute_url())
+    [note] = re.findall(r'<p class="lane-note">(.*?)</p>', page, re.DOTALL)
+    assert "now" in note
+    assert "12:30" not in note, "when the lease expires"
+
+    mark_stale_incidents(at=at + timedelta(hours=2))
+    assert [outage.text for outage in outages_during_job(job)] == [
+        "down 2026-11-19T06:00Z to 2026-11-20T12:30Z"
+    ]

@@ -98,7 +98,7 @@ def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]
             row.ended_at is not None and row.ended_at <= exposure.started_at
         ):
             continue
-        whole = Span(row.started_at, row.ended_at)
+        whole = Span(row.started_at, None if _lasts(row) else row.ended_at)
         part = whole if row.state in OUTAGES else clip(whole, job)
         if part:
             spans.append(
@@ -107,3 +107,14 @@ def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]
                 )
             )
     return spans
+
+
+def _lasts(row: StateInterval) -> bool:
+    """Return whether an outage is not over: its interval ends with the lease of its incident.
+
+    Each repetition of the alert extends the lease, so the end is no forecast.
+    """
+    incident = row.incident
+    if incident is None or not incident.is_open or incident.stale_at is not None:
+        return False
+    return row.ended_at == incident.lease_expires_at
