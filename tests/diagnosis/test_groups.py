@@ -428,6 +428,37 @@ def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail,
     assert "12 of 12 have host wn-0306" in client.get(group.get_absolute_url()).content.decode()
 
 
+def test_host_group_shows_the_failure_of_most_of_its_jobs(client, fail, shifter):
+    """Its newest job may have failed for an outage that met it too."""
+    cluster = clusters.cluster("farm")
+    now = timezone.now()
+    for number in range(20):
+        jobs.row(
+            cluster,
+            5000 + number,
+            at=now,
+            state="completed",
+            exit_code=0,
+            host=f"wn-{number}",
+            ended_at=now,
+        )
+    for number in range(11):
+        stage = "reco" if number % 2 else "simulation"
+        fail(AUTH, sweep=False, cluster=cluster, host="wn-0306", stage=stage)
+    timeout = "Exception: samweb: FetchError: Retry count exceeded\n"
+    fail(timeout, cluster=cluster, host="wn-0306", ended_at=timezone.now())
+    sweep_groups(recount_dirty_hours(), at=timezone.now())
+    group = FailureGroup.objects.get(kind="host")
+    assert group.verdicts.count() == 12
+    assert "Auth failed" in group.line
+
+    client.force_login(shifter)
+    html = client.get(group.get_absolute_url()).content.decode()
+    example = html.partition('id="log"')[2].partition("</section>")[0]
+    assert "Auth failed" in example
+    assert "FetchError" not in example
+
+
 def test_what_is_common_is_computed_again_after_growth_by_a_fifth_or_an_hour(client, fail, shifter):
     cluster = clusters.cluster("farm")
     for number in range(10):

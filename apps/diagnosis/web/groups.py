@@ -1,5 +1,6 @@
 """Pages of failure groups: the triage list, the page of a group, and actions on groups."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -178,7 +179,8 @@ def _page(
     )
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, group)
-    example_lines = list_example_lines(newest[0]) if newest else []
+    example = _example(newest)
+    example_lines = list_example_lines(example) if example else []
     experience = None
     if newest and group.kind == GroupKind.ERROR:
         experience = experience_of(
@@ -188,7 +190,7 @@ def _page(
         "group": group,
         "row": row,
         "chart": _chart(row, end),
-        "example": newest[0] if newest else None,
+        "example": example,
         "example_lines": example_lines,
         "experience": experience,
         "make_known_url": _make_known(group, example_lines)
@@ -209,6 +211,18 @@ def _page(
     if form:
         status = 400 if form.errors else 409
     return render(request, "diagnosis/group.html", context, status=status)
+
+
+def _example(newest: Sequence[Verdict]) -> Verdict | None:
+    """Return the newest of these verdicts with the most frequent cause; None if there are none.
+
+    Jobs of one host or release fail for several causes, of which one may be another outage.
+    """
+    causes = Counter(verdict.cause for verdict in newest)
+    for verdict in newest:
+        if causes[verdict.cause] == max(causes.values()):
+            return verdict
+    return None
 
 
 def _drain_command(group: FailureGroup) -> str:

@@ -1,5 +1,6 @@
 """Find hosts and releases on which nearly all jobs fail, whatever the error, and group the jobs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import exp, log
@@ -247,7 +248,8 @@ def _blame(
     )
     if not rows:
         return FailureGroup.objects.get(fingerprint=key.digest)
-    line = rows[-1].group.line if rows[-1].group else ""
+    lines = Counter(row.group.line for row in rows if row.group)
+    line = lines.most_common(1)[0][0] if lines else ""
     group, created = FailureGroup.objects.get_or_create(
         fingerprint=key.digest,
         defaults=fields
