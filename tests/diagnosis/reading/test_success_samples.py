@@ -117,6 +117,8 @@ def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status
         (4, spill.format(20).strip(), ""),
         (5, "job script exit status 3: it failed", "consequence"),
     ]
+    quotes = quote_evidence(verdicts[0].job, verdicts[0])
+    assert [quote.line.text for quote in quotes.further] == [spill.format(20).strip()]
     recount_dirty_hours()
     client.force_login(shifter)
     html = client.get(FailureGroup.objects.get().get_absolute_url()).content.decode()

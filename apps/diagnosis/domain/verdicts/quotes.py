@@ -70,15 +70,18 @@ def quote_evidence(job: Job, verdict: Verdict) -> Quotes:
         first = reasons.pop(0)
         decides = _quote_of(_line_of(first, lines), catalogue, note=first.get("text", ""))
 
-    further: list[Quote] = []
+    further: list[ExampleLine] = []
     outage = ""
     for reason in reasons:
         line = _line_of(reason, lines)
-        if line and line.role != Role.NOISE and len(further) < FURTHER:
-            further.append(_quote_of(line, catalogue))
+        if line and line.role != Role.NOISE:
+            further.append(line)
         if reason.get("kind") == ReasonKind.OUTAGE and not outage:
             outage = reason.get("text", "")
-    return Quotes(decides, tuple(further), _ignored(job, lines), outage)
+    # What follows from a failure explains less than any other line, such as a novel one.
+    further.sort(key=lambda line: line.role == Role.CONSEQUENCE)
+    quotes = [_quote_of(line, catalogue) for line in further[:FURTHER]]
+    return Quotes(decides, tuple(quotes), _ignored(job, lines), outage)
 
 
 def _line_of(reason: Mapping[str, str], lines: Mapping[Place, ExampleLine]) -> ExampleLine | None:
