@@ -107,6 +107,16 @@ def test_fields_are_no_problem_until_one_was_in_them(nova, form):
     )
 
 
+def test_panel_offers_to_submit_with_warnings_only_once_nothing_is_to_fill_in(nova, form):
+    offer = "You can submit with"
+    data = post_of(content(title="", stages=TWO_RELEASES), experiment="NOVA")
+    text = text_of(form.post(NEW_CHECK, data | {"touched": "id_deadline"}))
+    assert "1 field still to fill in" in text
+    assert offer not in text
+    data = post_of(content(stages=TWO_RELEASES), experiment="NOVA")
+    assert offer in text_of(form.post(NEW_CHECK, data | {"touched": "id_deadline"}))
+
+
 def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaison, form):
     obj = draft(liaison, nova)
     path = reverse("production:check-typed", args=[obj.key])
