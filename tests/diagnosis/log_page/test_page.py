@@ -11,9 +11,9 @@ import pytest
 from apps.accounts.models import User
 from apps.core.bounded_pool import BudgetExceeded
 from apps.core.domain.expressions import runs as expression_runs
-from apps.diagnosis.domain.log_page.page import PageQuery, log_page
+from apps.diagnosis.domain.log_page.page import MOST_LINES, PageQuery, log_page
 from apps.diagnosis.domain.log_page.rows import Fold, Line
-from apps.diagnosis.domain.log_page.search import MOST_MATCHES, Search, search_log
+from apps.diagnosis.domain.log_page.search import MOST_MARKS, MOST_MATCHES, Search, search_log
 from apps.diagnosis.domain.reading.log_texts import LogText, logs_of, open_log_text
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Stream
@@ -221,6 +221,49 @@ def test_huge_logs_and_lines_cost_a_window(read, roots):
             search_log(text, Search("Auth failed"), user=User(pk=1), seconds=0.05).reached
             is not None
         )
+
+
+def test_lines_of_one_byte_cost_a_window(read):
+    job = read("a\n" * 400_000 + "[FATAL] Auth failed\n" + "a\n" * 99_000)
+    for query in ({}, {"offset": 0}, {"only": "error"}, {"part": (0, 900_000)}):
+        began = time.thread_time()
+        page = page_of(job, **query)
+        assert time.thread_time() - began < 1
+        shown = sum(row.lines if isinstance(row, Fold) else 1 for row in rows_of(page))
+        assert shown <= MOST_LINES
+    around = page_of(job)
+    assert "[FATAL] Auth failed" in texts(around)
+    assert around.earlier is not None
+    assert around.later is not None
+    assert rows_of(page_of(job, part=(0, 900_000)))[-1].end == 900_000
+
+
+def test_matches_that_are_marked_are_bounded(client, shifter, read):
+    job = read("".join(f"{n:03} {'ab' * 490}\n" for n in range(500)))
+    for query in ({"fold": True}, {"fold": False}):
+        page = page_of(job, search=Search("a"), **query)
+        marks = [
+            sum(piece.found for piece in row.pieces)
+            for row in rows_of(page)
+            if isinstance(row, Line)
+        ]
+        assert page.match_steps.count == 500
+        assert sum(marks) <= MOST_MARKS
+        assert min(marks) > 0
+    client.force_login(shifter)
+    began = time.thread_time()
+    assert client.get(f"/jobs/{job.pk}/log/", {"find": "a", "fold": "no"}).status_code == 200
+    assert time.thread_time() - began < 2
+
+
+def test_search_stops_at_the_most_matches_of_a_window(read):
+    job = read("a\n" * 100_000)
+    with open_log_text(logs_of(job), Stream.STDOUT) as text:
+        matches = search_log(text, Search("a"), user=User(pk=1))
+        assert len(matches.offsets) == MOST_MATCHES
+        assert matches.reached == 2 * MOST_MATCHES
+        more = search_log(text, Search("a", since=matches.reached), user=User(pk=1))
+        assert more.offsets[0] == matches.reached
 
 
 def test_log_that_shrinks_while_it_is_read_is_shown_as_far_as_it_goes(read, roots):

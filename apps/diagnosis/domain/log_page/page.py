@@ -40,15 +40,20 @@ from apps.diagnosis.domain.reading.success_samples import baseline_for
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.evidence.line_search import Span
 from apps.diagnosis.engine.evidence.novelty import novel_rows
+from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import Evidence, Verdict
 from apps.jobs.models import Job
 
-#: A log up to this size is shown folded as a whole; a larger one as a window around a place.
+#: A log up to this size and up to `MOST_LINES` is shown folded as a whole; a larger one as a window
+#: around a place.
 WHOLE_BYTES = 1_000_000
 WINDOW_BYTES = 400_000
 BEFORE_BYTES = 300_000
+#: Lines in a window. Half a million lines of one byte take 3 s.
+MOST_LINES = 50_000
+MOST_LINES_BEFORE = 40_000
 #: Above the first size, only the last part of a log is searched for phases and levels.
 OUTLINE_BYTES = 2_000_000
 OUTLINE_TAIL_BYTES = 1_000_000
@@ -304,9 +309,11 @@ def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[
     if query.part is not None:
         begin = text.line_start(query.part[0], reach=LINE_BYTES)
         reach = min(query.part[1] - begin, WHOLE_BYTES)
-        return begin, text.read(begin, text.end_of_lines(begin, reach=reach))
+        return begin, text.read(begin, text.end_of_lines(begin, lines=MOST_LINES, reach=reach))
     if query.fold and text.end - text.begin <= WHOLE_BYTES:
-        return text.begin, text.read(text.begin, text.end)
+        data = text.read(text.begin, text.end)
+        if newlines(data) <= MOST_LINES:
+            return text.begin, data
 
     centre = text.end if place is None else place
     line = text.line_start(centre, reach=LINE_BYTES)
@@ -314,11 +321,13 @@ def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[
         begin = centre - BEFORE_PLACE_BYTES
     elif query.fold:
         begin = text.line_start(max(text.begin, centre - BEFORE_BYTES), reach=LINE_BYTES)
+        if newlines(text.read(begin, line)) > MOST_LINES_BEFORE:
+            begin = text.start_of_lines(line, MOST_LINES_BEFORE, reach=BEFORE_BYTES)
     elif place is None:
         begin = text.start_of_lines(text.end, PLAIN_LINES, reach=BEFORE_BYTES)
     else:
         begin = text.start_of_lines(line, LINES_BEFORE, reach=BEFORE_BYTES)
-    lines = None if query.fold else PLAIN_LINES
+    lines = MOST_LINES if query.fold else PLAIN_LINES
     return begin, text.read(begin, text.end_of_lines(begin, lines=lines, reach=WINDOW_BYTES))
 
 

@@ -17,6 +17,8 @@ BUDGET_SECONDS = 1.0
 MARK_SECONDS = 0.5
 MOST_MATCHES = 5000
 MOST_CHARACTERS = 200
+#: Marked matches on a page. A window of 400 kB can hold 200,000, and these take seconds to render.
+MOST_MARKS = 5000
 #: In a line longer than a window, a match across two windows is found up to this length.
 _OVERLAP_BYTES = 1024
 #: Bytes of a line shown before a match.
@@ -68,7 +70,8 @@ def search_log(
             if fault := call(LineSearch.fault, search.expression):
                 raise InvalidFields({"find": [fault]})
             for begin, data in _windows(text, first):
-                for match in call(LineSearch.first_matches, search.expression, data):
+                most = MOST_MATCHES + 1 - len(offsets)
+                for match in call(LineSearch.first_matches, search.expression, data, most):
                     offsets.append(begin + match)
                 if len(offsets) >= MOST_MATCHES or time.monotonic() > end:
                     reached = begin + len(data)
@@ -86,10 +89,16 @@ def search_log(
 
 
 def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list[Span]]:
-    """Return start and end of the matches in each line; none if the expression takes too long."""
+    """Return start and end of the matches in each line; none if the expression takes too long.
+
+    Every line has its first match; the more lines match, the fewer others of each are returned.
+    """
+    most_of_a_line = max(1, MOST_MARKS // max(1, len(lines)))
     try:
         with _caller(search, user, MARK_SECONDS) as call:
-            spans: list[list[Span]] = call(LineSearch.spans, search.expression, lines)
+            spans: list[list[Span]] = call(
+                LineSearch.spans, search.expression, lines, most_of_a_line
+            )
     except TooCostly:
         return [[] for _ in lines]
     return spans

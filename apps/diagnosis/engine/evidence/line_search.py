@@ -6,6 +6,7 @@ Pages search for expressions in a process that can be killed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 import re2
 
@@ -37,22 +38,25 @@ class LineSearch:
             return "This matches every line. Search for something that is there."
         return ""
 
-    def first_matches(self, data: bytes) -> list[int]:
-        """Return the start of the first match in each line."""
+    def first_matches(self, data: bytes, most: int) -> list[int]:
+        """Return the start of the first match in each line, for the first `most` matching lines."""
         expression = _compile(self)
-        begins = []
+        begins: list[int] = []
         position = 0
-        while position < len(data) and (match := expression.search(data, position)):
+        while position < len(data) and len(begins) < most:
+            match = expression.search(data, position)
+            if match is None:
+                break
             begins.append(match.start())
             position = data.find(b"\n", match.end()) + 1 or len(data)
         return begins
 
-    def spans(self, lines: Sequence[bytes]) -> list[list[Span]]:
-        """Return start and end of all matches in each line, without empty ones."""
+    def spans(self, lines: Sequence[bytes], most_of_a_line: int) -> list[list[Span]]:
+        """Return start and end of the first matches in each line, without empty ones."""
         expression = _compile(self)
         spans_of_lines = []
         for line in lines:
-            matches = expression.finditer(line)
+            matches = islice(expression.finditer(line), most_of_a_line)
             spans_of_lines.append(
                 [match.span() for match in matches if match.end() > match.start()]
             )
