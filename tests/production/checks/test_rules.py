@@ -18,7 +18,8 @@ from apps.production.domain.checks.base import (
     Window,
 )
 from apps.production.domain.checks.registry import DRAFT, RULES, rules
-from apps.production.domain.checks.report import check_shape, run, run_checks
+from apps.production.domain.checks.report import MOST_OF_A_RULE, check_shape, run, run_checks
+from apps.production.domain.content import scan as scans
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import PastStage, estimate
 from apps.production.domain.outputs.datasets import Dataset
@@ -581,6 +582,29 @@ def test_a_rule_that_breaks_is_named_and_the_others_still_speak():
         ("breaks", "", False),
     ]
     assert "ZeroDivisionError" in found[1].message
+
+
+def test_a_rule_reports_so_many_problems_at_most():
+    unknown = tuple(f"service-{number}" for number in range(2 * MOST_OF_A_RULE))
+    written = content(stages=(stage("reco", services=unknown),))
+    findings = [found for found in run_checks(written, FACTS) if found.rule == "known_values"]
+    assert len(findings) == MOST_OF_A_RULE + 1
+    assert findings[-1].message == "There are more than 1,000 such problems. Fix these first."
+    assert (findings[-1].path, findings[-1].blocks) == ("stages.0.services", True)
+
+
+def test_scan_beyond_its_length_is_neither_read_nor_kept():
+    """It took 20 MB of memory for each text of 2 MB, and 2 to the power of 20,000 has no end."""
+    kept = scans._read_lines.cache_info().currsize
+    written = scan("\n".join(f"a{number} = 1, 2" for number in range(20_000)))
+    assert scans.scan_of(written).faults == ("A scan has at most 2,000 characters.",)
+    assert scans._read_lines.cache_info().currsize == kept
+    assert [f.rule for f in run_checks(written, FACTS) if f.path == "scan"] == [
+        "lengths",
+        "scan_readable",
+    ]
+    longest = scan("e = 1, 2" + " " * (scans.MAX_CHARACTERS - 8))
+    assert not [f for f in run_checks(longest, FACTS) if f.rule in {"lengths", "scan_readable"}]
 
 
 def test_third_party_rule_is_found_by_its_entry_point(monkeypatch):

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
@@ -21,6 +22,8 @@ PASSING = frozenset({"no_downtime", "services_up"})
 _CHECKED = frozenset({"request.pass", "request.submit"})
 #: How many findings a page shows at most.
 MOST_SHOWN = 100
+#: How many problems of a rule are reported. A body of 2 MB can hold 150,000, which take seconds.
+MOST_OF_A_RULE = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +49,28 @@ def messages_of(findings: Iterable[Finding]) -> Problems:
 
 
 def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
-    """Return findings, most severe first. A rule that raises is reported as a warning."""
+    """Return findings, most severe first, of each rule up to `MOST_OF_A_RULE`.
+
+    A rule that raises is reported as a warning.
+    """
     findings: list[Finding] = []
     for name, rule in rules.items():
         try:
-            problems = list(rule(content, facts))
+            problems = list(islice(rule(content, facts), MOST_OF_A_RULE + 1))
         # A third-party rule may raise anything. The other rules still run.
         except Exception as error:
             log.exception("check %s failed", name)
             message = f"The check “{name}” failed to run ({type(error).__name__})."
             findings.append(Finding(name, Severity.WARNING, "", message))
             continue
-        for problem in problems:
+        for problem in problems[:MOST_OF_A_RULE]:
             findings.append(
                 Finding(name, rule.severity, problem.path, problem.message, problem.fix)
             )
+        if len(problems) > MOST_OF_A_RULE:
+            last = problems[MOST_OF_A_RULE]
+            message = f"There are more than {MOST_OF_A_RULE:,} such problems. Fix these first."
+            findings.append(Finding(name, rule.severity, last.path, message))
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 

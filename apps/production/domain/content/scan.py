@@ -15,6 +15,8 @@ from typing import Any
 from apps.production.domain.content.model import RequestContent, StageContent, values_of
 
 MAX_POINTS = 200
+#: The maximum of the field. Longer texts are neither read nor cached.
+MAX_CHARACTERS = 2_000
 #: Texts of a stage that may refer to a parameter, besides its arguments.
 TEXTS = ("release", "configuration", "input_dataset", "output_dataset")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -69,10 +71,16 @@ class Scan:
         return max(1, (jobs or 0) // self.count)
 
 
-# Cached, because lists show the number of points of each request.
-@lru_cache(maxsize=1_000)
 def read_scan(text: str) -> Scan:
     """Read lines such as `energy = 1, 2, 5`. Faults name their line."""
+    if len(text) > MAX_CHARACTERS:
+        return Scan({}, faults=(f"A scan has at most {MAX_CHARACTERS:,} characters.",))
+    return _read_lines(text)
+
+
+# Cached, because lists show the number of points of each request.
+@lru_cache(maxsize=1_000)
+def _read_lines(text: str) -> Scan:
     parameters: dict[str, tuple[str, ...]] = {}
     faults: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
