@@ -7,8 +7,11 @@ with the reason.
 
 import ast
 import gc
+import re
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 MODULES = [
@@ -31,6 +34,8 @@ COMPILE = {
     ("apps/diagnosis/engine/evidence/chain.py", "_compile"): "constants of the module",
     ("apps/diagnosis/engine/evidence/exit_codes.py", "program_ran"): "constants of the module",
     ("apps/diagnosis/engine/evidence/line_search.py", "_compile"): "see CALLERS",
+    ("apps/diagnosis/engine/evidence/matchers.py", "Re2Matcher"): "see CALLERS",
+    ("apps/diagnosis/engine/evidence/messages.py", "_load"): "lines of messages.csv",
     (
         "apps/production/domain/types/arguments.py",
         "Argument",
@@ -83,6 +88,12 @@ CALLERS = {
     ("apps/diagnosis/domain/verdicts/reclassification.py", "current"): "approved ones, in a worker",
 }
 
+#: Modules that give an expression to the database, which has no budget for it.
+DATABASE = {
+    "apps/archive/domain/links.py": "the escaped key of an experiment",
+    "apps/production/domain/lifecycle/steps.py": "written in the code",
+}
+
 
 @cache
 def parsed(path: Path) -> ast.Module:
@@ -94,16 +105,67 @@ def parsed(path: Path) -> ast.Module:
         gc.enable()
 
 
-def calls(path: Path) -> list[tuple[str, ast.Call]]:
+def calls(tree: ast.Module) -> list[tuple[str, ast.Call]]:
     """Return each call in a module with the name of the function or class at its top,
     "" for the module itself.
     """
     return [
         (getattr(top, "name", ""), node)
-        for top in parsed(path).body
+        for top in tree.body
         for node in ast.walk(top)
         if isinstance(node, ast.Call)
     ]
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """Return what each name stands for that a module imports, such as `re.compile`."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name] = alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def called_name(call: ast.Call, names: dict[str, str]) -> str:
+    """Return the full name of an imported function that is called, "" for any other call."""
+    parts = []
+    node = call.func
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return ""
+    return ".".join([names[node.id], *reversed(parts)])
+
+
+def compiling_calls(tree: ast.Module) -> set[str]:
+    """Return which functions and classes give `re` or `re2` a text that is not written there."""
+    names = imported_names(tree)
+    tops = set()
+    for top, call in calls(tree):
+        module, _, function = called_name(call, names).partition(".")
+        is_compiling = module in {"re", "re2"} and function not in {"escape", "Options"}
+        if top and is_compiling and not (call.args and is_written_here(call.args[0])):
+            tops.add(top)
+    return tops
+
+
+def run_calls(tree: ast.Module) -> set[str]:
+    """Return which functions that run expressions of users a module calls, by whatever name."""
+    names = imported_names(tree)
+    called = set()
+    for _, call in calls(tree):
+        name = called_name(call, names)
+        if not name and isinstance(call.func, ast.Name):
+            name = f"apps.diagnosis.{call.func.id}"  # of this module
+        function = name.rpartition(".")[2]
+        if name.startswith("apps.diagnosis.") and function in RUN_EXPRESSIONS:
+            called.add(function)
+    return called
 
 
 def is_written_here(node: ast.expr) -> bool:
@@ -126,27 +188,51 @@ def is_written_here(node: ast.expr) -> bool:
 
 
 def test_expressions_are_written_in_the_code_or_listed():
-    modules = {path.relative_to(ROOT).as_posix(): path for path in MODULES}
-    compiled = {
-        (name, top)
-        for name, path in modules.items()
-        for top, call in calls(path)
-        if top
-        and isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id in {"re", "re2"}
-        and call.func.attr not in {"escape", "Options"}
-        and not (call.args and is_written_here(call.args[0]))
-    }
+    compiled = set()
+    for path in MODULES:
+        name = path.relative_to(ROOT).as_posix()
+        compiled |= {(name, top) for top in compiling_calls(parsed(path))}
     assert compiled == set(COMPILE)
 
 
 def test_users_expressions_are_passed_to_the_pool_and_not_called():
-    callers = {
-        (path.relative_to(ROOT).as_posix(), call.func.id)
-        for path in MODULES
-        if "apps/diagnosis/engine/" not in path.as_posix()
-        for _, call in calls(path)
-        if isinstance(call.func, ast.Name) and call.func.id in RUN_EXPRESSIONS
-    }
+    callers = set()
+    for path in MODULES:
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith("apps/diagnosis/engine/"):
+            callers |= {(name, function) for function in run_calls(parsed(path))}
     assert callers == set(CALLERS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import re\ndef f(text): re.compile(text)",
+        "import re as regex\ndef f(text): regex.search(text, '')",
+        "from re import compile as make\ndef f(text): make(text)",
+        "def f(text):\n    import re2\n    re2.Set.SearchSet().Add(text)",
+        "import re\nclass f:\n    def g(self, text): return [re.sub(text, '', '')]",
+    ],
+)
+def test_every_spelling_of_an_expression_is_found(code):
+    assert compiling_calls(ast.parse(code)) == {"f"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from apps.diagnosis.catalogue import compile_pattern\ndef f(text): compile_pattern(text)",
+        "from apps.diagnosis.catalogue import compile_pattern as make\ndef f(text): make(text)",
+        "from apps.diagnosis import catalogue\ndef f(text): catalogue.compile_pattern(text)",
+    ],
+)
+def test_every_spelling_of_a_call_is_found(code):
+    assert run_calls(ast.parse(code)) == {"compile_pattern"}
+
+
+def test_the_database_runs_no_expression_of_users():
+    lookups = re.compile(r"__i?regex\b|\bSIMILAR TO\b|\bregexp_\w+\(", re.IGNORECASE)
+    modules = {
+        path.relative_to(ROOT).as_posix() for path in MODULES if lookups.search(path.read_text())
+    }
+    assert modules == set(DATABASE)
