@@ -30,6 +30,8 @@ from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
 MAX_BYTES = 500_000
 #: Maximum number of entries of each part.
 MOST = {"known_errors": 500, "exit_codes": 500, "phases": 20, "levels": 20}
+#: Number of unknown parts that are named.
+MOST_UNKNOWN = 20
 PATTERN_FIELDS = frozenset(FIELDS) - {"experiment", "pack", "enabled"}
 CODE_FIELDS = ("number", "kind", "title", "help", "category", "certain")
 
@@ -86,7 +88,8 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
         return pack
     part_names = [*MOST, *PACK_PARTS.names()]
-    for name in parsed.data.keys() - {"experiment", *part_names}:
+    unknown_parts = [name for name in parsed.data if name not in {"experiment", *part_names}]
+    for name in unknown_parts[:MOST_UNKNOWN]:
         pack.faults.append(
             Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(part_names)}.")
         )
