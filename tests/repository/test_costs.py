@@ -13,6 +13,8 @@ COSTLY = {
     "api:archived-job-tar": "500 MB of scripts and environments",
     "api:causes": "a search for common causes in a month of jobs: 1.3 s",
     "api:job-records": "2.6 MB of records: 2.2 s",
+    "api:known-error-import": "2 MB of YAML: 1.0 s",
+    "api:request-import-yaml": "2 MB of YAML: 1.4 s",
     "api:retry-batch-bundle": "5,000 failed jobs",
     "api:retry-batch-dry-run": "5,000 failed jobs",
     "api:statistics": "jobs of years by three dimensions: 3.4 s",
@@ -48,7 +50,7 @@ CHEAP = {
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
         hold-detail hold-lift hold-list inbox-list incident-close incident-detail incident-divide
         incident-impact incident-list index job-detail job-list job-log job-logs known-error-change
-        known-error-detail known-error-export known-error-import known-error-list notification-list
+        known-error-detail known-error-export known-error-list notification-list
         notification-preferences notification-read phase-tokens phases progress-detail quality-again
         quality-detail quality-files quality-histograms quality-results quality-waive
         quality-withdraw-waiver queue-detail queue-list queue-move queue-undo-move queue-what-if
@@ -57,7 +59,7 @@ CHEAP = {
         request-changes request-check request-check-saved
         request-clone request-combine request-complete request-detail request-done
         request-done-partial request-estimate request-events request-fail-test request-follow
-        request-hold request-import-yaml request-list request-next-names request-reject
+        request-hold request-list request-next-names request-reject
         request-related request-release request-report-detail request-request-changes
         request-reschedule request-resume request-review request-revision request-revisions
         request-set-priority request-signatures request-split request-start request-submit

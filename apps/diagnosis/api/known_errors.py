@@ -15,6 +15,7 @@ from apps.accounts.api import ApiRequest, ApiViewSet, command
 from apps.accounts.models import User
 from apps.core.api.moments import MomentField
 from apps.core.errors import NotAllowed
+from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.known_errors.changes import FIELDS, decide_change, submit_change
 from apps.diagnosis.domain.known_errors.exchange import import_known_errors, write_known_errors
 from apps.diagnosis.filters import KnownErrorChanges, KnownErrors
@@ -168,6 +169,7 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
     @action(
         detail=False, methods=["post"], url_path="import", url_name="import", pagination_class=None
     )
+    @one_at_a_time
     def import_yaml(self, request: ApiRequest) -> Response:
         """Check YAML, or import it: all of it or, with a fault, nothing.
 

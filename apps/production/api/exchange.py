@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from apps.accounts.api import ApiRequest, allowed_by
 from apps.core.api.input import JSONParser
 from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.web.turns import one_at_a_time
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
 from apps.production.domain.requests.exchange import export_request, import_request
@@ -74,6 +75,7 @@ class YamlRoutes(RequestRoutes):
     @action(
         detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser]
     )
+    @one_at_a_time
     def import_yaml(self, request: ApiRequest) -> Response:
         """Create a draft from YAML. Liaisons of the experiment only."""
         # Check the permission before the text is parsed.
