@@ -224,11 +224,12 @@ def test_queue_times_that_spread_widely_have_a_logarithmic_scale(
         )
     recompute_dirty_hours(at=today)
     client.force_login(liaison)
-    page = client.get("/jobs/?tab=queued").content.decode()
-    assert page.count("logarithmic scale") == 2 * is_log, (
-        "in the heading, and in the sentence of the chart"
-    )
-    assert ('>0.1</text><line class="grid-line"' in page) == is_log
+    for address in ("/jobs/?tab=queued", "/statistics/?measure=queue_time&by=cluster&period=24h"):
+        page = client.get(address).content.decode()
+        assert page.count("logarithmic scale") == 2 * is_log, (
+            "in the heading, and in the sentence of the chart"
+        )
+        assert ('>0.1</text><line class="grid-line"' in page) == is_log
 
 
 def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, client, liaison):

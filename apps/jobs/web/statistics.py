@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.charts import interval
+from apps.core.charts import interval, spans_powers
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
@@ -129,6 +129,15 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "jobs/statistics.html", context, status=400 if parsed.problems else 200)
 
 
+def _spread_widely(steps: Mapping[int, Sequence[Row]], question: Question) -> bool:
+    """Return whether the values over time need a logarithmic scale, as after an import of jobs."""
+    values: list[float] = []
+    for rows in steps.values():
+        for row in rows:
+            values.append(row.value(question.measure) or 0)
+    return spans_powers(values)
+
+
 def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str, Any]:
     """Return the charts of a page, and the ledger if the measure is wasted hours."""
     step = 1 if question.hours <= _HOURLY else 24
@@ -136,10 +145,12 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
     if question.measure.is_total:
         dimension = "verdict" if "verdict" in question.by else question.by[0]
     steps = source.series(question, step_hours=step, dimension=dimension)
-    chart, legend = charts.over_time(question, steps, step=step, dimension=dimension)
+    is_log = question.measure.unit == "s" and _spread_widely(steps, question)
+    chart, legend = charts.over_time(question, steps, step=step, dimension=dimension, is_log=is_log)
 
     context: dict[str, Any] = {
         "chart": chart,
+        "chart_is_log": is_log,
         "legend": legend,
         "step": "hour" if step == 1 else "UTC day",
     }
