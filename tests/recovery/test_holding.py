@@ -139,8 +139,12 @@ def test_passive_rule_holds_nothing(stopping, approver, ended):
     assert not Hold.objects.exists()
 
 
-def test_rule_says_what_it_does(stopping):
+def test_rule_says_what_it_does(client, shifter, stopping):
     assert definition_of(stopping).sentence.endswith("hold its stage and ask a person.")
+    client.force_login(shifter)
+    shown = text_of(client.get(stopping.get_absolute_url()))
+    assert "Does it help?" not in shown
+    assert "core-hours a day" not in shown
 
 
 def test_people_who_can_lift_the_hold_are_told_and_reminded(approver, shifter, held):

@@ -108,6 +108,11 @@ class Definition(_Part):
     limits: Limits = Limits()
 
     @property
+    def retries(self) -> bool:
+        """Whether the action is a retry, so that limits and effect mean something."""
+        return self.action.kind not in (ActionKind.HOLD, ActionKind.NOTHING)
+
+    @property
     def sentence(self) -> str:
         """Return the rule in words, such as “When a job …, run it again with …”."""
         return f"When a job {self._subject} {self._failure}, {self._remedy}."
