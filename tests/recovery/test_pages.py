@@ -56,6 +56,22 @@ def test_list_counts_what_its_links_list(client, shifter, send, fail, more_memor
     assert "No decision with these filters." in text_of(none)
 
 
+def test_rule_is_moved_on_its_page(client, shifter, more_memory):
+    last = RecoveryRule.objects.latest("position")
+    shown = text_of(page(client, shifter, last.get_absolute_url()))
+    count = RecoveryRule.objects.count()
+    assert f"tried as number {count} of {count}" in shown
+    move = f"/recovery/rules/{last.pk}/move/"
+    assert f'action="{move}"' in shown
+    first = RecoveryRule.objects.earliest("position")
+    moved = page(client, shifter, move, before=first.pk)
+    assert "Order changed." in text_of(moved)
+    assert RecoveryRule.objects.earliest("position") == last
+    assert f"tried as number 1 of {count}" in text_of(
+        page(client, shifter, last.get_absolute_url())
+    )
+
+
 def test_page_of_a_rule_says_whether_it_helps(client, approver, more_memory):
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "When a job of any stage ends as out of memory" in shown

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
 from django.db.models import Exists, OuterRef, QuerySet, TextChoices
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -99,7 +99,11 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show one rule: its sentence, whether it helps, its decisions, versions and mode."""
-    shown = get_object_or_404(visible_rules(request.user), pk=pk)
+    order = list(visible_rules(request.user))
+    places = {listed.pk: place for place, listed in enumerate(order)}
+    if pk not in places:
+        raise Http404
+    shown = order[places[pk]]
     versions = version_rows(shown, request.user)
     current = next(row for row in versions if row.version.number == shown.version)
     context = {
@@ -126,6 +130,10 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "evidence": evidence_of(shown),
         "least_evidence": LEAST_EVIDENCE,
         "modes": Mode.choices,
+        "place": places[pk] + 1,
+        "rules_in_all": len(order),
+        "others": [other for other in order if other.pk != pk],
+        "next_rule": order[places[pk] + 1] if places[pk] + 1 < len(order) else None,
         "may_write": may_write_rule(request.user, shown.experiment_id),
         "may_activate": may_activate_rule(request.user, shown.experiment_id),
         "events": events_of(shown).reverse()[:20],
