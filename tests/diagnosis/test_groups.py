@@ -401,8 +401,8 @@ def test_lift_and_its_interval():
     assert 30 < low < 50 < high < 80
 
 
-def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail, shifter):
-    cluster = clusters.cluster("farm")
+def complete_on_other_hosts(cluster):
+    """Twenty jobs, each on a host of its own."""
     now = timezone.now()
     for number in range(20):
         jobs.row(
@@ -414,6 +414,11 @@ def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail,
             host=f"wn-{number}",
             ended_at=now,
         )
+
+
+def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail, shifter):
+    cluster = clusters.cluster("farm")
+    complete_on_other_hosts(cluster)
     for number in range(11):
         stage = "reco" if number % 2 else "simulation"
         fail(AUTH, sweep=number == 10, cluster=cluster, host="wn-0306.example.org", stage=stage)
@@ -431,17 +436,7 @@ def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail,
 def test_host_group_shows_the_failure_of_most_of_its_jobs(client, fail, shifter):
     """Its newest job may have failed for an outage that met it too."""
     cluster = clusters.cluster("farm")
-    now = timezone.now()
-    for number in range(20):
-        jobs.row(
-            cluster,
-            5000 + number,
-            at=now,
-            state="completed",
-            exit_code=0,
-            host=f"wn-{number}",
-            ended_at=now,
-        )
+    complete_on_other_hosts(cluster)
     for number in range(11):
         stage = "reco" if number % 2 else "simulation"
         fail(AUTH, sweep=False, cluster=cluster, host="wn-0306", stage=stage)

@@ -73,9 +73,9 @@ def test_stopped_rule_is_told_to_approvers_of_its_own_experiment(useless, nova, 
     person("dune-approver", ("approver", dune))
     stop_useless_rules(at=AT)
     deliver()
-    told = set(Notification.objects.values_list("user__username", flat=True))
-    assert "nova-approver" in told
-    assert "dune-approver" not in told
+    recipients = set(Notification.objects.values_list("user__username", flat=True))
+    assert "nova-approver" in recipients
+    assert "dune-approver" not in recipients
 
 
 def test_stopped_rule_is_posted_to_the_webhook_of_an_approver(

@@ -149,8 +149,8 @@ def test_rule_says_what_it_does(client, shifter, stopping):
 
 def test_people_who_can_lift_the_hold_are_told_and_reminded(approver, shifter, held):
     deliver()
-    told = Notification.objects.filter(event__kind="hold.placed")
-    groups = dict(told.values_list("user__username", "group"))
+    notifications = Notification.objects.filter(event__kind="hold.placed")
+    groups = dict(notifications.values_list("user__username", "group"))
     assert groups[shifter.username] == Group.TURN
     assert groups[approver.username] == Group.TURN
     assert remind_of_holds(at=LATER + timedelta(days=60)) == 1

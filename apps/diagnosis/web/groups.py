@@ -218,11 +218,10 @@ def _example(newest: Sequence[Verdict]) -> Verdict | None:
 
     Jobs of one host or release fail for several causes, of which one may be another outage.
     """
-    causes = Counter(verdict.cause for verdict in newest)
-    for verdict in newest:
-        if causes[verdict.cause] == max(causes.values()):
-            return verdict
-    return None
+    if not newest:
+        return None
+    [(usual, _)] = Counter(verdict.cause for verdict in newest).most_common(1)
+    return next(verdict for verdict in newest if verdict.cause == usual)
 
 
 def _drain_command(group: FailureGroup) -> str:

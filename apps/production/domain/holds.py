@@ -172,7 +172,7 @@ def place_hold(
         by, stage.request.experiment_id if stage else experiment.pk if experiment else None
     ):
         raise NotAllowed("Only approvers and shifters can place this hold.")
-    if stage and stage.request.state in CLOSED | EDITABLE:
+    if stage and _is_closed(stage):
         state = stage.request.get_state_display()
         raise InvalidTransition(f"{stage.request} is “{state}”. Its stages cannot be put on hold.")
     hold = Hold(
@@ -182,11 +182,8 @@ def place_hold(
         by=by,
         at=at,
     )
-    try:
-        with transaction.atomic():
-            hold.save()
-    except IntegrityError:
-        raise InvalidTransition("This is already on hold.") from None
+    if not _store_once(hold):
+        raise InvalidTransition("This is already on hold.")
     _publish("hold.placed", hold, by, at, hold.reason)
     return hold
 
@@ -197,12 +194,25 @@ def hold_stage(*, stage: Stage, at: datetime, reason: str, people: Sequence[str]
 
     Return None if the stage is on hold already, or if its request is not open.
     """
-    is_closed = stage.request.state in CLOSED | EDITABLE
-    if is_closed or Hold.objects.filter(stage=stage, lifted_at=None).exists():
+    hold = Hold(stage=stage, reason=checked_reason(reason), at=at)
+    if _is_closed(stage) or not _store_once(hold):
         return None
-    hold = Hold.objects.create(stage=stage, reason=checked_reason(reason), at=at)
     _publish("hold.placed", hold, PORTAL, at, hold.reason, people=people)
     return hold
+
+
+def _is_closed(stage: Stage) -> bool:
+    return stage.request.state in CLOSED | EDITABLE
+
+
+def _store_once(hold: Hold) -> bool:
+    """Store a hold. Return False if there is one already, even one placed at the same time."""
+    try:
+        with transaction.atomic():
+            hold.save()
+    except IntegrityError:
+        return False
+    return True
 
 
 @transaction.atomic

@@ -1,4 +1,4 @@
-"""Retry the jobs that rules act on: in batches of retries, few at first, more as they succeed."""
+"""Act for rules: hold stages, and retry jobs, few at first and more as retries succeed."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

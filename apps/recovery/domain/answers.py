@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 from django.db import transaction
@@ -27,7 +26,14 @@ from apps.recovery.enums import ActionKind, Arm, Outcome
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
-from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, examine
+from apps.submission.domain.retries.eligibility import (
+    MOST_JOBS,
+    DryRun,
+    Limits,
+    array_of,
+    arrays_with_ids_of,
+    examine,
+)
 from apps.submission.enums import RetryState
 from apps.submission.models import RetryBatch, RetryJob
 
@@ -43,22 +49,25 @@ class Question:
     jobs: list[Decision]
     dry_run: DryRun
 
-    @cached_property
-    def hold(self) -> Hold | None:
-        """The hold on the stage of its jobs. No retry of theirs starts before it is lifted."""
-        for candidate in self.dry_run.eligible:
-            submission = candidate.submission
-            if submission is not None:
-                holds = open_holds().filter(
-                    stage__request=submission.request_id, stage__position=submission.position
-                )
-                return holds.first()
-        return None
-
     @property
     def avoids_hosts(self) -> bool:
         """Whether retries of some of its jobs do not start where the jobs failed."""
         return any(_avoided_hosts(row) for row in self.jobs)
+
+
+def hold_over(job: Job) -> Hold | None:
+    """Return the hold on the stage of a job. No retry of the job starts before it is lifted."""
+    submission = array_of(job, arrays_with_ids_of([job]))
+    if submission is None:
+        return None
+    on_stage = {"stage__request": submission.request_id, "stage__position": submission.position}
+    return open_holds().filter(**on_stage).first()
+
+
+def _lift_hold_over(job: Job, *, by: User, at: datetime, reason: str) -> None:
+    hold = hold_over(job)
+    if hold is not None:
+        lift_hold(hold=hold, by=by, at=at, reason=reason)
 
 
 def _avoided_hosts(decision: Decision) -> tuple[str, ...]:
@@ -169,8 +178,8 @@ def retry_beyond(
     )
     retried = [candidate.verdict.job_id for candidate in candidates]
     Decision.objects.filter(job__in=retried).update(batch=batch)
-    if with_hold and question.hold is not None:
-        lift_hold(hold=question.hold, by=by, at=at, reason=reason)
+    if with_hold:
+        _lift_hold_over(decision.job, by=by, at=at, reason=reason)
     enqueue("submission.release_retries")
     return batch
 
@@ -236,8 +245,8 @@ def leave_failed(
     if not left:
         raise InvalidTransition("You can retry none of these jobs, so you cannot leave them.")
     leave_to_person(left, by=by, reason=reason)
-    if with_hold and question.hold is not None:
-        lift_hold(hold=question.hold, by=by, at=at, reason=reason)
+    if with_hold:
+        _lift_hold_over(decision.job, by=by, at=at, reason=reason)
     return len(left)
 
 

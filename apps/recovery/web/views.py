@@ -29,6 +29,7 @@ from apps.production.domain.holds import may_lift
 from apps.production.permissions import visible_experiments
 from apps.recovery.domain.answers import (
     grouped_questions,
+    hold_over,
     leave_failed,
     next_step,
     questions_for,
@@ -202,11 +203,11 @@ def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     if not questions_for(request.user).filter(pk=pk).exists():
         messages.info(request, "This question is answered.")
         return redirect("recovery:questions")
-    question = read_question(decision=decision, user=request.user, at=now)
+    hold = hold_over(decision.job)
     form = AnswerForm(
         request.POST or None,
         initial=initial_answer(next_step(decision)),
-        may_lift=question.hold is not None and may_lift(request.user, question.hold),
+        may_lift=hold is not None and may_lift(request.user, hold),
     )
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
@@ -223,7 +224,13 @@ def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
             )
             messages.success(request, "The jobs will be retried.")
             return redirect(batch)
-    context = {"question": question, "form": form, "shown": question.jobs[:SHOWN_JOBS]}
+    question = read_question(decision=decision, user=request.user, at=now)
+    context = {
+        "question": question,
+        "hold": hold,
+        "form": form,
+        "shown": question.jobs[:SHOWN_JOBS],
+    }
     status = 400 if form.errors else 200
     return render(request, "recovery/answer.html", context, status=status)
 

@@ -88,7 +88,8 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
         return pack
     part_names = [*MOST, *PACK_PARTS.names()]
-    unknown_parts = [name for name in parsed.data if name not in {"experiment", *part_names}]
+    known_parts = {"experiment", *part_names}
+    unknown_parts = [name for name in parsed.data if name not in known_parts]
     for name in unknown_parts[:MOST_UNKNOWN]:
         pack.faults.append(
             Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(part_names)}.")
