@@ -84,7 +84,7 @@ def submit_all(slurm: SlurmServer) -> Submitted:
         )
     for job_id in (limit, cancelled, requeued):
         slurm.wait_state(job_id, "RUNNING")
-    slurm.scontrol("update", f"jobid={limit}", "endtime=now")
+    slurm.scontrol("update", f"jobid={limit}", "endtime=now+3")
     slurm.run("scancel", cancelled)
     slurm.run("scancel", pending)
     slurm.scontrol("requeue", requeued)
