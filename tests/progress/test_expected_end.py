@@ -9,7 +9,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from apps.core.domain.health import beat_heart
 from apps.core.tasks import deliver_waiting
+from apps.jobs.domain.records.jobs import TOTALS_HEART
+from apps.jobs.models import Collection
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.outputs.acceptance import record_acceptance
@@ -18,6 +21,7 @@ from apps.production.enums import Verb
 from apps.production.models import Request, ShareUse, Stage, StageHistory
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.stored_forecasts import keep_forecasts
+from tests.factories import clusters
 from tests.factories.history import history
 from tests.factories.jobs import failed, record
 from tests.factories.requests import request_in, stage
@@ -153,6 +157,40 @@ def test_stored_forecast_is_shown_until_it_is_computed_again(
         *(record(n, submitted_at=SENT, ended_at=END) for n in range(60, 100)),
     )
     assert shown(running)[0].basis == "all its jobs are done"
+
+
+def accounting_read_until(cluster, until):
+    Collection.objects.update_or_create(
+        cluster=cluster, defaults={"collected_until": until, "last_run_at": END}
+    )
+
+
+def test_pace_is_measured_up_to_the_last_job_that_accounting_has_read(alps, running):
+    half_done(alps, running)
+    now = END + timedelta(days=2)
+    beat_heart(name=TOTALS_HEART, at=now)
+
+    accounting_read_until(alps, END)
+    behind = progress_now(fresh(running), at=now, computed=True)
+    assert behind.as_of == END
+    assert (behind.stages[0].expected.at, behind.stages[0].expected.basis) == (
+        now,  # five hours after END is over
+        "50 jobs in 5 h, 50 to go",
+    )
+
+    accounting_read_until(alps, now)
+    read = progress_now(fresh(running), at=now, computed=True)
+    assert read.as_of == now
+    assert read.stages[0].expected.basis == "no job completed in the last 24 hours"
+
+
+def test_request_is_known_as_far_as_the_accounting_of_its_own_clusters(alps, running):
+    beat_heart(name=TOTALS_HEART, at=END)
+    long_ago = END - timedelta(days=3)
+    accounting_read_until(clusters.cluster("jura"), long_ago)
+    assert progress_now(running, at=END).as_of == long_ago  # its jobs may be there
+    half_done(alps, running)
+    assert progress_now(running, at=END).as_of == END
 
 
 def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):

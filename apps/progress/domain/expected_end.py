@@ -63,14 +63,21 @@ def expected_ends(
     accepted: Mapping[int, StageAcceptance],
     *,
     at: datetime,
+    now: datetime,
 ) -> list[Expected]:
     """Return the expected end of each stage in order, in a fixed number of queries.
+
+    Its jobs are known until `at`. No end is before `now`.
 
     In a running request, a stage without a pace starts when the previous stage ends, and takes as
     long as past jobs did. `early` and `late` add up along the chain.
     """
     chain = _Chain(
-        request, [row.requested_stage for row in rows if row.requested_stage], accepted, at
+        request,
+        [row.requested_stage for row in rows if row.requested_stage],
+        accepted,
+        at=at,
+        now=now,
     )
     ends: list[Expected] = []
     previous: tuple[StageProgress, Expected] | None = None
@@ -90,12 +97,15 @@ class _Chain:
         request: Request,
         stages: list[Stage],
         accepted: Mapping[int, StageAcceptance],
+        *,
         at: datetime,
+        now: datetime,
     ) -> None:
         self.request = request
         self.stages = stages
         self.accepted = accepted
         self.at = at
+        self.now = now
         is_running = request.state == RequestState.RUNNING
         self.past: Mapping[int, StageEstimate] = {}
         if is_running:
@@ -117,6 +127,7 @@ class _Chain:
             experiment=self.request.experiment_id,
             state=JobState.COMPLETED,
             hour__gte=hour_of(self.at - WINDOW),
+            hour__lt=self.at,
         )
         pace: dict[str, tuple[int, datetime]] = {}
         for name, jobs, since in (
@@ -149,7 +160,7 @@ class _Chain:
         seconds = (self.at - since).total_seconds()
         if left * seconds / done > _FAR.total_seconds():
             return Expected(None, "not within ten years at its present pace")
-        end = self.at + timedelta(seconds=left * seconds / done)
+        end = max(self.at + timedelta(seconds=left * seconds / done), self.now)
         basis = (
             f"{done:,} job{'s' if done != 1 else ''} in {max(1, round(seconds / 3600))} h, "
             f"{left:,} to go"
@@ -195,4 +206,4 @@ class _Chain:
                 taken = "all its jobs should"
             return Expected(None, f"no job completed yet; {taken} have completed by now")
         basis = f"{start.basis}, by {past.days_basis}"
-        return Expected(max(likely, self.at), basis, max(early, self.at), late)
+        return Expected(max(likely, self.now), basis, max(early, self.now), max(late, self.now))

@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from apps.jobs.domain.collection.claims import has_claims
 from apps.jobs.domain.live.queue import Waiting, queue_known, waiting_of
-from apps.jobs.domain.records.jobs import totals_as_of
+from apps.jobs.domain.records.jobs import behind, totals_as_of
+from apps.jobs.models import HourlyTotals
 from apps.production.domain.forecast import Expected, Forecast, forecast_of
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import counts_of, is_located, must_be_located
@@ -18,6 +19,7 @@ from apps.progress.domain.expected_end import expected_ends, is_done, why_no_end
 from apps.progress.domain.points import PointProgress, points_of
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.submission.domain.arrays.submissions import sent_here
+from apps.submission.models import Submission
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,30 @@ class RequestNow:
         )
 
 
+def _jobs_known_until(request: Request, *, at: datetime) -> datetime | None:
+    """Return until when the finished jobs of a request are known; None if never counted.
+
+    That is the time of the totals, unless the accounting of a cluster with its jobs is behind. A
+    request without known jobs may have jobs on any cluster.
+    """
+    as_of = totals_as_of()
+    late = list(behind(at))
+    if as_of is None or not late:
+        return as_of
+    totals = HourlyTotals.objects.filter(
+        request_key=request.key, experiment=request.experiment_id
+    ).order_by()
+    arrays = Submission.objects.filter(request=request).order_by()
+    clusters = set(totals.values_list("cluster", flat=True).distinct())
+    clusters.update(arrays.values_list("cluster", flat=True).distinct())
+    read_until = [
+        collection.collected_until
+        for collection in late
+        if collection.cluster_id in clusters or not clusters
+    ]
+    return min([as_of, *read_until])
+
+
 def _latest(moments: Iterable[datetime | None]) -> datetime | None:
     return max((moment for moment in moments if moment), default=None)
 
@@ -177,7 +203,7 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     Unless `computed`, the ends of its stages are taken from the stored forecast, which all pages
     show.
     """
-    as_of = totals_as_of()
+    as_of = _jobs_known_until(request, at=at)
     rows = progress_of(request)
     counts = counts_of(request)
     queue_as_of, unknown = queue_known()
@@ -187,7 +213,7 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         accepted.get(row.requested_stage.pk) if row.requested_stage else None for row in rows
     ]
     if computed:
-        ends = expected_ends(request, rows, accepted, at=as_of or at)
+        ends = expected_ends(request, rows, accepted, at=as_of or at, now=at)
     else:
         # An end in the stored forecast counts, unless the stage has ended since.
         stored = forecast_of(request)
