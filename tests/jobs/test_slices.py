@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.clusters.models import Host, Site
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
-from apps.jobs.models import Job
+from apps.jobs.models import Collection, Job
 from tests.factories import clusters
 from tests.factories.jobs import failed, record, store
 from tests.factories.verdicts import verdict
@@ -60,6 +60,14 @@ def test_host_shows_the_jobs_that_the_user_may_see(client, jobs, shifter, liaiso
     assert "FNAL 50 %" in page
     page = page_of(client, liaison, "/hosts/wn1/")
     assert [count for _, count in figures(page)] == ["4", "1"]
+
+
+def test_page_says_which_jobs_are_not_counted_yet(client, jobs, cluster, shifter):
+    Collection.objects.filter(cluster=cluster).update(
+        collected_until=timezone.now() - timedelta(hours=2)
+    )
+    page = " ".join(page_of(client, shifter, "/hosts/wn1/").split())
+    assert "Jobs of alps are counted up to" in page
 
 
 def test_each_number_equals_the_list_behind_it(client, jobs, shifter):

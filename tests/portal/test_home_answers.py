@@ -13,8 +13,13 @@ from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job
-from apps.portal.pages.home_answers import MOST_BANDS, can_run, failures_by_hour
-from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.portal.pages.home_answers import (
+    MOST_BANDS,
+    broke_since_yesterday,
+    can_run,
+    failures_by_hour,
+)
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from tests.factories import clusters, jobs, statusboard
@@ -73,6 +78,22 @@ def test_chart_counts_the_outages_that_it_does_not_mark(shifter, client):
     assert "2 earlier outages not marked" in text_of(client.get("/"))
 
 
+def test_home_names_a_service_with_several_incidents_once(shifter):
+    now = timezone.now()
+    samweb = service("samweb", now - timedelta(hours=5))
+    rucio = service("rucio", now - timedelta(hours=5))
+    for broken_service, minutes in ((samweb, 40), (rucio, 30), (rucio, 20), (samweb, 10)):
+        began_at = now - timedelta(minutes=minutes)
+        incident = open_incident(
+            service=broken_service, state=State.DOWN, title="503", by=shifter, at=began_at
+        )
+        end = began_at + timedelta(minutes=5)
+        close_incident(incident=incident, by=shifter, at=end, reason="Up again.")
+    broken = broke_since_yesterday(user=shifter, at=now)
+    assert [row.service.name for row in broken.incidents] == ["samweb", "rucio", "rucio", "samweb"]
+    assert [row.service.name for row in broken.of_other_services] == ["rucio"]
+
+
 def test_home_says_when_the_jobs_of_an_outage_are_being_counted(client, shifter):
     now = timezone.now()
     samweb = statusboard.service("samweb", now)
@@ -97,8 +118,9 @@ def test_home_says_how_far_accounting_is_read(client, shifter):
     assert "its accounting is being read." in page
     assert "No job failed" not in page
     assert "No jobs failed since" not in page, "nor in the wasted core-hours of a week"
+    for address in ("/failures/", "/statistics/", "/jobs/"):
+        assert f"Jobs of {cluster.name} are counted up to" in page_text(client, shifter, address)
     failures = page_text(client, shifter, "/failures/")
-    assert f"Jobs of {cluster.name} are counted up to" in failures
     assert "No failures in this period" not in failures
     Collection.objects.update(last_error="sacct: connection refused")
     assert "its accounting cannot be read." in " ".join(page_of(client, shifter, "/").split())

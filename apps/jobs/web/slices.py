@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query
 from apps.core.web.turns import one_at_a_time
-from apps.jobs.domain.records.jobs import totals_as_of, with_columns
+from apps.jobs.domain.records.jobs import behind, totals_as_of, with_columns
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import PERIOD_LABELS, PERIODS, Answer, job_list_query
 from apps.jobs.domain.statistics.slices import SliceKind, recent_failures, slice_of
@@ -48,6 +48,7 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
         "columns": columns,
         "rows": rows,
         "as_of": totals_as_of(),
+        "behind": behind(at),
     }
     return render(request, "jobs/slice.html", context)
 

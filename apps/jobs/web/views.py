@@ -35,6 +35,7 @@ from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.records.jobs import (
     MOST_SORTED,
+    behind,
     collections,
     jobs_for_list,
     newest_to_sort,
@@ -238,6 +239,7 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
         "totals": counted,
         "totals_since": query.get("ended_from"),
         "totals_as_of": totals_as_of(),
+        "behind": behind(timezone.now()),
     }
 
 

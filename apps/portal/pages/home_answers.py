@@ -77,6 +77,14 @@ class Broken:
     to_retry: Incident | None
     is_counted: bool
 
+    @property
+    def of_other_services(self) -> list[Incident]:
+        """For each service but that of the first incident, its first one."""
+        first_of_service: dict[int, Incident] = {}
+        for incident in self.incidents:
+            first_of_service.setdefault(incident.service_id, incident)
+        return list(first_of_service.values())[1:]
+
 
 def can_run(*, user: User, at: datetime) -> RunAnswer:
     """Answer whether jobs of any stage that run twelve hours can be submitted."""
