@@ -22,10 +22,11 @@ from apps.portal.pages.home_changes import changes_since
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.domain.approvals.wait_counts import count_waits
 from apps.production.enums import AttentionKind, RequestState
-from apps.production.models import Attention, Request, StageHistory
+from apps.production.models import Attention, Request
 from apps.statusboard.domain.incidents.incidents import close_incident
 from apps.submission.domain.retries.offers import retry_offer
 from tests.factories import requests
+from tests.factories.history import history
 from tests.pages import page_of, text_of
 from tests.portal.shared_world import (
     approver,
@@ -149,22 +150,17 @@ def test_drain_commands_quote_what_hosts_and_titles_contain():
 
 
 @pytest.mark.parametrize(
-    ("state", "past", "label", "about", "need"),
+    ("state", "used_by_99", "label", "about"),
     [
-        ("timeout", [], "Propose 12 h…", "stages.0.wall_seconds", ""),
-        ("timeout", [1, 2, 3, 4, 15 * 3600], "Propose 17 h…", "stages.0.wall_seconds", "15 h"),
-        ("out_of_memory", [], "Propose 4 GB…", "stages.0.memory_bytes", ""),
-        (
-            "out_of_memory",
-            [1, 2, 3, 4, 2.5 * GB],
-            "Propose 4 GB…",
-            "stages.0.memory_bytes",
-            "2.5 GB",
-        ),
+        ("timeout", None, "Propose 12 h…", "stages.0.wall_seconds"),
+        ("timeout", 16.5 * 3600, "Propose 17 h…", "stages.0.wall_seconds"),
+        ("out_of_memory", None, "Propose 4 GB…", "stages.0.memory_bytes"),
+        ("out_of_memory", 2.5 * GB, "Propose 4 GB…", "stages.0.memory_bytes"),
+        ("out_of_memory", 4.2 * GB, "Propose 5 GB…", "stages.0.memory_bytes"),
     ],
 )
 def test_a_larger_limit_is_proposed_where_jobs_hit_it(
-    world, client, shifter, group, at, state, past, label, about, need
+    world, client, shifter, group, at, state, used_by_99, label, about
 ):
     Job.objects.update(
         state=state,
@@ -172,27 +168,21 @@ def test_a_larger_limit_is_proposed_where_jobs_hit_it(
         time_limit_seconds=8 * 3600,
         requested_memory_bytes=3 * GB,
     )
-    if past:
-        StageHistory.objects.create(
-            request=world.request,
-            experiment=world.nova,
-            name="reco",
-            attempts=9,
-            completed=9,
-            core_seconds=1,
-            completed_wall_seconds=1,
-            wall_seconds=past,
-            memory_bytes=past,
-            per_day=[1] * 5,
-            last_ended_at=at,
-        )
+    history(
+        world.request,
+        name="reco",
+        wall_seconds_99=used_by_99,
+        memory_bytes_99=used_by_99,
+    )
     proposal = propose_limits([group], shifter)[group.pk]
     assert proposal.label == label
-    assert (f"need at most {need}" in proposal.advice) == bool(need)
+    is_known = used_by_99 is not None
+    assert ("covers 99 % of the completed jobs" in proposal.advice) == is_known
     client.force_login(shifter)
     form = client.get(proposal.url).context["form"]
     assert form["field"].value() == about
     assert form["text"].value().startswith("Jobs of reco hit their limit of ")
+    assert ("99 % of the completed jobs" in form["text"].value()) == is_known
     FailureGroup.objects.update(verdict="resource")
     [fix] = fix_first(user=shifter, at=at).fixes
     assert (fix.label, fix.url) == (proposal.label, proposal.url)

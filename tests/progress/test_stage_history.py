@@ -46,6 +46,7 @@ def test_counts_what_the_jobs_of_a_stage_took(alps, request_):
     assert (row.core_seconds, row.completed_wall_seconds) == (5000.0, 1500.0)
     assert row.wall_seconds == [140.0, 200.0, 300.0, 400.0, 460.0]
     assert row.wall_seconds[2] == median([100, 200, 300, 400, 500])
+    assert row.wall_seconds_99 == pytest.approx(496)  # between 400 and 500
     # All five in less than an hour: at that pace 120 in a day.
     assert row.per_day == [120.0] * 5
     assert row.last_completed_at == AT
@@ -70,12 +71,8 @@ def test_failed_jobs_alone_have_no_quantiles(alps, request_):
     run(alps, request_, state=JobState.FAILED, exit_code=1)
     stage_history.count_changed(at=AT)
     row = StageHistory.objects.get()
-    assert (row.completed, row.wall_seconds, row.per_day, row.last_completed_at) == (
-        0,
-        [],
-        [],
-        None,
-    )
+    assert (row.completed, row.wall_seconds, row.per_day) == (0, [], [])
+    assert (row.wall_seconds_99, row.memory_bytes_99, row.last_completed_at) == (None, None, None)
 
 
 def test_jobs_that_claim_a_request_of_others_do_not_count(alps, request_, dune):

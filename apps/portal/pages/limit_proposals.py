@@ -19,12 +19,8 @@ from apps.production.models import Request, Stage, StageHistory
 #: A proposed limit is this much larger than the limit that jobs hit.
 _MORE_TIME = 1.5
 _MORE_MEMORY = 4 / 3
-#: A proposed limit is at least this much larger than what 90 % of the completed jobs needed.
-_ABOVE_PAST = 1.1
 _HOUR = 3600
 _GB = 10**9
-#: The position of the 90th percentile in the quantiles of a stage history.
-_PERCENTILE_90 = -1
 
 
 @dataclass(frozen=True)
@@ -84,39 +80,29 @@ def _limit_of(job: Job) -> int | None:
 
 def _proposal(job: Job, stage: Stage, history: StageHistory | None) -> LimitProposal:
     limit = _limit_of(job) or 0
-    is_time = job.state == JobState.TIMEOUT
-    past: list[float] = []
-    if history and is_time:
-        past = history.wall_seconds
-    elif history:
-        past = history.memory_bytes
-    used = 0.0
-    if past:
-        used = past[_PERCENTILE_90]
-
-    if is_time:
-        value = math.ceil(max(limit * _MORE_TIME, used * _ABOVE_PAST) / _HOUR) * _HOUR
+    if job.state == JobState.TIMEOUT:
+        used = history.wall_seconds_99 if history else None
+        value = math.ceil(max(limit * _MORE_TIME, used or 0) / _HOUR) * _HOUR
         proposed = format_duration(value)
         was = round_duration(limit)
-        needed = round_duration(used)
         field = "wall_seconds"
     else:
-        value = math.ceil(max(limit * _MORE_MEMORY, used * _ABOVE_PAST) / _GB) * _GB
+        used = history.memory_bytes_99 if history else None
+        value = math.ceil(max(limit * _MORE_MEMORY, used or 0) / _GB) * _GB
         proposed = format_size(value)
         was = round_size(limit)
-        needed = round_size(used)
         field = "memory_bytes"
 
     evidence = f"limit {was}"
-    if used:
-        evidence += f", 90 % of past jobs need at most {needed}"
+    if used is not None:
+        evidence += ", covers 99 % of the completed jobs"
     request = stage.request
     comment = {
         "about": f"stages.{stage.position}.{field}",
         "text": f"Jobs of {stage.name} hit their limit of {was}. I propose {proposed}.",
     }
-    if used:
-        comment["text"] += f" 90 % of the completed jobs need at most {needed}."
+    if used is not None:
+        comment["text"] += " That covers 99 % of the completed jobs."
     address = reverse("production:comment", args=[request.key])
     return LimitProposal(
         f"request {proposed} for {stage.name} of {request.key}: {evidence}",

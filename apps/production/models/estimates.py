@@ -27,6 +27,12 @@ class StageHistory(models.Model):
     completed_wall_seconds = models.FloatField()
     wall_seconds = ArrayField(models.FloatField())
     memory_bytes = ArrayField(models.FloatField())
+    wall_seconds_99 = models.FloatField(
+        null=True, blank=True, help_text="99 % of the completed jobs took at most this long."
+    )
+    memory_bytes_99 = models.FloatField(
+        null=True, blank=True, help_text="99 % of the completed jobs used at most this memory."
+    )
     per_day = ArrayField(
         models.FloatField(), help_text="Jobs completed per day, over days with any."
     )

@@ -42,6 +42,10 @@ SELECT name, count(*) AS attempts, count(*) FILTER (WHERE good) AS completed,
            AS wall_seconds,
        percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY max_memory_bytes) FILTER (WHERE good)
            AS memory_bytes,
+       percentile_cont(0.99) WITHIN GROUP (ORDER BY wall_seconds) FILTER (WHERE good)
+           AS wall_seconds_99,
+       percentile_cont(0.99) WITHIN GROUP (ORDER BY max_memory_bytes) FILTER (WHERE good)
+           AS memory_bytes_99,
        per_day, max(ended_at) AS last_ended_at,
        max(ended_at) FILTER (WHERE good) AS last_completed_at
 FROM ended LEFT JOIN paces USING (name) GROUP BY name, per_day
