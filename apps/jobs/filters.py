@@ -6,6 +6,7 @@ from typing import Any
 import django_filters as filters
 from django import forms
 from django.db.models import Q, QuerySet
+from django.db.models.functions import ExtractHour
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
@@ -17,6 +18,7 @@ from apps.jobs.domain.statistics.windows import (
     WEEKDAYS,
     hour_of_week_expression,
     hours_with,
+    portal_zone,
     window_names,
 )
 from apps.jobs.enums import (
@@ -121,6 +123,12 @@ class JobFilter(AnyOf):
         empty_label="Any",
         choices=lambda: [(w, w) for w in window_names()],
     )
+    started_hour = filters.ChoiceFilter(
+        method="by_start_hour",
+        label="Started in hour of day",
+        empty_label="Any",
+        choices=[(f"{h:02d}", f"{h:02d}") for h in range(24)],
+    )
     started_from = MomentFilter(
         method="by_start", label="Started from", widget=_moment("2026-11-20 09:00")
     )
@@ -190,6 +198,11 @@ class JobFilter(AnyOf):
     def by_start(self, jobs: QuerySet[Job], name: str, value: datetime) -> QuerySet[Job]:
         # A job ends after it starts; the second condition lets PostgreSQL skip earlier months.
         return jobs.filter(started_at__gte=value, ended_at__gte=value)
+
+    def by_start_hour(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        """Filter by the hour in which jobs started, in the portal's time zone."""
+        hour = ExtractHour("started_at", tzinfo=portal_zone())
+        return jobs.alias(start_hour=hour).filter(start_hour=int(value))
 
     def by_state(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(state__in=sorted(_GROUPS.get(value, {value})))

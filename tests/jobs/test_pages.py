@@ -107,6 +107,8 @@ def test_list_goes_from_page_to_page_without_loss(alps, nova, as_liaison):
         ({"ended_to": "2026-11-20T11:30:00+00:00"}, ["1", "4", "86_3"]),
         ({"started_from": "2026-11-20T11:00:00+00:00"}, ["2"]),
         ({"started_to": "2026-11-20T11:00:00+00:00"}, ["1", "4", "86_3"]),
+        ({"started_hour": "11"}, ["2"]),
+        ({"started_hour": "10"}, ["1", "4", "86_3"]),
         ({"ended_from": "2026-11-20", "ended_to": "2026-11-20"}, []),
     ],
 )

@@ -142,7 +142,9 @@ def job_list_query(period: Period, attribute: str, number: int) -> str:
     Return "" if the list has no such filter.
     """
     filters = {"ended_from": period.since.isoformat(), "ended_to": period.until.isoformat()}
-    if attribute in _FILTERS:
+    if attribute == _HOUR:
+        filters["started_hour"] = f"{number:02}"
+    elif attribute in _FILTERS:
         filters[_FILTERS[attribute]] = text_of(period, attribute, number) or NONE
     elif attribute == "host and time" and (
         row := _first_row(period, attribute, number, _HOST_AND_START)
