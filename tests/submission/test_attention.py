@@ -87,7 +87,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     assert [note_attention(at=AT), note_attention(at=AT)] == [1, 0]
     assert attention(request) == {"stuck": "1 failed job needs a decision"}
     page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
-    assert '<div class="a">Stuck: 1 failed job needs a decision.</div>' in page
+    assert '<div class="main-line">Stuck: 1 failed job needs a decision.</div>' in page
     assert "<p>Retry its failed jobs or continue without them." in page
     assert "In production." not in page
     for url in ("/", "/requests/inbox/", "/requests/?attention=stuck", "/requests/?attention=yes"):
@@ -236,7 +236,7 @@ def test_a_failed_test_says_so_until_it_is_started_again(
     note_attention(at=AT)
     assert attention(request)["test_failed"].startswith("The test of one failed, code problem")
     page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
-    assert '<div class="a">Test failed: The test of one failed, code problem' in page
+    assert '<div class="main-line">Test failed: The test of one failed, code problem' in page
     request = Request.objects.get(pk=request.pk)
     SERVICES[Verb.RELEASE](request=request, by=approver, at=AT)
     deliver_waiting()
