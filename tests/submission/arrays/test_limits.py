@@ -9,8 +9,9 @@ from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.limits import set_limit, split_large_arrays
-from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import in_flight, read_ranges
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Assignment, Submission, TakenFile
@@ -96,6 +97,32 @@ def test_what_was_planned_before_is_cut_and_sent_once(make, cluster, approver, s
     assert len({one.script for one in sent}) == len(sent)
     event = Event.objects.get(kind="submission.cut")
     assert event.reason == "No more than 2 jobs at once."
+
+
+def test_every_part_of_a_split_retry_has_its_changed_resources(
+    make, cluster, approver, shifter, end_jobs
+):
+    assignment = assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
+    first = turn(assignment)
+    end(first, end_jobs, AT, failed={0, 1, 3})
+    retry = plan_retry(
+        submission=first,
+        request=locked(assignment.request),
+        indices=[0, 1, 3],
+        by=shifter,
+        at=AT,
+        reason="More.",
+        changes=Changes(memory_bytes=7 * 1024**3),
+    )
+    limit(assignment, shifter, 2)
+    assert turn(assignment) == retry
+    parts = Submission.objects.filter(retry_of=first).order_by("number")
+    assert [part.indices for part in parts] == ["0-1", "3"]
+    for part in parts:
+        assert part.changes == {"memory_bytes": 7 * 1024**3}
+        assert part.asked["memory_bytes"] == 7 * 1024**3
 
 
 def test_while_a_part_waits_nothing_more_is_cut(keep_up, detector, end_jobs, shifter, approver):

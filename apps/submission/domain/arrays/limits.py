@@ -15,6 +15,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production.domain.reasons import reason_problems
 from apps.production.enums import RequestState
 from apps.production.models import Request
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.keepup import takes_files
 from apps.submission.domain.arrays.plan import locked, plan_jobs
 from apps.submission.domain.arrays.rows import new_submission, plans_of
@@ -158,6 +159,7 @@ def _cut(pk: int, at: datetime) -> Submission | None:
         "at": at,
     }
     alike |= {"retry_of": submission.retry_of, "by": submission.created_by}
+    alike["changes"] = Changes.read(submission.changes)
     first = new_submission(**alike, number=submission.number, **_jobs(submission, numbers[:limit]))
     changed = ("token", "script", "script_sha256", "tasks", "indices")
     for name in changed:
