@@ -18,6 +18,7 @@ class ActionKind(models.TextChoices):
     MORE_MEMORY = "more-memory", "Retry with more memory"
     MORE_TIME = "more-time", "Retry with more wall time"
     AVOID_HOST = "avoid-host", "Retry on another host"
+    OTHER_CLUSTER = "other-cluster", "Retry on another cluster"
     HOLD = "hold", "Hold the stage and ask"
     NOTHING = "nothing", "Leave to a person"
 

@@ -75,6 +75,12 @@ class VerdictSerializer(serializers.ModelSerializer):
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
     reasons = VerdictReasonSerializer(many=True)
     later_state = serializers.ChoiceField(choices=STATE_CHOICES, read_only=True, allow_blank=True)
+    retried_on = serializers.CharField(
+        source="retried_on.name",
+        allow_null=True,
+        default=None,
+        help_text="The cluster of the retry, if it is another than that of the job.",
+    )
 
     class Meta:
         model = Verdict
@@ -99,6 +105,7 @@ class VerdictSerializer(serializers.ModelSerializer):
             "later_attempt",
             "later_state",
             "retried_as",
+            "retried_on",
             "overridden_by",
             "overridden_at",
             "override_reason",

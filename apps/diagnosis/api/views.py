@@ -66,7 +66,7 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
     lookup_value_regex = r"\d{1,18}"
 
     def get_queryset(self) -> QuerySet[Verdict]:
-        joined = ("job__cluster", "job__harvest", "job__experiment", "experiment")
+        joined = ("job__cluster", "job__harvest", "job__experiment", "experiment", "retried_on")
         return Verdict.objects.visible_to(self.request.user).select_related(*joined)
 
     def get_serializer_class(self) -> type[VerdictSerializer]:

@@ -237,6 +237,15 @@ class Verdict(models.Model):
         blank=True,
         help_text="ID of the retry that the portal submitted, once it has finished.",
     )
+    retried_on = models.ForeignKey(
+        Cluster,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+        help_text="The cluster of that retry, if it is another than that of the job.",
+    )
     retry_state = models.CharField(max_length=16, blank=True, choices=STATE_CHOICES)
     machine_verdict = models.CharField(max_length=16, choices=VerdictKind)
     category = models.CharField(max_length=16, choices=Category)

@@ -175,7 +175,7 @@ def _page(
     verdicts = (
         Verdict.objects.visible_to(request.user)
         .filter(group=group)
-        .select_related("job__cluster", "experiment")
+        .select_related("job__cluster", "experiment", "retried_on")
     )
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, group)

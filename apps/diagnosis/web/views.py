@@ -100,7 +100,7 @@ def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
         # No index has this order: only the newest jobs are sorted.
         newest = rows.order_by("-ended_at", "-pk").values("pk")[:MOST_SORTED]
         rows = Verdict.objects.filter(pk__in=newest)
-    rows = rows.select_related("job__cluster", "experiment").annotate(
+    rows = rows.select_related("job__cluster", "experiment", "retried_on").annotate(
         wall_seconds=F("job__wall_seconds"),
         core_seconds=F("job__wall_seconds") * F("job__cpus"),
     )

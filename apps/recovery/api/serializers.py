@@ -76,7 +76,10 @@ class RecoveryConditionSerializer(serializers.Serializer[Any]):
 class RecoveryActionSerializer(serializers.Serializer[Any]):
     """What the next attempt gets."""
 
-    kind = serializers.ChoiceField(ActionKind.choices)
+    kind = serializers.ChoiceField(
+        ActionKind.choices,
+        help_text="`other-cluster`: one that starts requests of the experiment automatically.",
+    )
     factor = serializers.FloatField(
         min_value=1, max_value=MOST_FACTOR, required=False, help_text="Of memory or wall time."
     )

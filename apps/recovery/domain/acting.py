@@ -1,6 +1,7 @@
 """Act for rules: hold stages, and retry jobs, few at first and more as retries succeed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -15,10 +16,13 @@ from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Stage
 from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.remedies import NO_OTHER_CLUSTER
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import Decision, HeldStage, RecoveryRule
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
-from apps.submission.domain.retries.eligibility import Limits, examine
+from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
+from apps.submission.domain.retries.other_clusters import OtherClusters
 
 #: Jobs retried in one transaction.
 MOST_AT_ONCE = 500
@@ -85,7 +89,8 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
         "job__cluster", "experiment"
     )
     # A person may have retried some of them since the decision.
-    dry_run = examine(list(verdicts), limits=Limits(), at=at)
+    elsewhere = [row.job_id for row in decisions.values() if Changes.read(row.changes).cluster]
+    dry_run = examine(list(verdicts), limits=Limits(), at=at, elsewhere=elsewhere)
     days = set()
     for reason, left_out in dry_run.left_out.items():
         for verdict in left_out:
@@ -94,16 +99,29 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
             decision.why = reason.label
             decision.save(update_fields=["arm", "why"])
             days.add(decision.time.date())
+    moving = []
+    staying = []
+    for candidate in dry_run.eligible:
+        if candidate.verdict.job_id in elsewhere:
+            moving.append(candidate)
+        else:
+            staying.append(candidate)
+    candidates = staying
+    if moving:
+        # What had room when the rule decided may be full, or down, by now.
+        moved, asked = _choose_clusters(moving, decisions, at)
+        candidates = staying + moved
+        days.update(decision.time.date() for decision in asked)
     recount_days(days)
-    if not dry_run.eligible:
+    if not candidates:
         return 0
 
     changes = {}
-    for candidate in dry_run.eligible:
+    for candidate in candidates:
         changes[candidate.verdict.job_id] = decisions[candidate.verdict.job_id].changes
     named = RecoveryRule.objects.get(pk=rule)
     batch = retry_in_batch(
-        candidates=dry_run.eligible,
+        candidates=candidates,
         changes=changes,
         title=f"Recovery: {named.name}",
         reason=f"Recovery rule “{named.name}”, version {version}.",
@@ -113,6 +131,34 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     Decision.objects.filter(job__in=changes).update(batch=batch)
     enqueue("submission.release_retries")
     return len(changes)
+
+
+def _choose_clusters(
+    candidates: Sequence[Candidate], decisions: Mapping[int, Decision], at: datetime
+) -> tuple[list[Candidate], list[Decision]]:
+    """Store on which cluster jobs are retried instead of their own.
+
+    Return these jobs, and the decisions about the others, which are questions now.
+    """
+    submissions = [candidate.submission for candidate in candidates if candidate.submission]
+    other_clusters = OtherClusters(submissions, at)
+    moved = []
+    asked = []
+    for candidate in candidates:
+        decision = decisions[candidate.verdict.job_id]
+        other = other_clusters.choose(candidate.submission) if candidate.submission else None
+        if other is None:
+            decision.arm = Arm.QUESTION
+            decision.why = NO_OTHER_CLUSTER
+            decision.changes = {}
+            asked.append(decision)
+        else:
+            changes = Changes.read(decision.changes)
+            decision.changes = replace(changes, cluster=other.name).as_stored()
+            moved.append(candidate)
+    rows = [decisions[candidate.verdict.job_id] for candidate in candidates]
+    Decision.objects.bulk_update(rows, ["arm", "why", "changes"], batch_size=MOST_AT_ONCE)
+    return moved, asked
 
 
 def _room(rule: int, version: int, service: str | None, at: datetime) -> int:

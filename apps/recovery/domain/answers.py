@@ -1,6 +1,6 @@
 """Answer the questions of recovery rules: retry jobs beyond a bound, or leave them failed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
 
 from apps.accounts.models import User
+from apps.clusters.models import Cluster
 from apps.core.domain.background import enqueue
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.domain.quantities import round_duration, round_size
@@ -21,7 +22,7 @@ from apps.production.domain.types.fields import CORE
 from apps.production.models import Hold
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import read_definition
-from apps.recovery.domain.remedies import increase
+from apps.recovery.domain.remedies import NO_OTHER_CLUSTER, increase
 from apps.recovery.enums import ActionKind, Arm, Outcome
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
@@ -52,7 +53,18 @@ class Question:
     @property
     def avoids_hosts(self) -> bool:
         """Whether retries of some of its jobs do not start where the jobs failed."""
-        return any(_avoided_hosts(row) for row in self.jobs)
+        return any(Changes.read(row.changes).avoided_hosts for row in self.jobs)
+
+    @property
+    def other_clusters(self) -> list[str]:
+        """The names of the clusters on which retries of its jobs run instead of their own."""
+        names = {Changes.read(row.changes).cluster for row in self.jobs}
+        return sorted(names - {""})
+
+    @property
+    def stays_on_cluster(self) -> bool:
+        """Whether its rule wants another cluster and none may be used."""
+        return self.decision.why == NO_OTHER_CLUSTER
 
 
 def hold_over(job: Job) -> Hold | None:
@@ -68,10 +80,6 @@ def _lift_hold_over(job: Job, *, by: User, at: datetime, reason: str) -> None:
     hold = hold_over(job)
     if hold is not None:
         lift_hold(hold=hold, by=by, at=at, reason=reason)
-
-
-def _avoided_hosts(decision: Decision) -> tuple[str, ...]:
-    return Changes.read(decision.changes).avoided_hosts
 
 
 def questions_for(user: User) -> QuerySet[Decision]:
@@ -115,7 +123,8 @@ def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> 
     """Return which jobs of decisions the user can retry, and why not the others."""
     verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in decisions])
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    return examine(list(related), limits=Limits(), user=user, at=at)
+    elsewhere = [row.job_id for row in decisions if Changes.read(row.changes).cluster]
+    return examine(list(related), limits=Limits(), user=user, at=at, elsewhere=elsewhere)
 
 
 def next_step(decision: Decision) -> Changes:
@@ -152,7 +161,8 @@ def retry_beyond(
 
     With `with_hold`, lift the hold on their stage, too.
 
-    Each job also avoids the hosts that its rule wanted to avoid.
+    Each job also avoids the hosts that its rule wanted to avoid, and runs on the cluster that its
+    rule chose.
 
     Raises `InvalidFields`, and `InvalidTransition` if the user can retry none of them.
     """
@@ -163,11 +173,15 @@ def retry_beyond(
     candidates = question.dry_run.eligible
     if not candidates:
         raise InvalidTransition("No job can be retried. The list shows the reasons.")
-    _check_resources([candidate.verdict.job for candidate in candidates], changes)
     changes_of_jobs = {}
+    cluster_of_job = {}
+    clusters = {cluster.name: cluster for cluster in Cluster.objects.all()}
     for row in question.jobs:
-        own = replace(changes, avoided_hosts=_avoided_hosts(row))
+        of_rule = Changes.read(row.changes)
+        own = replace(changes, avoided_hosts=of_rule.avoided_hosts, cluster=of_rule.cluster)
         changes_of_jobs[row.job_id] = own.as_stored()
+        cluster_of_job[row.job_id] = clusters.get(of_rule.cluster, row.job.cluster)
+    _check_resources([candidate.verdict.job for candidate in candidates], cluster_of_job, changes)
     batch = retry_in_batch(
         candidates=candidates,
         changes=changes_of_jobs,
@@ -184,17 +198,20 @@ def retry_beyond(
     return batch
 
 
-def _check_resources(jobs: list[Job], changes: Changes) -> None:
+def _check_resources(
+    jobs: list[Job], cluster_of_job: Mapping[int, Cluster], changes: Changes
+) -> None:
     problems = {}
     for job in jobs:
+        cluster = cluster_of_job[job.pk]
         if changes.memory_bytes:
             had = job.requested_memory_bytes or 0
-            limit = job.cluster.max_memory_bytes or CORE["memory_bytes"].most
+            limit = cluster.max_memory_bytes or CORE["memory_bytes"].most
             if problem := _outside(changes.memory_bytes, had, limit, round_size):
                 problems["memory"] = [problem]
         if changes.time_limit_seconds:
             had = job.time_limit_seconds or 0
-            limit = job.cluster.max_wall_seconds or CORE["wall_seconds"].most
+            limit = cluster.max_wall_seconds or CORE["wall_seconds"].most
             if problem := _outside(changes.time_limit_seconds, had, limit, round_duration):
                 problems["wall_time"] = [problem]
     if problems:

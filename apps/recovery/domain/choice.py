@@ -61,7 +61,8 @@ class FailedAttempt:
 
     `name` is that of the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
     what was decided about the attempt before, None for a first failure. `request` is the primary
-    key of the request whose jobs the portal submitted, None for other jobs.
+    key of the request whose jobs the portal submitted, None for other jobs. `other_cluster` is as
+    for `remedy_for`.
     """
 
     job: Job
@@ -70,6 +71,7 @@ class FailedAttempt:
     asked: Asked
     earlier_arm: str | None = None
     request: int | None = None
+    other_cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
         return _choose_to_hold(match)
     if attempt.number >= definition.limits.attempts:
         return Choice(Arm.QUESTION, f"It failed {attempt.number} times, which is the limit.")
-    remedy = remedy_for(definition.action, attempt.job, attempt.asked)
+    remedy = remedy_for(
+        definition.action, attempt.job, attempt.asked, other_cluster=attempt.other_cluster
+    )
     if remedy.question:
         return Choice(Arm.QUESTION, remedy.question)
     if match.rule.mode == Mode.PASSIVE:

@@ -37,6 +37,7 @@ from apps.submission.domain.retries.eligibility import (
     arrays_with_ids_of,
     examine,
 )
+from apps.submission.domain.retries.other_clusters import OtherClusters
 from apps.submission.enums import LeftOut, SubmissionState
 from apps.submission.models import Submission
 
@@ -109,7 +110,8 @@ def decide_due(*, at: datetime) -> int:
 
 def _decide(decisions: Sequence[Decision], at: datetime) -> None:
     verdict_of = _verdicts_of(decisions)
-    dry_run = examine(list(verdict_of.values()), limits=Limits(), at=at)
+    # Whether a retry stays on the cluster of its job follows from the rule that decides.
+    dry_run = examine(list(verdict_of.values()), limits=Limits(), at=at, elsewhere=verdict_of)
     reason_of = _reasons(dry_run)
     candidate_of = {candidate.verdict.job_id: candidate for candidate in dry_run.eligible}
     context = _Context(list(candidate_of.values()), AlikeJobs(verdict_of.values()), at)
@@ -203,6 +205,9 @@ class _Context:
         self.asked_of_stage = asked_by_stages(submissions)
         self.workflow_type_of_request = workflow_types(submissions)
         self.earlier = earlier_decisions(places, others)
+        self.other_clusters: OtherClusters | None = None
+        if any(rule.definition.action.goes_elsewhere for rule in self.rules):
+            self.other_clusters = OtherClusters(submissions, at)
         #: Rules that hold a stage, by request and position of the stage.
         self.to_hold: dict[tuple[int, int], RecoveryRule] = {}
 
@@ -236,6 +241,9 @@ class _Context:
         if self._waits_for_company(failure, match):
             _postpone(decision, self.at + COMPANY_WAIT)
             return
+        if not _may_retry(candidate, match):
+            self.leave(decision, verdict, LeftOut.CLUSTER)
+            return
         decision.failed_core_seconds = verdict.job.core_seconds
         earlier = self.earlier.get(verdict.job_id)
         decision.attempt = _attempt(candidate, earlier)
@@ -256,6 +264,7 @@ class _Context:
             asked=asked,
             earlier_arm=earlier.arm if earlier else None,
             request=_request_of(candidate),
+            other_cluster=self._other_cluster(candidate, match),
         )
         choice = choose(match, attempt, self.budget)
         submission = candidate.submission
@@ -267,6 +276,16 @@ class _Context:
         wait = match.definition.action.wait_after(decision.attempt)
         # The control group gets what would happen without the rule, which does not wait.
         decision.act_at = self.at if choice.arm == Arm.CONTROL else self.at + wait
+
+    def _other_cluster(self, candidate: Candidate, match: ReadRule) -> str | None:
+        """Return the name of the cluster on which a rule retries a job instead of its own."""
+        submission = candidate.submission
+        if submission is None or not match.definition.action.goes_elsewhere:
+            return None
+        if self.other_clusters is None:
+            return ""
+        other = self.other_clusters.choose(submission)
+        return other.name if other else ""
 
     def _waits_for_company(self, failure: Failure, match: ReadRule | None) -> bool:
         age = self.at - failure.verdict.ended_at
@@ -284,6 +303,13 @@ class _Context:
         if earlier is not None and earlier.first_asked:
             return Asked(**earlier.first_asked)
         return _own_request(job)
+
+
+def _may_retry(candidate: Candidate, match: ReadRule | None) -> bool:
+    """Return whether a rule can retry a job although submission to its cluster may be off."""
+    if candidate.submission is None or candidate.submission.cluster.submits:
+        return True
+    return match is not None and match.definition.action.goes_elsewhere
 
 
 def _attempt(candidate: Candidate, earlier: Decision | None) -> int:

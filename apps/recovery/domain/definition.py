@@ -22,6 +22,10 @@ MOST_WAIT_MINUTES = 7 * 24 * 60
 HoldReason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MOST_HOLD_REASON)
 ]
+_WHERE = {
+    ActionKind.AVOID_HOST: "on another host",
+    ActionKind.OTHER_CLUSTER: "on another cluster",
+}
 _GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
 
 
@@ -70,12 +74,18 @@ class Action(_Part):
     `factor` multiplies the memory or the wall time of the failed attempt, at most up to
     `most_factor` times what its stage asks for. The first retry waits `wait_minutes`, each later
     one twice as long as the one before, and all while a service that the job needs is down.
+    On which other cluster a job can run says `apps.submission.domain.retries.other_clusters`.
     """
 
     kind: ActionKind
     factor: float = Field(1.5, gt=1, le=MOST_FACTOR)
     most_factor: float = Field(2.0, gt=1, le=MOST_FACTOR)
     wait_minutes: int = Field(0, ge=0, le=MOST_WAIT_MINUTES)
+
+    @property
+    def goes_elsewhere(self) -> bool:
+        """Whether retries run on another cluster than the failed job."""
+        return self.kind == ActionKind.OTHER_CLUSTER
 
     def wait_after(self, attempt: int) -> timedelta:
         """Return how long the retry of a failed attempt waits; the first attempt is 1."""
@@ -178,8 +188,8 @@ class Definition(_Part):
                 f" with {action.factor:g} × {_GROWS[action.kind]}, up to "
                 f"{action.most_factor:g} × what its stage asks for"
             )
-        if action.kind == ActionKind.AVOID_HOST:
-            how = " on another host"
+        if action.kind in _WHERE:
+            how = f" {_WHERE[action.kind]}"
         retries = self.limits.attempts - 1
         times = {1: "once", 2: "twice"}.get(retries, f"{retries} times")
         return f"run it again{after}{how}, {times} at most"

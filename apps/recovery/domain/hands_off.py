@@ -16,6 +16,7 @@ from apps.diagnosis.enums import Category
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER
 from apps.recovery.enums import Recovery
 from apps.recovery.models import FIRST_FAILURES, Decision, WeeklyRecovery
+from apps.submission.domain.retries.links import cluster_of_retry
 from apps.submission.models import RetryJob
 
 BATCH = 1000
@@ -97,7 +98,7 @@ def _recovery_of(decision: Decision, by_rule: Collection[tuple[int, str]]) -> Re
         return Recovery.NOT_RECOVERED
     is_restart = verdict.later_attempt is not None
     spool_id = verdict.retried_as.partition("_")[0]
-    if is_restart or (decision.job.cluster_id, spool_id) in by_rule:
+    if is_restart or (cluster_of_retry(verdict), spool_id) in by_rule:
         return Recovery.BY_RULE
     return Recovery.BY_PERSON
 

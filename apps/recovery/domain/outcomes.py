@@ -13,6 +13,7 @@ from apps.jobs.models import Job
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.enums import RETRIED_ARMS, Outcome
 from apps.recovery.models import Decision
+from apps.submission.domain.retries.links import cluster_of_retry
 
 #: A job without a later attempt for so long was not retried.
 GIVEN_UP_AFTER = timedelta(days=7)
@@ -72,7 +73,7 @@ def _retries_of(decisions: Sequence[Decision]) -> Mapping[int, Job]:
     for decision in decisions:
         verdict = getattr(decision.job, "verdict", None)
         if verdict is not None and verdict.retried_as:
-            names[decision.job.cluster_id, verdict.retried_as] = decision
+            names[cluster_of_retry(verdict), verdict.retried_as] = decision
     if not names:
         return {}
     since = min(decision.time for decision in names.values()) - SKEW

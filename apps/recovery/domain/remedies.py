@@ -8,6 +8,9 @@ from apps.recovery.domain.definition import Action
 from apps.recovery.enums import ActionKind
 from apps.submission.domain.arrays.changed_resources import Changes
 
+#: The question about a job whose retry would run elsewhere, if it cannot.
+NO_OTHER_CLUSTER = "No other cluster may be used."
+_OF_OWNER = "The portal did not submit the job, so its retry stays on its cluster."
 _UNCHANGED = Changes()
 
 
@@ -37,8 +40,13 @@ def increase(had: int, factor: float) -> int:
     return round(had * factor)
 
 
-def remedy_for(action: Action, job: Job, asked: Asked) -> Remedy:
+def remedy_for(
+    action: Action, job: Job, asked: Asked, *, other_cluster: str | None = None
+) -> Remedy:
     """Return what an action gives the next attempt of a failed job.
+
+    `other_cluster` is the name of the cluster on which a retry can run instead; empty if there is
+    none, None for jobs that the portal did not submit.
 
     The bound of memory and wall time is the lowest of: `most_factor` times what was asked for, the
     bound of the request, and the limit of the cluster. An attempt that already had as much is a
@@ -47,6 +55,8 @@ def remedy_for(action: Action, job: Job, asked: Asked) -> Remedy:
     match action.kind:
         case ActionKind.AVOID_HOST:
             return _avoid_host(job)
+        case ActionKind.OTHER_CLUSTER:
+            return _elsewhere(other_cluster)
         case ActionKind.MORE_MEMORY:
             return _more_memory(action, job, asked)
         case ActionKind.MORE_TIME:
@@ -58,6 +68,14 @@ def _avoid_host(job: Job) -> Remedy:
     if not job.host:
         return Remedy(question="The host of the failed attempt is not known.")
     return Remedy(Changes(avoided_hosts=(job.host.partition(".")[0],)))
+
+
+def _elsewhere(other_cluster: str | None) -> Remedy:
+    if other_cluster is None:
+        return Remedy(question=_OF_OWNER)
+    if not other_cluster:
+        return Remedy(question=NO_OTHER_CLUSTER)
+    return Remedy(Changes(cluster=other_cluster))
 
 
 def _more_memory(action: Action, job: Job, asked: Asked) -> Remedy:

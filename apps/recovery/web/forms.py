@@ -123,7 +123,14 @@ class RuleForm(forms.Form):
         label="Jobs that fail alike",
         help_text="By the same known error and service within an hour. Empty: one is enough.",
     )
-    kind = forms.ChoiceField(choices=ActionKind.choices, label="Action")
+    kind = forms.ChoiceField(
+        choices=ActionKind.choices,
+        label="Action",
+        help_text=(
+            "Another cluster is one that starts requests of the experiment automatically, is up,"
+            " and has not failed the job before. If there is none, a person is asked."
+        ),
+    )
     factor = forms.FloatField(
         min_value=1,
         max_value=MOST_FACTOR,

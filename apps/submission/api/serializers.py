@@ -34,7 +34,8 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
                 "cluster",
                 "retry_of",
             ),
-            *("first", "tasks", "indices", "held_at", "cancel_requested_at", "cancelled_at"),
+            *("first", "tasks", "indices", "changes"),
+            *("held_at", "cancel_requested_at", "cancelled_at"),
             *(
                 "state",
                 "attempts",

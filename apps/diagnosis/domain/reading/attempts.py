@@ -267,10 +267,12 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
         job = verdict.job
         retry = retries[verdict.job_id]
         verdict.retried_as = retry.job_id
+        is_elsewhere = retry.cluster_id != job.cluster_id
+        verdict.retried_on_id = retry.cluster_id if is_elsewhere else None
         verdict.retry_state = retry.state
         if note_later_attempt(verdict, attempts[_key(job)]):
             changed.append(verdict)
-    fields = ["advice", "later_attempt", "later_state", "retried_as", "retry_state"]
+    fields = ["advice", "later_attempt", "later_state", "retried_as", "retried_on", "retry_state"]
     Verdict.objects.bulk_update(changed, fields, batch_size=500)
     mark_dirty({hour_of(row.ended_at) for row in changed})
     return len(changed)

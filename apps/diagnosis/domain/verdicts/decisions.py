@@ -125,6 +125,7 @@ def _verdict(
     new.symptom = symptom_of(new.cause, new.message, new.frame)
     if old is not None:
         new.retried_as = old.retried_as
+        new.retried_on_id = old.retried_on_id
         new.retry_state = old.retry_state
     note_later_attempt(new, attempts)
     return new

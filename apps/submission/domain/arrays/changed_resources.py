@@ -1,7 +1,7 @@
-"""What a retry asks for other than the failed attempt: memory, time, hosts to avoid."""
+"""What a retry asks for other than the failed attempt: memory, time, hosts, cluster."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -10,12 +10,14 @@ class Changes:
     """Changed resources of a retry. Zero and empty mean: as the stage asks for.
 
     `memory_bytes` and `time_limit_seconds` replace the values of the stage; the retry does not
-    start on `avoided_hosts`.
+    start on `avoided_hosts`. It runs on the cluster named `cluster` instead of that of the failed
+    attempt.
     """
 
     memory_bytes: int = 0
     time_limit_seconds: int = 0
     avoided_hosts: tuple[str, ...] = ()
+    cluster: str = ""
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "Changes":
@@ -24,6 +26,7 @@ class Changes:
             memory_bytes=stored.get("memory_bytes", 0),
             time_limit_seconds=stored.get("time_limit_seconds", 0),
             avoided_hosts=tuple(stored.get("avoided_hosts", ())),
+            cluster=stored.get("cluster", ""),
         )
 
     def as_stored(self) -> dict[str, Any]:
@@ -32,10 +35,22 @@ class Changes:
         values["avoided_hosts"] = list(self.avoided_hosts)
         return {name: value for name, value in values.items() if value}
 
+    def as_asked(self) -> dict[str, Any]:
+        """Return the changed values that a scheduler is asked for, by name."""
+        return replace(self, cluster="").as_stored()
+
     def on_top_of(self, earlier: "Changes") -> "Changes":
-        """Return the changes of a retry of a retry: it never gets less than before."""
+        """Return the changes of a retry of a retry: it never gets less than before.
+
+        Schedulers do not know the hosts of other clusters, so those of an `earlier` attempt count
+        only on its cluster.
+        """
+        hosts = set(self.avoided_hosts)
+        if not self.cluster:
+            hosts.update(earlier.avoided_hosts)
         return Changes(
             memory_bytes=max(self.memory_bytes, earlier.memory_bytes),
             time_limit_seconds=max(self.time_limit_seconds, earlier.time_limit_seconds),
-            avoided_hosts=tuple(sorted({*self.avoided_hosts, *earlier.avoided_hosts})),
+            avoided_hosts=tuple(sorted(hosts)),
+            cluster=self.cluster,
         )

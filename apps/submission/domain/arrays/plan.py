@@ -62,7 +62,9 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
         jobs_each = scan.jobs_each(stage.jobs)
         unplanned = [point for point in ready if points[point].planned < jobs_each]
         if unplanned and not (
-            stage_submissions.acceptance or stage_submissions.is_waiting or hold_of(request, stage)
+            stage_submissions.acceptance
+            or stage_submissions.waits_on(assignment.cluster)
+            or hold_of(request, stage)
         ):
             point = unplanned[0]
             first = point * jobs_each + points[point].planned
@@ -87,7 +89,11 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
         stage = stage_submissions.stage
         previous = mine
         mine = stage_submissions.submissions
-        if stage_submissions.acceptance or stage_submissions.is_waiting or hold_of(request, stage):
+        if (
+            stage_submissions.acceptance
+            or stage_submissions.waits_on(assignment.cluster)
+            or hold_of(request, stage)
+        ):
             continue
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
@@ -160,14 +166,16 @@ def plan_retry(
     at: datetime,
     reason: str,
     changes: Changes | None = None,
+    cluster: Cluster | None = None,
 ) -> Submission:
     """Plan these jobs of a submission again, with changed resources if there are any.
 
-    Raises `InvalidFields` if the stage cannot run.
+    They stay on their cluster unless the `changes` name the given one. Raises `InvalidFields` if
+    the stage cannot run, `SchedulerError` for invalid options of the cluster.
     """
     return plan_jobs(
         request=request,
-        cluster=submission.cluster,
+        cluster=cluster or submission.cluster,
         plan=plans_of(request, job=submission.first)[submission.position],
         by=by,
         at=at,

@@ -86,7 +86,8 @@ def new_submission(
     """Return an unsaved row with its script.
 
     Its jobs are `tasks` from number `first` on, or those of `indices`. `changes` are resources that
-    differ from those of the stage; a retry keeps the changes of the array that it retries.
+    differ from those of the stage; a retry keeps the changes of the array that it retries. A retry
+    on another cluster names it in its `changes`.
     """
     token = uuid.uuid4()
     if plan.takes_files and files is None:
@@ -120,7 +121,7 @@ def new_submission(
             **options.model_dump(
                 include={"most_at_once", "partition", "qos", "directory", "output"}
             ),
-            **changes.as_stored(),
+            **changes.as_asked(),
         },
         due_at=at,
         created_at=at,

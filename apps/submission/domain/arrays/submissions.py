@@ -291,10 +291,16 @@ class StageSubmissions:
             if submission.state == SubmissionState.SENT
         )
 
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether an array is planned or refused."""
-        return any(submission.state in _WAITING for submission in self.submissions)
+    def waits_on(self, cluster: Cluster) -> bool:
+        """Return whether an array is planned or refused.
+
+        Retries on other clusters do not count: they wait for room there.
+        """
+        for submission in self.submissions:
+            is_elsewhere = submission.retry_of_id and submission.cluster_id != cluster.pk
+            if submission.state in _WAITING and not is_elsewhere:
+                return True
+        return False
 
     @property
     def first_free(self) -> int:
@@ -343,7 +349,9 @@ def stage_submissions_of(request: Request) -> list[StageSubmissions]:
             is_located=stage.pk in located or not must_be_located(stage),
         )
     for submission in (
-        request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number")
+        request.submissions.select_related("cluster", "retry_of__cluster")
+        .defer("script", "retry_of__script")
+        .order_by("number")
     ):
         if submission.position in by_stage and submission.is_test:
             by_stage[submission.position].test = submission

@@ -9,6 +9,7 @@ from django.db import transaction
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, SubmissionRefused
 from apps.clusters.schedulers.options import SubmissionOptions
+from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.domain.reading.attempts import note_retries
 from apps.jobs.domain.collection.origin import record_array
 from apps.production.domain.holds import hold_of
@@ -66,6 +67,11 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
     if not locked.submits:
         return None
     submission, _ = _first(locked, at)
+    if submission is not None and _is_limited(submission):
+        # Another cluster may submit jobs of the same request at the same time.
+        lock_for_this_transaction(f"submission.in_flight.{submission.request_id}")
+        if not _has_room_of_its_own(submission, options_of(locked)):
+            return None
     if submission is not None:
         submission.state = SubmissionState.SENDING
         submission.attempts += 1
@@ -104,8 +110,16 @@ def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
     return None, there >= options.most_in_flight
 
 
+def _is_limited(submission: Submission) -> bool:
+    assignment = getattr(submission.request, "assignment", None)
+    return assignment is not None and bool(assignment.most_in_flight)
+
+
 def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
-    """Return whether the limits of its request and experiment allow a submission."""
+    """Return whether the limits of its request and experiment allow a submission.
+
+    That of the request holds on all clusters together.
+    """
     request = submission.request
     assignment = getattr(request, "assignment", None)
     here = Submission.objects.filter(cluster=submission.cluster_id)
@@ -118,7 +132,8 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
     if assignment and assignment.most_in_flight:
         if submission.tasks > assignment.most_in_flight:
             return False  # the array is split first
-        limits.append((assignment.most_in_flight, here.filter(request=request)))
+        everywhere = Submission.objects.filter(request=request)
+        limits.append((assignment.most_in_flight, everywhere))
     for limit, submissions in limits:
         there = in_flight(submissions)
         if there and there + submission.tasks > limit:

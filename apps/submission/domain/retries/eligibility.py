@@ -1,7 +1,7 @@
 """Which failed jobs can be retried, and why others cannot: the dry run of a batch."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
@@ -126,13 +126,16 @@ def examine(
     at: datetime,
     user: User | None = None,
     batch: RetryBatch | None = None,
+    elsewhere: Collection[int] = (),
 ) -> DryRun:
     """Divide failed jobs into those to retry and the others, in a fixed number of queries.
 
     Without `user` rights are not checked. Jobs that wait in `batch` itself are not left out.
+    Submission to the cluster of a job must be switched on, unless its retry runs on another one:
+    `elsewhere` are the primary keys of these jobs.
     """
     dry_run = DryRun()
-    known = _Known(verdicts, batch, at)
+    known = _Known(verdicts, batch, at, elsewhere)
     spent: Counter[tuple[int, int]] = Counter(known.sent_again)
     allowed: dict[int, bool] = {}
     for verdict in verdicts:
@@ -172,7 +175,14 @@ def examine(
 class _Known:
     """The facts that decide whether jobs can be retried, read for all jobs at once."""
 
-    def __init__(self, verdicts: Sequence[Verdict], batch: RetryBatch | None, at: datetime) -> None:
+    def __init__(
+        self,
+        verdicts: Sequence[Verdict],
+        batch: RetryBatch | None,
+        at: datetime,
+        elsewhere: Collection[int],
+    ) -> None:
+        self.elsewhere = elsewhere
         jobs = [verdict.job for verdict in verdicts]
         self.submissions = arrays_with_ids_of(jobs)
         self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
@@ -210,10 +220,11 @@ class _Known:
             return LeftOut.IN_BATCH
         if submission is None:
             return self.foreign.reason(verdict.job)
-        return self._of_array(submission, verdict.job.job_id)
+        return self._of_array(submission, verdict.job)
 
-    def _of_array(self, submission: Submission, job_id: str) -> LeftOut | None:
-        index = index_of(submission, job_id)
+    def _of_array(self, submission: Submission, job: Job) -> LeftOut | None:
+        index = index_of(submission, job.job_id)
+        stays_here = job.pk not in self.elsewhere
         checks = {
             LeftOut.TEST: submission.is_test,
             LeftOut.DEBUG: submission.purpose == Purpose.DEBUG,
@@ -221,7 +232,7 @@ class _Known:
             LeftOut.UNSETTLED: index not in self.failed[submission.pk],
             LeftOut.NOT_RUNNING: submission.request.state != RequestState.RUNNING,
             LeftOut.ACCEPTED: (submission.request_id, submission.position) in self.accepted,
-            LeftOut.CLUSTER: not submission.cluster.submits,
+            LeftOut.CLUSTER: stays_here and not submission.cluster.submits,
         }
         return next((reason for reason, applies in checks.items() if applies), None)
 

@@ -20,9 +20,22 @@ def find_retry(verdict: Verdict) -> Job | None:
     if not verdict.retried_as:
         return None
     # IDs are recycled: the first submission after the end is the retry.
-    jobs = Job.objects.filter(cluster=job.cluster_id, job_id=verdict.retried_as, user=job.user)
-    jobs = jobs.filter(experiment=job.experiment_id, submitted_at__gte=job.ended_at - SKEW)
+    jobs = Job.objects.filter(
+        job_id=verdict.retried_as,
+        experiment=job.experiment_id,
+        submitted_at__gte=job.ended_at - SKEW,
+    )
+    if verdict.retried_on_id is None:
+        jobs = jobs.filter(cluster=job.cluster_id, user=job.user)
+    else:  # where the portal may have another account
+        jobs = jobs.filter(cluster=verdict.retried_on_id)
     return jobs.select_related("cluster").order_by("submitted_at", "-attempt").first()
+
+
+def cluster_of_retry(verdict: Verdict) -> int:
+    """Return the primary key of the cluster on which the portal retried a job."""
+    cluster: int = verdict.retried_on_id or verdict.job.cluster_id
+    return cluster
 
 
 def find_retried_job(job: Job) -> Job | None:
@@ -59,11 +72,10 @@ def _find_retried_task(job: Job) -> Job | None:
         return None
 
     job_id = f"{retry.retry_of.spool_id}_{indices.index(index)}"
-    return (
-        jobs_of(retry.retry_of)
-        .filter(job_id=job_id, experiment=job.experiment_id, user=job.user)
-        .first()
-    )
+    jobs = jobs_of(retry.retry_of).filter(job_id=job_id, experiment=job.experiment_id)
+    if retry.retry_of.cluster_id == job.cluster_id:  # elsewhere the portal may be another user
+        jobs = jobs.filter(user=job.user)
+    return jobs.select_related("cluster").first()
 
 
 def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
@@ -97,16 +109,15 @@ def count_alike(batch: RetryBatch) -> int:
     ).exclude(retried_as="")
     ended_at = {}
     for verdict in failed.select_related("job"):
-        job = verdict.job
-        ended_at[job.cluster_id, verdict.retried_as, job.user] = job.ended_at
+        ended_at[cluster_of_retry(verdict), verdict.retried_as] = verdict.job.ended_at
 
-    clusters = {cluster for cluster, _, _ in ended_at}
-    job_ids = {job_id for _, job_id, _ in ended_at}
+    clusters = {cluster for cluster, _ in ended_at}
+    job_ids = {job_id for _, job_id in ended_at}
     verdicts = Verdict.objects.filter(job__cluster__in=clusters, job__job_id__in=job_ids)
     kinds: Counter[tuple[int | None, str]] = Counter()
     for verdict in verdicts.select_related("job"):
         job = verdict.job
-        end_of_failed = ended_at.get((job.cluster_id, job.job_id, job.user))
+        end_of_failed = ended_at.get((job.cluster_id, job.job_id))
         # IDs are recycled: a job submitted before the end of the failed one is not its retry.
         if end_of_failed and job.submitted_at >= end_of_failed - SKEW:
             category = "" if verdict.group_id else verdict.category

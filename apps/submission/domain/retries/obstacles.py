@@ -1,15 +1,17 @@
 """What retries wait for: services that are down, and advice not to submit."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.models import User
+from apps.clusters.models import Cluster
 from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Stage
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.eligibility import Candidate, array_of, arrays_with_ids_of
 from apps.submission.domain.retries.owned import jobs_ignoring_advice
 from apps.submission.enums import BatchState, RetryState
@@ -42,12 +44,20 @@ class Needs:
         return now.find_obstacle(self.experiment, self.services)
 
 
-def needs_by_job(candidates: Sequence[Candidate], at: datetime) -> dict[int, Needs]:
-    """Return what retries depend on, by primary key of the job, in a fixed number of queries."""
+def needs_by_job(
+    candidates: Sequence[Candidate], at: datetime, *, elsewhere: Collection[int] = ()
+) -> dict[int, Needs]:
+    """Return what retries depend on, by primary key of the job, in a fixed number of queries.
+
+    `elsewhere` are the jobs whose retries run on another cluster: they do not wait for the service
+    that stands for the cluster of the failed job.
+    """
     owned = [candidate.verdict.job for candidate in candidates if candidate.submission is None]
     ignoring = jobs_ignoring_advice(owned, at)
     services = services_needed_by(owned)
     stages = _stages_of_arrays(candidates)
+    left = [candidate for candidate in candidates if candidate.verdict.job_id in elsewhere]
+    left_services = _services_of_clusters(left)
 
     needs = {}
     for candidate in candidates:
@@ -65,10 +75,34 @@ def needs_by_job(candidates: Sequence[Candidate], at: datetime) -> dict[int, Nee
             needs[verdict.job_id] = Needs(
                 experiment=submission.request.experiment_id,
                 services=stages.get(place, frozenset()),
-                failed_service=verdict.service,
+                failed_service=_failed_service(verdict, left_services),
                 ignores_advice=ignores_until is not None and ignores_until > at,
             )
     return needs
+
+
+def _services_of_clusters(candidates: Sequence[Candidate]) -> dict[int, set[str]]:
+    """Return slug and name of the service that stands for the cluster of each job, by its key."""
+    if not candidates:
+        return {}
+    clusters = {candidate.verdict.job.cluster_id for candidate in candidates}
+    services = Cluster.objects.filter(pk__in=clusters, service__isnull=False)
+    names = {}
+    for pk, slug, name in services.values_list("pk", "service__slug", "service__name"):
+        names[pk] = {slug.casefold(), name.casefold()}
+    services_of_jobs = {}
+    for candidate in candidates:
+        job = candidate.verdict.job
+        services_of_jobs[job.pk] = names.get(job.cluster_id, set())
+    return services_of_jobs
+
+
+def _failed_service(verdict: Verdict, left_services: Mapping[int, set[str]]) -> str:
+    """Return the service for which a retry waits; empty if it leaves that service behind."""
+    service: str = verdict.service
+    if service.casefold() in left_services.get(verdict.job_id, ()):
+        return ""
+    return service
 
 
 def _stages_of_arrays(candidates: Sequence[Candidate]) -> dict[tuple[int, int], frozenset[int]]:
@@ -83,15 +117,17 @@ def _stages_of_arrays(candidates: Sequence[Candidate]) -> dict[tuple[int, int], 
     return {place: frozenset(pks) for place, pks in services.items()}
 
 
-def find_obstacles(candidates: Sequence[Candidate], now: Outlook) -> dict[int, Obstacle]:
+def find_obstacles(
+    candidates: Sequence[Candidate], now: Outlook, *, elsewhere: Collection[int] = ()
+) -> dict[int, Obstacle]:
     """Return what retries wait for, by primary key of the job, without those that can be submitted.
 
-    Few queries.
+    `elsewhere` is as for `needs_by_job`. Few queries.
     """
     if not (now.advice or now.down):
         return {}
     obstacles = {}
-    for job, needs in needs_by_job(candidates, now.at).items():
+    for job, needs in needs_by_job(candidates, now.at, elsewhere=elsewhere).items():
         obstacle = needs.find_obstacle(now)
         if obstacle:
             obstacles[job] = obstacle
@@ -112,7 +148,12 @@ def obstacles_by_batch(
         return {}
 
     rows = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
-    batch_of_job = dict(rows.order_by().values_list("job__pk", "batch"))
+    batch_of_job = {}
+    elsewhere = set()
+    for job, batch, changes in rows.order_by().values_list("job__pk", "batch", "changes"):
+        batch_of_job[job] = batch
+        if Changes.read(changes).cluster:
+            elsewhere.add(job)
     verdicts = (
         Verdict.objects.visible_to(user)
         .filter(job__in=list(batch_of_job))
@@ -120,7 +161,7 @@ def obstacles_by_batch(
     )
     arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
     candidates = [Candidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
-    obstacles = find_obstacles(candidates, now)
+    obstacles = find_obstacles(candidates, now, elsewhere=elsewhere)
 
     # None counts the jobs that can be released.
     by_batch: dict[int, Counter[Obstacle | None]] = defaultdict(Counter)

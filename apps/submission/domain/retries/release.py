@@ -2,13 +2,14 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Q
 
-from apps.clusters.schedulers.base import JobState
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState, SchedulerError
 from apps.core.domain.background import enqueue
 from apps.core.domain.work import BackOff, Queue
 from apps.core.domain.workflow import move
@@ -21,6 +22,7 @@ from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.retries.batches import counts_of, publish_of
 from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
 from apps.submission.domain.retries.links import count_alike
@@ -138,8 +140,13 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     """
     waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
     verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
+    elsewhere = _jobs_elsewhere(batch)
     dry_run = examine(
-        list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch
+        list(verdicts.order_by("ended_at", "pk")),
+        limits=Limits(),
+        at=at,
+        batch=batch,
+        elsewhere=elsewhere,
     )
     _leave_out(
         batch, set(waiting) - {verdict.job_id for verdict in verdicts}, "no verdict any more"
@@ -147,7 +154,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
 
-    obstacles = find_obstacles(dry_run.eligible, outlook(at))
+    obstacles = find_obstacles(dry_run.eligible, outlook(at), elsewhere=elsewhere)
     by_request: dict[Request, list[Candidate]] = defaultdict(list)
     owned: list[Candidate] = []
     for candidate in dry_run.eligible:
@@ -181,7 +188,11 @@ def _release_of(
     request = locked(request)
     # Another process may have planned a retry of these jobs before the request was locked.
     dry_run = examine(
-        [candidate.verdict for candidate in candidates], limits=Limits(), at=at, batch=batch
+        [candidate.verdict for candidate in candidates],
+        limits=Limits(),
+        at=at,
+        batch=batch,
+        elsewhere=_jobs_elsewhere(batch),
     )
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
@@ -193,38 +204,78 @@ def _release_of(
             changes = changes_of_job[candidate.verdict.job_id]
             by_array[candidate.submission, changes].append(candidate)
 
+    names = {changes.cluster for changes in changes_of_job.values() if changes.cluster}
+    cluster_of_name = {}
+    for other in Cluster.objects.filter(name__in=names, submits=True):
+        cluster_of_name[other.name] = other
+
     released = 0
     for (submission, changes), members in by_array.items():
-        job_ids = [candidate.verdict.job_id for candidate in members]
-        try:
-            retry = _plan(batch, submission, request, members, changes, at)
-        except InvalidFields as error:
-            _leave_out(batch, job_ids, str(error))
+        cluster: Cluster | None = submission.cluster
+        if changes.cluster:
+            cluster = cluster_of_name.get(changes.cluster)
+        if cluster is None:
+            job_ids = [candidate.verdict.job_id for candidate in members]
+            _leave_out(batch, job_ids, f"submission to {changes.cluster} is switched off")
             continue
-        jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
-        released += jobs.update(state=RetryState.RELEASED, submission=retry, released_at=at)
+        for part in _parts(members, cluster, changes):
+            released += _plan(batch, submission, cluster, request, part, changes, at)
     return released
+
+
+def _jobs_elsewhere(batch: RetryBatch) -> set[int]:
+    """Return the primary keys of the jobs of a batch that are retried on another cluster."""
+    jobs = batch.jobs.filter(state=RetryState.WAITING, changes__has_key="cluster")
+    return set(jobs.values_list("job__pk", flat=True))
+
+
+def _parts(
+    members: list[Candidate], cluster: Cluster, changes: Changes
+) -> Iterator[list[Candidate]]:
+    """Yield the retries of each array: another cluster may not take as many jobs in one."""
+    members = sorted(members, key=lambda candidate: candidate.index)
+    if not changes.cluster:
+        yield members
+        return
+    try:
+        size = options_of(cluster).array_size
+    except SchedulerError:  # the plan fails, too, and says why
+        size = len(members)
+    for start in range(0, len(members), size):
+        yield members[start : start + size]
 
 
 def _plan(
     batch: RetryBatch,
     submission: Submission,
+    cluster: Cluster,
     request: Request,
     members: list[Candidate],
     changes: Changes,
     at: datetime,
-) -> Submission:
-    indices = sorted(candidate.index for candidate in members)
+) -> int:
+    """Plan an array of retries on a cluster; return how many. Left out if it cannot be planned."""
+    job_ids = [candidate.verdict.job_id for candidate in members]
     why = batch.reason or f"Retry batch {batch.pk}."
-    return plan_retry(
-        submission=submission,
-        request=request,
-        indices=indices,
-        by=batch.created_by,
-        at=at,
-        reason=why,
-        changes=changes,
-    )
+    if changes.cluster:
+        why = f"{why} On {cluster} instead of {submission.cluster}."
+    try:
+        retry = plan_retry(
+            submission=submission,
+            request=request,
+            indices=sorted(candidate.index for candidate in members),
+            by=batch.created_by,
+            at=at,
+            reason=why,
+            changes=changes,
+            cluster=cluster,
+        )
+    except InvalidFields as error:
+        _leave_out(batch, job_ids, str(error))
+        return 0
+    jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
+    planned: int = jobs.update(state=RetryState.RELEASED, submission=retry, released_at=at)
+    return planned
 
 
 def _changes_by_job(batch: RetryBatch, candidates: list[Candidate]) -> dict[int, Changes]:

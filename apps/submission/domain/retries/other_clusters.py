@@ -1,0 +1,155 @@
+"""Other clusters on which failed jobs of requests can be retried, the one with room first."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import F, Q, Sum
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError
+from apps.clusters.schedulers.options import SubmissionOptions
+from apps.production.domain.outlook import Outlook, outlook
+from apps.submission.domain.arrays.rows import adapter_that_submits, options_of
+from apps.submission.enums import IN_SCHEDULER, SubmissionState
+from apps.submission.models import Submission
+
+
+@dataclass
+class _Target:
+    """A cluster to which retries can go.
+
+    `jobs` are planned or in its scheduler, `chosen` are the retries that were sent there since, by
+    experiment.
+    """
+
+    cluster: Cluster
+    options: SubmissionOptions
+    jobs: Counter[int]
+    chosen: Counter[int] = field(default_factory=Counter)
+
+    def preference(self, submission: Submission) -> tuple[bool, int, str]:
+        """Return the key by which clusters are compared; that of the best one is the largest.
+
+        Clusters with room come first. Retries fill one cluster, then the next one, so that they are
+        few arrays.
+        """
+        experiment = submission.request.experiment
+        limit = self.options.limit_of(experiment.key)
+        room = min(
+            self.options.most_in_flight - self.jobs.total(), limit - self.jobs[experiment.pk]
+        )
+        still_free = min(
+            self.options.most_in_flight - self.jobs.total() - self.chosen.total(),
+            limit - self.jobs[experiment.pk] - self.chosen[experiment.pk],
+        )
+        return still_free > 0, room, self.cluster.name
+
+
+class OtherClusters:
+    """The clusters to which retries of jobs can go, read for many jobs at once. Few queries.
+
+    A request may use the clusters that start requests of its experiment automatically. Not used are
+    those to which submission is switched off, whose service is down, or for whose service an
+    announcement says not to submit.
+    """
+
+    def __init__(self, submissions: Iterable[Submission], at: datetime) -> None:
+        self._now = outlook(at)
+        self._tried = _clusters_of_attempts(submissions)
+        jobs = _jobs_by_cluster()
+        self._targets: list[_Target] = []
+        for cluster in Cluster.objects.filter(submits=True).select_related("site"):
+            # A cluster whose options are wrong takes no jobs at all.
+            with suppress(SchedulerError):
+                adapter_that_submits(cluster)
+                options = options_of(cluster)
+                self._targets.append(_Target(cluster, options, jobs.get(cluster.pk, Counter())))
+
+    def choose(self, submission: Submission, *, other_site: int | None = None) -> Cluster | None:
+        """Return the cluster for the retry of a job, and count the job there; None if none may.
+
+        No attempt of the job has failed on it. Those with room come first. With `other_site`, the
+        primary key of a site, the cluster is at another known site.
+        """
+        able = []
+        for target in self._targets:
+            is_there = other_site is None or target.cluster.site_id not in (None, other_site)
+            if is_there and self._may_use(target, submission):
+                able.append(target)
+        if not able:
+            return None
+        best = max(able, key=lambda target: target.preference(submission))
+        best.chosen[submission.request.experiment_id] += 1
+        return best.cluster
+
+    def _may_use(self, target: _Target, submission: Submission) -> bool:
+        cluster = target.cluster
+        options = target.options
+        experiment = submission.request.experiment
+        is_open = not options.experiments or experiment.key in options.experiments
+        return (
+            cluster.pk not in self._tried.get(submission.pk, {submission.cluster_id})
+            and options.automatic
+            and is_open
+            and _is_large_enough(cluster, submission.asked)
+            and not _is_unavailable(cluster, self._now, experiment.pk)
+        )
+
+
+def _is_large_enough(cluster: Cluster, asked: Mapping[str, int]) -> bool:
+    memory = cluster.max_memory_bytes
+    seconds = cluster.max_wall_seconds
+    has_memory = not memory or asked.get("memory_bytes", 0) <= memory
+    return has_memory and (not seconds or asked.get("time_limit_seconds", 0) <= seconds)
+
+
+def _is_unavailable(cluster: Cluster, now: Outlook, experiment: int) -> bool:
+    """Return whether the service that stands for a cluster is down or advised against."""
+    service = cluster.service_id
+    if service is None:
+        return False
+    if service in now.down:
+        return True
+    for announcement in now.advice:
+        experiments = {row.pk for row in announcement.experiments.all()}
+        services = {row.pk for row in announcement.services.all()}
+        if service in services and (not experiments or experiment in experiments):
+            return True
+    return False
+
+
+def _jobs_by_cluster() -> dict[int, Counter[int]]:
+    """Return how many jobs are planned or in the scheduler, by cluster and experiment."""
+    states = [SubmissionState.PLANNED, *IN_SCHEDULER]
+    unfinished = Submission.objects.filter(state__in=states, settled_at=None).order_by()
+    sums = unfinished.values_list("cluster", "request__experiment").annotate(
+        unfinished=Sum(F("tasks") - F("ended"))
+    )
+    jobs: dict[int, Counter[int]] = {}
+    for cluster, experiment, count in sums:
+        jobs.setdefault(cluster, Counter())[experiment] = count
+    return jobs
+
+
+def _clusters_of_attempts(submissions: Iterable[Submission]) -> dict[int, Collection[int]]:
+    """Return the clusters of an array and of those that it retries, by its primary key."""
+    arrays = list(submissions)
+    requests = {submission.request_id for submission in arrays}
+    is_attempt = Q(retry_of__isnull=False) | Q(retries__isnull=False)
+    rows = Submission.objects.filter(is_attempt, request__in=requests).order_by()
+    parents = {}
+    for pk, parent, cluster in rows.values_list("pk", "retry_of", "cluster").distinct():
+        parents[pk] = (parent, cluster)
+
+    clusters: dict[int, Collection[int]] = {}
+    for array in arrays:
+        tried = {array.cluster_id}
+        parent = array.retry_of_id
+        while parent is not None:
+            parent, cluster = parents[parent]
+            tried.add(cluster)
+        clusters[array.pk] = tried
+    return clusters
