@@ -84,6 +84,26 @@ def test_debug_run_is_the_same_job_with_the_changes_of_the_profile(failed, profi
     assert "OPSPORTAL_STAGE=one.debug" in environment
 
 
+def test_debug_run_of_a_test_has_the_events_of_the_test(
+    make, cluster, approver, shifter, end_jobs, fake
+):
+    cluster.submission = {**cluster.submission, "test_events": 3}
+    cluster.save()
+    testing = assign_request(
+        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST
+    )
+    plan_next(assignment=testing, at=AT)
+    sent = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
+    [failed] = end_jobs(sent, failed={0})
+    assert "OPSPORTAL_EVENTS_PER_JOB=$((3 + " in sent.script
+
+    profile = DebugProfile.objects.create(name="same")
+    shown = preview(job=failed, profile=profile, by=shifter, at=LATER)
+    assert "OPSPORTAL_EVENTS_PER_JOB=$((3 + " in shown.submission.script
+    assert "export OPSPORTAL_TEST=1" in shown.submission.script
+    assert "export OPSPORTAL_STAGE=one.debug" in shown.submission.script
+
+
 def test_preview_shows_what_would_change_and_changes_nothing(failed, profile, shifter):
     shown = preview(job=failed, profile=profile, by=shifter, at=LATER)
     changed = {row.right_text for row in shown.rows if row.kind != "equal"}

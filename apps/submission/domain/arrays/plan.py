@@ -132,13 +132,23 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
             request, stage
         ):
             return None
-        files = [file.name for file in listed_files(request)[:1]]
+        files = files_of_test(request)
         if takes_files(request) and not files:
             return None
-        events = options_of(assignment.cluster).test_events or MAX_TEST_EVENTS
+        events = events_of_test(assignment.cluster)
         plan = plans_of(request, test_events=events)[stage.position]
         return _plan(assignment, plan, at, tasks=1, files={0: files} if files else None)
     return None
+
+
+def files_of_test(request: Request) -> list[str]:
+    """Return the name of the file that the test of a request reads, if there is one."""
+    return [file.name for file in listed_files(request)[:1]]
+
+
+def events_of_test(cluster: Cluster) -> int:
+    """Return how many events a test on a cluster has at most. Raises `SchedulerError`."""
+    return options_of(cluster).test_events or MAX_TEST_EVENTS
 
 
 def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) -> Submission:

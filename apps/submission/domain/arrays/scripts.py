@@ -99,10 +99,11 @@ def plan_stage(
 ) -> StagePlan:
     """Plan the jobs of a stage, or its test with at most `test_events`.
 
-    Of a scan, these are the jobs of the point of `job`. Raises `InvalidFields` with everything that
-    prevents it.
+    With the purpose of debugging, that is a debug re-run of its test. Of a scan, these are the jobs
+    of the point of `job`. Raises `InvalidFields` with everything that prevents it.
     """
-    purpose = Purpose.TEST if test_events else purpose
+    if test_events and purpose == Purpose.PRODUCTION:
+        purpose = Purpose.TEST
     scan = scan_of(content)
     whole = content.stages[position]
     point = scan.point_of(job, whole.jobs)

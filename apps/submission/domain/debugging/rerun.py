@@ -27,7 +27,12 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import check_cluster
 from apps.submission.domain.arrays.keepup import files_of_jobs
-from apps.submission.domain.arrays.plan import locked, next_number
+from apps.submission.domain.arrays.plan import (
+    events_of_test,
+    files_of_test,
+    locked,
+    next_number,
+)
 from apps.submission.domain.arrays.rows import new_submission
 from apps.submission.domain.arrays.scripts import Overlay, plan_stage
 from apps.submission.domain.arrays.submissions import (
@@ -167,12 +172,16 @@ def _debug_run(
         content=content_of(request),
         position=origin.position,
         purpose=Purpose.DEBUG,
+        test_events=events_of_test(origin.cluster) if origin.is_test else 0,
         job=index,
     )
-    files = {}
-    if plan.takes_files:
+    files: dict[int, Sequence[str]] = {}
+    if plan.takes_files and origin.is_test:
+        files[index] = files_of_test(request)
+    elif plan.takes_files:
         most = 1 if profile.one_file else None
-        files = {number: names[:most] for number, names in files_of_jobs(request, [index]).items()}
+        for number, names in files_of_jobs(request, [index]).items():
+            files[number] = names[:most]
 
     run = new_submission(
         request=request,
