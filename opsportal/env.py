@@ -6,15 +6,10 @@ Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that c
 
 import json
 import os
-import re
 import sys
-import zlib
 from collections.abc import Iterable
-from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
-from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo
+from typing import Annotated, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -27,9 +22,20 @@ from pydantic import (
 )
 
 from apps.core.domain.masked_names import MASKED_NAMES
+from opsportal.setting_values import (
+    check_address,
+    check_key,
+    check_mail_address,
+    check_mail_server,
+    check_networks,
+    check_regex,
+    check_scheme,
+    check_zone,
+    read_roles,
+    split_blanks,
+    split_commas,
+)
 
-#: Roles for `SSO_ROLES`. They repeat `apps.accounts.enums.Role`, which needs Django.
-ROLES = ("liaison", "approver", "shifter", "admin")
 #: Required by every process of the portal.
 REQUIRED = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 
@@ -38,124 +44,9 @@ class BadEnvironment(Exception):
     """Variables are missing or invalid; the message lists all of them."""
 
 
-def _split(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
-def _scheme(*schemes: str) -> Any:
-    def check(value: SecretStr) -> SecretStr:
-        if value.get_secret_value().partition("://")[0] not in schemes:
-            raise ValueError(f"must begin with {' or '.join(s + '://' for s in schemes)}")
-        try:
-            urlsplit(value.get_secret_value()).port  # noqa: B018 - parsed on access
-        except ValueError:
-            # The message of the error contains a part of the value.
-            raise ValueError(
-                "is not a URL: encode special characters in user and password, such as %40 for @"
-            ) from None
-        return value
-
-    return AfterValidator(check)
-
-
-def _address(value: str) -> str:
-    # Raises ValueError for an invalid URL.
-    parts = urlsplit(value)
-    if (
-        not parts.hostname
-        or (parts.port or 0) < 0
-        or parts.query
-        or parts.fragment
-        or parts.username is not None
-    ):
-        raise ValueError("is not an address such as https://opsportal.example.org")
-    return value
-
-
-def _zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (KeyError, OSError, ValueError) as error:
-        raise ValueError("is not a time zone of the IANA list, such as Europe/Berlin") from error
-    return value
-
-
-def _regex(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from error
-    return value
-
-
-def _strong_key(value: SecretStr) -> SecretStr:
-    """Reject a key that is short, a placeholder, or repetitive.
-
-    A repetitive key compresses to almost nothing.
-    """
-    key = value.get_secret_value()
-    placeholder = re.match("django-insecure|change.?me", key, re.IGNORECASE)
-    if len(key) < 50 or placeholder or len(zlib.compress(key.encode())) < 40:
-        generate = "python3 -c 'import secrets; print(secrets.token_urlsafe(50))'"
-        raise ValueError(f"must have at least 50 random characters; generate it with: {generate}")
-    return value
-
-
-def _mail_server(value: SecretStr) -> SecretStr:
-    try:
-        parts = urlsplit(value.get_secret_value())
-        is_valid = parts.scheme in {"smtp", "smtps"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        # The message of the error contains a part of the value.
-        is_valid = False
-    if not is_valid or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
-        raise ValueError(
-            "is not a mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, "
-            "@, / and : in it"
-        )
-    return value
-
-
-def _mail_address(value: str) -> str:
-    if not re.fullmatch(r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+", value):
-        raise ValueError("is not an address such as opsportal@example.org")
-    return value
-
-
-def _networks(value: list[str]) -> list[str]:
-    for network in value:
-        # Raises ValueError for an invalid network.
-        ip_network(network)
-    return value
-
-
-def _roles(value: Any) -> Any:
-    """Parse `SSO_ROLES`: JSON that maps groups to roles."""
-    if not isinstance(value, str):
-        return value
-    try:
-        by_group = json.loads(value or "{}")
-    except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from error
-    for roles in by_group.values() if isinstance(by_group, dict) else ():
-        for role in roles:
-            if not re.fullmatch(f"({'|'.join(ROLES)})(:[-A-Za-z0-9_]+)?", str(role)):
-                raise ValueError(
-                    f"has no role {role!r}: roles are {', '.join(ROLES)}, with :EXPERIMENT "
-                    "for one alone"
-                )
-    return by_group
-
-
-def _split_blanks(value: Any) -> Any:
-    return value.split() if isinstance(value, str) else value
-
-
-Urls = Annotated[list[str], BeforeValidator(_split_blanks)]
-Words = Annotated[list[str], BeforeValidator(_split)]
-Paths = Annotated[list[Path], BeforeValidator(_split)]
+Urls = Annotated[list[str], BeforeValidator(split_blanks)]
+Words = Annotated[list[str], BeforeValidator(split_commas)]
+Paths = Annotated[list[Path], BeforeValidator(split_commas)]
 
 
 class Environment(BaseModel):
@@ -163,28 +54,28 @@ class Environment(BaseModel):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True, frozen=True)
 
-    SECRET_KEY: Annotated[SecretStr, AfterValidator(_strong_key)] | None = Field(
+    SECRET_KEY: Annotated[SecretStr, AfterValidator(check_key)] | None = Field(
         default=None,
         description=(
             "Signs sessions and tokens. At least 50 random characters; changing it logs all users "
             "out."
         ),
     )
-    DATABASE_URL: Annotated[SecretStr, _scheme("postgresql", "postgres")] | None = Field(
+    DATABASE_URL: Annotated[SecretStr, check_scheme("postgresql", "postgres")] | None = Field(
         default=None,
         description=(
             "PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; for a socket "
             "directory add `?host=/DIR`."
         ),
     )
-    REDIS_URL: Annotated[SecretStr, _scheme("redis", "rediss", "unix")] | None = Field(
+    REDIS_URL: Annotated[SecretStr, check_scheme("redis", "rediss", "unix")] | None = Field(
         default=None,
         description=(
             "Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or "
             "`unix:///PATH?db=0`."
         ),
     )
-    PORTAL_URL: Annotated[str, AfterValidator(_address)] = Field(
+    PORTAL_URL: Annotated[str, AfterValidator(check_address)] = Field(
         default="http://localhost:8000",
         pattern=r"^https?://[^/\s]+$",
         description=(
@@ -218,7 +109,7 @@ class Environment(BaseModel):
     STATIC_DIR: Path = Field(
         default=Path("staticfiles"), description="Directory that `manage.py collectstatic` fills."
     )
-    TIME_ZONE: Annotated[str, AfterValidator(_zone)] = Field(
+    TIME_ZONE: Annotated[str, AfterValidator(check_zone)] = Field(
         default="UTC",
         description="Time zone of statistics, and of pages for users who have not chosen one.",
     )
@@ -376,7 +267,7 @@ class Environment(BaseModel):
             "Default: where the environment has `DATABASE_URL`, `manage.py capture` makes one."
         ),
     )
-    CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(_regex)] = Field(
+    CAPTURE_MASK_NAMES: Annotated[str, AfterValidator(check_regex)] = Field(
         default=MASKED_NAMES,
         description=(
             "Regular expression of names of environment variables whose values are masked before "
@@ -387,14 +278,14 @@ class Environment(BaseModel):
         default=None,
         description="Key of the fingerprints of masked values. Default: derived from SECRET_KEY.",
     )
-    EMAIL_URL: Annotated[SecretStr, AfterValidator(_mail_server)] | None = Field(
+    EMAIL_URL: Annotated[SecretStr, AfterValidator(check_mail_server)] | None = Field(
         default=None,
         description=(
             "Mail server: `smtp://USER:PASSWORD@HOST:587?tls=start` (STARTTLS), `smtps://…` (TLS) "
             "or `smtp://HOST:25`. None: no mail."
         ),
     )
-    EMAIL_FROM: Annotated[str, AfterValidator(_mail_address)] = Field(
+    EMAIL_FROM: Annotated[str, AfterValidator(check_mail_address)] = Field(
         default="opsportal@localhost", description="Sender address of mail."
     )
     SUPPORT_CONTACT: str = Field(
@@ -405,7 +296,7 @@ class Environment(BaseModel):
             "phone number or a few words."
         ),
     )
-    SSO_ROLES: Annotated[dict[str, list[str]], BeforeValidator(_roles)] = Field(
+    SSO_ROLES: Annotated[dict[str, list[str]], BeforeValidator(read_roles)] = Field(
         default={},
         description=(
             'Roles by group, as JSON: `{"nova-liaisons": ["liaison:NOVA"], "opg": ["approver", '
@@ -470,7 +361,7 @@ class Environment(BaseModel):
             "Header in which that proxy names the user's groups, separated by commas. Empty: none."
         ),
     )
-    REMOTE_USER_PROXIES: Annotated[Words, AfterValidator(_networks)] = Field(
+    REMOTE_USER_PROXIES: Annotated[Words, AfterValidator(check_networks)] = Field(
         default=["127.0.0.1", "::1"],
         description=(
             "Addresses or networks of that proxy, separated by commas. Others have the headers "
@@ -495,7 +386,7 @@ class Environment(BaseModel):
         default=False,
         description="Allow webhooks without TLS: `http://`. Their content can be read in transit.",
     )
-    WEBHOOK_NETWORKS: Annotated[Words, AfterValidator(_networks)] = Field(
+    WEBHOOK_NETWORKS: Annotated[Words, AfterValidator(check_networks)] = Field(
         default=[],
         description=(
             "Internal networks that webhooks can call, such as `10.1.0.0/16`, separated by commas."

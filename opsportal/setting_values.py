@@ -1,0 +1,139 @@
+"""Read and check the values of settings; each function raises `ValueError`."""
+
+import json
+import re
+import zlib
+from ipaddress import ip_network
+from typing import Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, SecretStr
+
+#: Roles for `SSO_ROLES`. They repeat `apps.accounts.enums.Role`, which needs Django.
+ROLES = ("liaison", "approver", "shifter", "admin")
+
+
+def split_commas(value: Any) -> Any:
+    """Return the parts of a text that commas separate."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def check_scheme(*schemes: str) -> Any:
+    """Return a check that a URL has one of these schemes."""
+
+    def check(value: SecretStr) -> SecretStr:
+        if value.get_secret_value().partition("://")[0] not in schemes:
+            raise ValueError(f"must begin with {' or '.join(s + '://' for s in schemes)}")
+        try:
+            urlsplit(value.get_secret_value()).port  # noqa: B018 - parsed on access
+        except ValueError:
+            # The message of the error contains a part of the value.
+            raise ValueError(
+                "is not a URL: encode special characters in user and password, such as %40 for @"
+            ) from None
+        return value
+
+    return AfterValidator(check)
+
+
+def check_address(value: str) -> str:
+    """Return the address of a web server."""
+    # Raises ValueError for an invalid URL.
+    parts = urlsplit(value)
+    if (
+        not parts.hostname
+        or (parts.port or 0) < 0
+        or parts.query
+        or parts.fragment
+        or parts.username is not None
+    ):
+        raise ValueError("is not an address such as https://opsportal.example.org")
+    return value
+
+
+def check_zone(value: str) -> str:
+    """Return the name of a time zone."""
+    try:
+        ZoneInfo(value)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError("is not a time zone of the IANA list, such as Europe/Berlin") from error
+    return value
+
+
+def check_regex(value: str) -> str:
+    """Return a regular expression."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from error
+    return value
+
+
+def check_key(value: SecretStr) -> SecretStr:
+    """Return a key; reject one that is short, a placeholder, or repetitive.
+
+    A repetitive key compresses to almost nothing.
+    """
+    key = value.get_secret_value()
+    placeholder = re.match("django-insecure|change.?me", key, re.IGNORECASE)
+    if len(key) < 50 or placeholder or len(zlib.compress(key.encode())) < 40:
+        generate = "python3 -c 'import secrets; print(secrets.token_urlsafe(50))'"
+        raise ValueError(f"must have at least 50 random characters; generate it with: {generate}")
+    return value
+
+
+def check_mail_server(value: SecretStr) -> SecretStr:
+    """Return the URL of a mail server."""
+    try:
+        parts = urlsplit(value.get_secret_value())
+        is_valid = parts.scheme in {"smtp", "smtps"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # The message of the error contains a part of the value.
+        is_valid = False
+    if not is_valid or parts.path.strip("/") or parts.query not in {"", "tls=start"}:
+        raise ValueError(
+            "is not a mail server such as smtp://USER:PASSWORD@HOST:587?tls=start; encode %, "
+            "@, / and : in it"
+        )
+    return value
+
+
+def check_mail_address(value: str) -> str:
+    """Return an address for mail."""
+    if not re.fullmatch(r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+", value):
+        raise ValueError("is not an address such as opsportal@example.org")
+    return value
+
+
+def check_networks(value: list[str]) -> list[str]:
+    """Return networks such as 10.1.0.0/16."""
+    for network in value:
+        # Raises ValueError for an invalid network.
+        ip_network(network)
+    return value
+
+
+def read_roles(value: Any) -> Any:
+    """Parse `SSO_ROLES`: JSON that maps groups to roles."""
+    if not isinstance(value, str):
+        return value
+    try:
+        by_group = json.loads(value or "{}")
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    for roles in by_group.values() if isinstance(by_group, dict) else ():
+        for role in roles:
+            if not re.fullmatch(f"({'|'.join(ROLES)})(:[-A-Za-z0-9_]+)?", str(role)):
+                raise ValueError(
+                    f"has no role {role!r}: roles are {', '.join(ROLES)}, with :EXPERIMENT "
+                    "for one alone"
+                )
+    return by_group
+
+
+def split_blanks(value: Any) -> Any:
+    """Return the parts of a text that blanks separate."""
+    return value.split() if isinstance(value, str) else value
