@@ -140,6 +140,21 @@ class Environment(BaseModel):
     RECOVERY_MINUTES_PER_JOB: float = Field(
         5, ge=0, le=1000, description="Minutes of work that each job recovered by a rule saves."
     )
+    HOST_EXCLUSION_HOURS: int = Field(
+        default=24,
+        ge=1,
+        le=2_160,
+        description="Hours after which the exclusion of a host from new jobs expires.",
+    )
+    HOST_EXCLUSION_PERCENT: float = Field(
+        default=10,
+        ge=0,
+        le=50,
+        description=(
+            "Share of a cluster's hosts, in percent, that may be excluded when the portal excludes "
+            "one. If more fail within an hour, it excludes none. 0: it never excludes a host."
+        ),
+    )
     LOG_EXCERPT_DAYS: int = Field(
         default=365,
         ge=0,

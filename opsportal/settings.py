@@ -36,6 +36,8 @@ LOG_ROOTS = [root.absolute() for root in ENV.LOG_ROOTS]
 LOG_SERVERS = ENV.LOG_SERVERS
 LOG_EXCERPT_DAYS = ENV.LOG_EXCERPT_DAYS
 RECOVERY_MINUTES_PER_JOB = ENV.RECOVERY_MINUTES_PER_JOB
+HOST_EXCLUSION_HOURS = ENV.HOST_EXCLUSION_HOURS
+HOST_EXCLUSION_PERCENT = ENV.HOST_EXCLUSION_PERCENT
 DATASET_CATALOGUE = ENV.DATASET_CATALOGUE
 CAPTURE_CLUSTER = ENV.CAPTURE_CLUSTER
 JOB_RECORD_MONTHS = ENV.JOB_RECORD_MONTHS
@@ -109,6 +111,7 @@ INSTALLED_APPS = [
     "apps.jobs",
     "apps.archive",
     "apps.diagnosis",
+    "apps.hosts",
     "apps.submission",
     "apps.recovery",
     "apps.progress",
@@ -424,6 +427,7 @@ _EVERY_SECONDS = {
     "jobs.read_all_hosts": 900,
     "submission.send_all": 15,
     "submission.release_retries": 15,
+    "hosts.follow": 60,
     "recovery.run": 15,
     "recovery.count_weeks": 60,
     "quality.check_all": 15,

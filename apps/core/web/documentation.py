@@ -25,7 +25,7 @@ _SECTIONS = {
         "requests workflows checks approvals priority progress combine-and-split data-quality"
     ),
     "Jobs and failures": (
-        "jobs phases diagnosis recovery submission archive notifications monitoring"
+        "jobs phases diagnosis hosts recovery submission archive notifications monitoring"
     ),
     "Run the portal": (
         "demo production administration settings security single-sign-on slurm torque htcondor "

@@ -1,7 +1,8 @@
 """Find hosts and releases on which nearly all jobs fail, whatever the error, and group the jobs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import exp, log
 from typing import Any
@@ -40,18 +41,62 @@ RELEASE_SUBMISSIONS = 3
 RELEASE_HOSTS = 2
 
 
+@dataclass(frozen=True, slots=True)
+class FailingHost:
+    """A host on which nearly every job fails, whether or not other hosts are better.
+
+    `host` is its short name. `failed_jobs` are the primary keys of the jobs that failed in its
+    densest run of failures, in which `ended` jobs ended between `first_ended_at` and
+    `last_ended_at`.
+    """
+
+    cluster_id: int
+    host: str
+    failed_jobs: tuple[int, ...]
+    ended: int
+    first_ended_at: datetime
+    last_ended_at: datetime
+
+    @property
+    def failed(self) -> int:
+        """The number of jobs that failed."""
+        return len(self.failed_jobs)
+
+
 def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
     """Group the failures of each host on which nearly every job failed in the hours before `at`."""
+    recent = _recent_verdicts(at)
+    groups = []
+    for failing in find_failing_hosts(at=at):
+        if stands_out(failing, at=at):
+            verdicts = recent.filter(job__in=failing.failed_jobs)
+            groups.append(_host_group(failing.cluster_id, failing.host, verdicts, at))
+    return groups
+
+
+def find_failing_hosts(
+    *, at: datetime, started_after: Callable[[int, str], datetime | None] | None = None
+) -> list[FailingHost]:
+    """Return the hosts on which nearly every job failed in the hours before `at`.
+
+    `started_after` returns, for cluster and host, a time up to which the starts of jobs do not
+    count; None if all count.
+    """
+    recent = _recent_verdicts(at)
+    hosts = []
+    for cluster, host in _often_failing_hosts(recent):
+        since = started_after(cluster, host) if started_after else None
+        failing = _failing_run(cluster, host, at, since)
+        if failing and _often_failing_hosts(recent.filter(job__in=failing.failed_jobs)):
+            hosts.append(failing)
+    return hosts
+
+
+def _recent_verdicts(at: datetime) -> QuerySet[Verdict]:
     recent = Verdict.objects.filter(
         ended_at__gte=at - HOST_WITHIN, ended_at__lte=at, verdict__in=HOST_VERDICTS
     )
-    recent = recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST]).exclude(job__host="")
-    groups = []
-    for cluster, host in _often_failing_hosts(recent):
-        verdicts = recent.filter(job__in=_failing_run(cluster, host, at))
-        if _often_failing_hosts(verdicts):
-            groups.append(_host_group(cluster, host, verdicts, at))
-    return groups
+    return recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST]).exclude(job__host="")
 
 
 def _often_failing_hosts(verdicts: QuerySet[Verdict]) -> list[tuple[int, str]]:
@@ -74,30 +119,49 @@ def _kind() -> Concat:
     )
 
 
-def _failing_run(cluster: int, host: str, at: datetime) -> list[int]:
-    """Return the jobs that failed while a host failed nearly every job; none if it did not.
+def _failing_run(
+    cluster: int, host: str, at: datetime, started_after: datetime | None
+) -> FailingHost | None:
+    """Return the run of jobs of a host in which nearly every job failed; None if there is none.
 
-    The host must fail far more jobs than the cluster's others. Jobs are sorted by start, because a
-    job that started before the host broke may complete long after.
+    Jobs are sorted by start, because a job that started before the host broke may complete long
+    after.
     """
-    jobs = Job.objects.filter(
-        cluster=cluster, ended_at__gte=at - HOST_WITHIN, ended_at__lte=at
-    ).annotate(short=SHORT_HOST)
-    ended = jobs.filter(
+    ended = _jobs_before(cluster, at).annotate(short=SHORT_HOST)
+    ended = ended.filter(
         short=host, started_at__isnull=False, state__in=[*FAILED_STATES, JobState.COMPLETED]
     )
+    if started_after:
+        ended = ended.filter(started_at__gt=started_after)
     rows = list(ended.order_by("started_at", "pk").values_list("pk", "state", "ended_at"))
     run = rows[_densest_run([state != JobState.COMPLETED for _, state, _ in rows])]
     failed = [row for row in run if row[1] != JobState.COMPLETED]
-    if not failed:
-        return []
-    share = len(failed) / len(run)
+    if not failed or len(failed) / len(run) < HOST_SHARE:
+        return None
     ends = [row[2] for row in failed]
-    elsewhere, meanwhile = _failed_shares(jobs.exclude(short=host), min(ends), max(ends))
-    is_by_chance = _chance(len(run), share, max(elsewhere, meanwhile)) > HOST_CHANCE
-    if share < HOST_SHARE or share < HOST_FACTOR * elsewhere or is_by_chance:
-        return []
-    return [pk for pk, _, _ in failed]
+    return FailingHost(
+        cluster_id=cluster,
+        host=host,
+        failed_jobs=tuple(row[0] for row in failed),
+        ended=len(run),
+        first_ended_at=min(ends),
+        last_ended_at=max(ends),
+    )
+
+
+def stands_out(failing: FailingHost, *, at: datetime) -> bool:
+    """Return whether a host fails far more of its jobs than the other hosts of its cluster."""
+    share = failing.failed / failing.ended
+    jobs = _jobs_before(failing.cluster_id, at).annotate(short=SHORT_HOST)
+    others = jobs.exclude(short=failing.host)
+    elsewhere, meanwhile = _failed_shares(others, failing.first_ended_at, failing.last_ended_at)
+    is_by_chance = _chance(failing.ended, share, max(elsewhere, meanwhile)) > HOST_CHANCE
+    return share >= HOST_FACTOR * elsewhere and not is_by_chance
+
+
+def _jobs_before(cluster: int, at: datetime) -> QuerySet[Job]:
+    within: dict[str, Any] = {"ended_at__gte": at - HOST_WITHIN, "ended_at__lte": at}
+    return Job.objects.filter(cluster=cluster, **within)
 
 
 def _densest_run(failures: Sequence[bool]) -> slice:

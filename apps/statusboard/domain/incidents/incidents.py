@@ -37,18 +37,51 @@ def open_incident(
         raise InvalidFields(
             {"started_at": ["Start is in the future. Schedule maintenance instead."]}
         )
+    return _open(
+        service=service,
+        state=state,
+        title=title,
+        by=by.username,
+        at=at,
+        started_at=started_at or at,
+        text=text,
+        url=url,
+    )
+
+
+@transaction.atomic
+def open_incident_as_portal(
+    *, service: Service, state: State, title: str, by: str, at: datetime, text: str
+) -> Incident:
+    """Report a service as down or degraded from now on, for `by`, a component of the portal."""
+    return _open(
+        service=service, state=state, title=title, by=by, at=at, started_at=at, text=text, url=""
+    )
+
+
+def _open(
+    *,
+    service: Service,
+    state: State,
+    title: str,
+    by: str,
+    at: datetime,
+    started_at: datetime,
+    text: str,
+    url: str,
+) -> Incident:
     incident = Incident.objects.create(
         service=service,
         dedup_key=f"hand:{uuid4().hex}",
-        episode_started_at=started_at or at,
-        started_at=started_at or at,
+        episode_started_at=started_at,
+        started_at=started_at,
         state=state,
         title=title,
         text=text,
         url=url,
-        opened_by=by.username,
+        opened_by=by,
     )
-    record_state(incident=incident, state=state, at=incident.started_at)
+    record_state(incident=incident, state=state, at=started_at)
     publish(
         kind="incident.opened",
         target=incident,
@@ -57,7 +90,7 @@ def open_incident(
         new=state,
         data={"service": service.slug, "source": ""},
     )
-    rebuild(service_ids=[service.pk], since=incident.started_at)
+    rebuild(service_ids=[service.pk], since=started_at)
     return incident
 
 

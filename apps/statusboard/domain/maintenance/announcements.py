@@ -56,6 +56,24 @@ def post_announcement(
 
 
 @transaction.atomic
+def post_announcement_as_portal(
+    *, title: str, body: str, by: str, at: datetime, ends_at: datetime
+) -> Announcement:
+    """Post an announcement to everyone until `ends_at`, for `by`, a component of the portal."""
+    announcement = Announcement.objects.create(
+        title=title, body=body, starts_at=at, ends_at=ends_at, posted_by=by
+    )
+    publish(
+        kind="announcement.posted",
+        target=announcement,
+        by=by,
+        at=at,
+        data={"experiments": [], "do_not_submit": False},
+    )
+    return announcement
+
+
+@transaction.atomic
 def withdraw_announcement(
     *, announcement: Announcement, by: User, at: datetime, reason: str
 ) -> Announcement:

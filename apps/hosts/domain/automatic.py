@@ -1,0 +1,238 @@
+"""Exclude hosts on which nearly every job fails, but never many at once.
+
+The rule is that of failure groups of hosts (`apps.diagnosis.domain.groups.blame`); its figures are
+the evidence. If more hosts fail within an hour than may be excluded, their cause is central:
+nothing is excluded, and people are told once.
+"""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import SchedulerError, SubmitsAsOwner
+from apps.core.domain.events import publish
+from apps.diagnosis.domain.groups.blame import FailingHost, find_failing_hosts, stands_out
+from apps.diagnosis.domain.groups.triage import HOST_WITHIN
+from apps.diagnosis.enums import GroupKind
+from apps.diagnosis.models import FailureGroup, Verdict
+from apps.hosts.domain.exclusions import (
+    Evidence,
+    default_expiry,
+    end_exclusion,
+    lock_cluster,
+    open_exclusions,
+    store_exclusion,
+)
+from apps.hosts.domain.known_hosts import is_host_name, known_hosts
+from apps.hosts.enums import EndKind
+from apps.hosts.models import CentralCause, HostExclusion
+from apps.production.enums import PORTAL
+from apps.statusboard.domain.incidents.incidents import open_incident_as_portal, open_incidents
+from apps.statusboard.domain.maintenance.announcements import post_announcement_as_portal
+from apps.statusboard.enums import State
+from apps.statusboard.models import Incident, Service
+
+#: Hosts that failed their last job so recently fail at the same time.
+SAME_TIME = timedelta(hours=1)
+#: So long an announcement of a central cause is shown.
+ANNOUNCED = timedelta(days=1)
+
+
+def exclude_failing_hosts(*, at: datetime) -> int:
+    """Exclude the hosts on which nearly every job fails; return how many.
+
+    Only clusters to which the portal submits count. May be called again at any time, also by two
+    workers at once.
+    """
+    if not settings.HOST_EXCLUSION_PERCENT:
+        return 0
+    failing_by_cluster: dict[int, list[FailingHost]] = {}
+    for failing in find_failing_hosts(at=at, started_after=_starts_that_count(at)):
+        if failing.last_ended_at > at - SAME_TIME and is_host_name(failing.host):
+            failing_by_cluster.setdefault(failing.cluster_id, []).append(failing)
+
+    excluded = 0
+    for cluster in _clusters_with_submission():
+        excluded += _follow_cluster(cluster, failing_by_cluster.get(cluster.pk, []), at)
+    return excluded
+
+
+def most_excluded(hosts: int) -> int:
+    """Return how many of a cluster's hosts may be excluded when the portal excludes one.
+
+    That is HOST_EXCLUSION_PERCENT of them, rounded down, but at least one of several.
+    """
+    share = math.floor(hosts * settings.HOST_EXCLUSION_PERCENT / 100)
+    least = 1 if hosts > 1 and settings.HOST_EXCLUSION_PERCENT else 0
+    return min(max(share, least), max(hosts - 1, 0))
+
+
+def _clusters_with_submission() -> list[Cluster]:
+    """Return the clusters to which the portal submits jobs, its own or those of others."""
+    clusters = []
+    for cluster in Cluster.objects.select_related("service").order_by("pk"):
+        if cluster.submits or _submits_as_owner(cluster):
+            clusters.append(cluster)
+    return clusters
+
+
+def _submits_as_owner(cluster: Cluster) -> bool:
+    try:
+        adapter = adapter_of(cluster)
+    except SchedulerError:
+        return False
+    return isinstance(adapter, SubmitsAsOwner) and adapter.submits_as_owner
+
+
+def _starts_that_count(at: datetime) -> Callable[[int, str], datetime | None]:
+    """Return a function that returns after which time the jobs of a host count as evidence.
+
+    That is the end of its last exclusion, or of a central cause: earlier failures were known then.
+    """
+    exclusions = HostExclusion.objects.filter(ended_at__gt=at - HOST_WITHIN).order_by()
+    ends_of_hosts = {}
+    for cluster, host, ended_at in exclusions.values_list("cluster", "host").annotate(
+        Max("ended_at")
+    ):
+        ends_of_hosts[cluster, host] = ended_at
+    causes = CentralCause.objects.filter(ended_at__gt=at - HOST_WITHIN).order_by()
+    ends_of_causes = dict(causes.values_list("cluster").annotate(Max("ended_at")))
+
+    def started_after(cluster: int, host: str) -> datetime | None:
+        ends = [ends_of_hosts.get((cluster, host)), ends_of_causes.get(cluster)]
+        return max((end for end in ends if end), default=None)
+
+    return started_after
+
+
+def _follow_cluster(cluster: Cluster, failing: Sequence[FailingHost], at: datetime) -> int:
+    cause = CentralCause.objects.filter(cluster=cluster, ended_at=None).first()
+    if not failing and cause is None:
+        return 0
+    hosts = {*known_hosts(cluster, at=at), *(host.host for host in failing)}
+    if len(failing) > most_excluded(len(hosts)):
+        if cause is None:
+            _note_central_cause(cluster, failing, len(hosts), at)
+        return 0
+    if cause is not None:
+        _end_central_cause(cause, at)
+        return 0  # what counts from now on are jobs that start from now on
+
+    excluded = 0
+    for host in failing:
+        excluded += _exclude(cluster, host, len(hosts), at)
+    return excluded
+
+
+def _exclude(cluster: Cluster, failing: FailingHost, hosts: int, at: datetime) -> bool:
+    """Exclude a host, unless it is excluded, or the bound is reached, or other hosts fail alike."""
+    exclusions = open_exclusions(at).filter(cluster=cluster)
+    if exclusions.filter(host=failing.host).exists() or not stands_out(failing, at=at):
+        return False
+    group = FailureGroup.objects.filter(
+        kind=GroupKind.HOST, cluster=cluster, host=failing.host
+    ).first()
+    with transaction.atomic():
+        # Of two workers the second waits here, and then sees what the first has stored.
+        lock_cluster(cluster)
+        names = set(exclusions.values_list("host", flat=True))
+        has_central_cause = CentralCause.objects.filter(cluster=cluster, ended_at=None).exists()
+        was_ended = HostExclusion.objects.filter(
+            cluster=cluster, host=failing.host, ended_at__gte=failing.first_ended_at
+        )
+        cause_ended = CentralCause.objects.filter(
+            cluster=cluster, ended_at__gte=failing.first_ended_at
+        )
+        if failing.host in names or has_central_cause:
+            return False
+        if was_ended.exists() or cause_ended.exists():
+            return False  # another worker or a person was faster: these failures no longer count
+        if len(names) >= most_excluded(hosts):
+            return False
+        store_exclusion(
+            cluster=cluster,
+            host=failing.host,
+            reason=(
+                f"{failing.failed} of {failing.ended} jobs failed, of several stages or "
+                "experiments, and other hosts are fine."
+            ),
+            by=PORTAL,
+            at=at,
+            expires_at=default_expiry(at),
+            evidence=Evidence(
+                failing.failed,
+                failing.ended,
+                failing.first_ended_at,
+                failing.last_ended_at,
+                group,
+            ),
+            automatic=True,
+        )
+    return True
+
+
+@transaction.atomic
+def _note_central_cause(
+    cluster: Cluster, failing: Collection[FailingHost], hosts: int, at: datetime
+) -> None:
+    """Store that too many hosts fail, tell people, and return what was just excluded."""
+    lock_cluster(cluster)
+    if CentralCause.objects.filter(cluster=cluster, ended_at=None).exists():
+        return
+    cause = CentralCause(
+        cluster=cluster, failing_hosts=len(failing), known_hosts=hosts, started_at=at
+    )
+    title = f"{cluster}: nearly every job fails on {len(failing)} of {hosts} hosts"
+    text = (
+        f"More than {settings.HOST_EXCLUSION_PERCENT:g} % of the hosts failed within an hour, so "
+        "the cause is not a single host. The portal excludes none of them."
+    )
+    incident = _known_incident(cluster, failing)
+    if incident is None and cluster.service is not None:
+        incident = open_incident_as_portal(
+            service=cluster.service, state=State.DEGRADED, title=title, by=PORTAL, at=at, text=text
+        )
+    if incident is None:
+        cause.announcement = post_announcement_as_portal(
+            title=title, body=text, by=PORTAL, at=at, ends_at=at + ANNOUNCED
+        )
+    cause.incident = incident
+    cause.save()
+    publish(
+        kind="host.central_cause",
+        target=cause,
+        by=PORTAL,
+        at=at,
+        data={"failing": len(failing), "known": hosts},
+    )
+
+    recent = HostExclusion.objects.filter(
+        cluster=cluster, automatic=True, ended_at=None, started_at__gt=at - SAME_TIME
+    )
+    for exclusion in recent.select_for_update(of=("self",)).select_related("cluster"):
+        end_exclusion(exclusion, EndKind.CENTRAL, by=PORTAL, at=at, reason=title)
+
+
+def _known_incident(cluster: Cluster, failing: Collection[FailingHost]) -> Incident | None:
+    """Return an open incident of the cluster, or of a service that failed most of these jobs."""
+    if cluster.service is not None:
+        if incident := open_incidents([cluster.service]).first():
+            return incident
+    jobs: list[int] = []
+    for host in failing:
+        jobs.extend(host.failed_jobs)
+    verdicts = Verdict.objects.filter(job__in=jobs).exclude(service="")
+    slugs = verdicts.order_by().values_list("service", flat=True).distinct()
+    return open_incidents(Service.objects.filter(slug__in=list(slugs))).first()
+
+
+@transaction.atomic
+def _end_central_cause(cause: CentralCause, at: datetime) -> None:
+    if CentralCause.objects.filter(pk=cause.pk, ended_at=None).update(ended_at=at):
+        publish(kind="host.central_cause_ended", target=cause, by=PORTAL, at=at)

@@ -1,0 +1,252 @@
+"""Exclude hosts from new jobs, extend an exclusion, return a host, and end what expired."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, QuerySet
+
+from apps.accounts.models import Principal
+from apps.clusters.models import Cluster
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, StaleState
+from apps.diagnosis.models import FailureGroup
+from apps.hosts.domain.known_hosts import has_host, is_host_name, short_name
+from apps.hosts.enums import EndKind
+from apps.hosts.models import HostExclusion
+from apps.hosts.permissions import require_host_role
+from apps.production.domain.reasons import checked_reason, reason_problems
+from apps.production.enums import PORTAL
+
+#: Longest time for which a host can be excluded without another decision.
+MOST_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks against a host: jobs that failed of those that ended, and their failure group."""
+
+    failed: int
+    ended: int
+    since: datetime
+    until: datetime
+    group: FailureGroup | None
+
+
+def default_expiry(at: datetime) -> datetime:
+    """Return when an exclusion that starts now expires, unless someone chooses another time."""
+    return at + timedelta(hours=settings.HOST_EXCLUSION_HOURS)
+
+
+@transaction.atomic
+def exclude_host(
+    *,
+    cluster: Cluster,
+    host: str,
+    reason: str,
+    by: Principal,
+    at: datetime,
+    expires_at: datetime | None = None,
+    group: FailureGroup | None = None,
+) -> HostExclusion:
+    """Exclude a host from new jobs until `expires_at`, by default for HOST_EXCLUSION_HOURS.
+
+    `host` may have its domain. `group` is the failure group that led to it. Raises `NotAllowed`,
+    `InvalidFields`, and `StaleState` if the host is already excluded.
+    """
+    require_host_role(by, "exclude hosts")
+    name = short_name(host)
+    expires_at = expires_at or default_expiry(at)
+    problems = reason_problems(reason) | _expiry_problems(expires_at, at)
+    if not is_host_name(name):
+        problems["host"] = ["Enter the name of one host."]
+    elif not has_host(cluster, name, at=at):
+        problems["host"] = [f"{cluster} has no host {name}, and none of its jobs ran on one."]
+    if problems:
+        raise InvalidFields(problems)
+
+    lock_cluster(cluster)
+    if open_exclusions(at).filter(cluster=cluster, host=name).exists():
+        raise StaleState(f"{name} of {cluster} is already excluded.")
+    evidence = None
+    if group is not None:
+        evidence = _evidence_of(group, cluster, name)
+    return store_exclusion(
+        cluster=cluster,
+        host=name,
+        reason=reason.strip(),
+        by=by,
+        at=at,
+        expires_at=expires_at,
+        evidence=evidence,
+    )
+
+
+def _as_text(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _expiry_problems(expires_at: datetime, at: datetime) -> dict[str, list[str]]:
+    if expires_at <= at:
+        return {"expires_at": ["Choose a time in the future."]}
+    if expires_at > at + timedelta(days=MOST_DAYS):
+        return {"expires_at": [f"Choose a time within {MOST_DAYS} days."]}
+    return {}
+
+
+def _evidence_of(group: FailureGroup, cluster: Cluster, host: str) -> Evidence | None:
+    """Return the evidence of an exclusion by hand; None if the group is not about this host."""
+    if group.cluster_id != cluster.pk or group.host != host:
+        return None
+    failed = group.verdicts.count()
+    return Evidence(failed, 0, group.first_seen_at, group.last_seen_at, group)
+
+
+def lock_cluster(cluster: Cluster) -> None:
+    """Let one transaction at a time decide about the hosts of a cluster."""
+    Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+
+
+def store_exclusion(
+    *,
+    cluster: Cluster,
+    host: str,
+    reason: str,
+    by: Principal,
+    at: datetime,
+    expires_at: datetime,
+    evidence: Evidence | None,
+    automatic: bool = False,
+) -> HostExclusion:
+    """Store an exclusion, in the transaction of the caller, which holds `lock_cluster`."""
+    overdue = HostExclusion.objects.filter(cluster=cluster, host=host, ended_at=None)
+    for exclusion in overdue.filter(expires_at__lte=at).select_for_update(of=("self",)):
+        _end_expired(exclusion, at)
+
+    exclusion = HostExclusion(
+        cluster=cluster,
+        host=host,
+        reason=reason,
+        automatic=automatic,
+        by=str(by)[:150],
+        started_at=at,
+        expires_at=expires_at,
+    )
+    if evidence:
+        exclusion.failed_jobs = evidence.failed
+        exclusion.ended_jobs = evidence.ended or None
+        exclusion.evidence_from = evidence.since
+        exclusion.evidence_until = evidence.until
+        exclusion.group = evidence.group
+    exclusion.save()
+    data = {"cluster": cluster.name, "host": host, "until": _as_text(expires_at)}
+    publish(kind="host.excluded", target=exclusion, by=by, at=at, reason=reason, data=data)
+    return exclusion
+
+
+@transaction.atomic
+def extend_exclusion(
+    *,
+    exclusion: HostExclusion,
+    expires_at: datetime,
+    by: Principal,
+    at: datetime,
+    reason: str = "",
+) -> HostExclusion:
+    """Let an open exclusion expire at another time, later or earlier.
+
+    Raises `NotAllowed`, `InvalidFields`, and `StaleState` if it has ended.
+    """
+    require_host_role(by, "extend exclusions of hosts")
+    problems = reason_problems(reason, needed=False) | _expiry_problems(expires_at, at)
+    if problems:
+        raise InvalidFields(problems)
+    row = _open_or_refuse(exclusion, at)
+    old = row.expires_at
+    row.expires_at = expires_at
+    row.save(update_fields=["expires_at"])
+    publish(
+        kind="host.extended",
+        target=row,
+        by=by,
+        at=at,
+        old=_as_text(old),
+        new=_as_text(expires_at),
+        reason=reason.strip(),
+        data={"cluster": row.cluster.name, "host": row.host},
+    )
+    return row
+
+
+@transaction.atomic
+def return_host(
+    *, exclusion: HostExclusion, by: Principal, at: datetime, reason: str
+) -> HostExclusion:
+    """Let a host get new jobs again.
+
+    The jobs that started before do not exclude it again. Raises `NotAllowed`, `InvalidFields`, and
+    `StaleState` if the exclusion has ended.
+    """
+    require_host_role(by, "return hosts")
+    checked_reason(reason)
+    row = _open_or_refuse(exclusion, at)
+    end_exclusion(row, EndKind.RETURNED, by=by, at=at, reason=reason.strip())
+    return row
+
+
+def _open_or_refuse(exclusion: HostExclusion, at: datetime) -> HostExclusion:
+    rows = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
+    row = rows.get(pk=exclusion.pk)
+    if row.ended_at is not None or row.expires_at <= at:
+        raise StaleState(f"The exclusion of {row} has already ended.")
+    return row
+
+
+def end_exclusion(
+    exclusion: HostExclusion, end: EndKind, *, by: Principal, at: datetime, reason: str
+) -> None:
+    """End a locked exclusion, in the transaction of the caller."""
+    exclusion.ended_at = at
+    exclusion.ended_as = end
+    exclusion.ended_by = str(by)[:150]
+    exclusion.end_reason = reason
+    exclusion.save(update_fields=["ended_at", "ended_as", "ended_by", "end_reason"])
+    kind = "host.expired" if end == EndKind.EXPIRED else "host.returned"
+    data = {"cluster": exclusion.cluster.name, "host": exclusion.host, "as": end.value}
+    publish(kind=kind, target=exclusion, by=by, at=at, reason=reason, data=data)
+
+
+def _end_expired(exclusion: HostExclusion, at: datetime) -> None:
+    end_exclusion(exclusion, EndKind.EXPIRED, by=PORTAL, at=at, reason="")
+
+
+def end_expired_exclusions(*, at: datetime) -> int:
+    """End the open exclusions that have expired; return how many."""
+    expired = HostExclusion.objects.filter(ended_at=None, expires_at__lte=at)
+    ended = 0
+    for pk in expired.values_list("pk", flat=True):
+        with transaction.atomic():
+            row = expired.select_for_update(of=("self",), skip_locked=True).filter(pk=pk)
+            exclusion = row.select_related("cluster").first()
+            if exclusion is not None:
+                _end_expired(exclusion, at)
+                ended += 1
+    return ended
+
+
+def open_exclusions(at: datetime) -> QuerySet[HostExclusion]:
+    """Return the exclusions in effect at `at`, newest first."""
+    exclusions = HostExclusion.objects.filter(ended_at=None, expires_at__gt=at)
+    return exclusions.select_related("cluster", "group")
+
+
+def list_exclusions() -> QuerySet[HostExclusion]:
+    """Return all exclusions, newest first. All users may see which hosts get no jobs."""
+    return HostExclusion.objects.select_related("cluster", "group")
+
+
+def count_by_cluster(at: datetime) -> list[tuple[str, int]]:
+    """Return the clusters with excluded hosts, and the number of these, by name."""
+    counts = open_exclusions(at).order_by("cluster__name").values_list("cluster__name")
+    return list(counts.annotate(hosts=Count("pk")))
