@@ -30,6 +30,10 @@ from apps.submission.enums import (
 )
 
 _FACTOR = [MinValueValidator(0.1), MaxValueValidator(10)]
+#: Keys of `Submission.asked` and `RetryJob.changes`: the excluded hosts that the jobs avoid, and
+#: whether exclusions were ignored because no other host was left.
+EXCLUDED_HOSTS = "excluded_hosts"
+EXCLUSIONS_DROPPED = "exclusions_dropped"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 
 
@@ -182,6 +186,16 @@ class Submission(models.Model):
     def is_test(self) -> bool:
         """Whether it is one short job before production."""
         return self.purpose == Purpose.TEST
+
+    @property
+    def excluded_hosts(self) -> list[str]:
+        """The excluded hosts that its jobs avoid, as of its submission."""
+        return list(self.asked.get(EXCLUDED_HOSTS, ()))
+
+    @property
+    def exclusions_dropped(self) -> bool:
+        """Whether hosts were excluded that its jobs use, because no other host was left."""
+        return bool(self.asked.get(EXCLUSIONS_DROPPED, False))
 
     @property
     def first_job_id(self) -> str:
@@ -379,6 +393,16 @@ class RetryJob(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job} in {self.batch}"
+
+    @property
+    def excluded_hosts(self) -> list[str]:
+        """The excluded hosts that it avoids, as of its submission as its owner."""
+        return list(self.changes.get(EXCLUDED_HOSTS, ()))
+
+    @property
+    def exclusions_dropped(self) -> bool:
+        """Whether hosts were excluded that it may use, because no other host was left."""
+        return bool(self.changes.get(EXCLUSIONS_DROPPED, False))
 
     @property
     def name(self) -> str:

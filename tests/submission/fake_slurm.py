@@ -8,6 +8,9 @@ _SBATCH = """#!/bin/bash
 cd {directory}
 case $(cat mode) in
   refuse) echo "sbatch: error: Batch job submission failed: Invalid account" >&2; exit 1;;
+  refuse-exclude) case "$*" in *--exclude=*)
+    echo "sbatch: error: Batch job submission failed: Requested node configuration is not available" >&2
+    exit 1;; esac;;
   down) echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller" >&2; exit 1;;
   hang) touch began; sleep 60;;
 esac
@@ -39,7 +42,7 @@ echo "{program} $*" >> told
 class FakeSlurm:
     """Commands in `directory`, for the option `bin`.
 
-    `mode` is one of ok, refuse, down, deny, hang, late.
+    `mode` is one of ok, refuse, refuse-exclude, down, deny, hang, late.
     """
 
     def __init__(self, directory: Path) -> None:

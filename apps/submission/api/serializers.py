@@ -20,6 +20,15 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
     cluster = serializers.CharField(source="cluster.name")
     is_test = serializers.BooleanField()
     retry_of = serializers.IntegerField(source="retry_of.number", allow_null=True, default=None)
+    excluded_hosts = serializers.ListField(
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="Excluded hosts that its jobs avoid, as of its submission.",
+    )
+    exclusions_dropped = serializers.BooleanField(
+        read_only=True,
+        help_text="Hosts were excluded, but its jobs may use them: no other host was left.",
+    )
 
     class Meta:
         model = Submission
@@ -47,6 +56,7 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
                 "settled_at",
             ),
             *("last_error", "script_sha256", "created_at", "created_by"),
+            *("excluded_hosts", "exclusions_dropped"),
         ]
 
 

@@ -26,7 +26,7 @@ from apps.submission.domain.arrays.scripts import (
     write_script,
 )
 from apps.submission.domain.arrays.submissions import write_ranges
-from apps.submission.models import Submission
+from apps.submission.models import EXCLUDED_HOSTS, EXCLUSIONS_DROPPED, Submission
 
 
 def plans_of(request: Request, *, test_events: int = 0, job: int = 0) -> list[StagePlan]:
@@ -130,11 +130,16 @@ def new_submission(
 
 
 def batch_job(submission: Submission) -> BatchJob:
-    """Return the batch job of a row, with the options from when it was planned."""
+    """Return the batch job of a row, with the options from when it was planned.
+
+    It avoids the hosts of the plan, and those that were excluded when it was claimed.
+    """
     options = dict(submission.asked)
     avoided_hosts = tuple(options.pop("avoided_hosts", ()))
     if "avoided_host" in options:  # planned by version 0.2.0 or earlier
         avoided_hosts = (options.pop("avoided_host"),)
+    excluded_hosts = options.pop(EXCLUDED_HOSTS, ())
+    options.pop(EXCLUSIONS_DROPPED, None)
     return BatchJob(
         name=submission.name,
         script=submission.script,
@@ -154,6 +159,6 @@ def batch_job(submission: Submission) -> BatchJob:
             ),
         },
         comment=f"opsportal:{submission.token}",
-        avoided_hosts=avoided_hosts,
+        avoided_hosts=tuple(dict.fromkeys([*avoided_hosts, *excluded_hosts])),
         **cast("dict[str, int]", options),  # type: ignore[arg-type]
     )

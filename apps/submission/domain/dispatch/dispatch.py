@@ -25,6 +25,10 @@ from apps.submission.domain.arrays.submissions import (
     retried_jobs,
     write_ranges,
 )
+from apps.submission.domain.dispatch.excluded_hosts import (
+    drop_excluded_hosts,
+    with_excluded_hosts,
+)
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 
@@ -76,7 +80,8 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
         submission.state = SubmissionState.SENDING
         submission.attempts += 1
         submission.sending_at = at
-        submission.save(update_fields=["state", "attempts", "sending_at"])
+        submission.asked = with_excluded_hosts(submission.asked, locked, at=at)
+        submission.save(update_fields=["state", "attempts", "sending_at", "asked"])
         publish_event("submission.sending", submission, at)
     return submission
 
@@ -146,6 +151,8 @@ def send(*, submission: Submission, at: datetime) -> Submission:
     try:
         spool_id = adapter_that_submits(submission.cluster).submit(batch_job(submission))
     except SubmissionRefused as error:
+        if submission.excluded_hosts and _drop_excluded_hosts(submission):
+            return send(submission=submission, at=at)
         return _note(submission, SubmissionState.FAILED, at, last_error=str(error))
     except Exception as error:
         # An adapter may raise anything. Later the scheduler is asked whether it has the job.
@@ -153,6 +160,21 @@ def send(*, submission: Submission, at: datetime) -> Submission:
         due_at = at + grace_of(submission.cluster)
         return _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
     return _note(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
+
+
+def _drop_excluded_hosts(submission: Submission) -> bool:
+    """Store that a claimed array is submitted without its exclusions; False if it was superseded.
+
+    The scheduler has refused it, so it is certainly not there.
+    """
+    asked = drop_excluded_hosts(submission.asked)
+    claimed = Submission.objects.filter(
+        pk=submission.pk, attempts=submission.attempts, state=SubmissionState.SENDING
+    )
+    if not claimed.update(asked=asked):
+        return False
+    submission.asked = asked
+    return True
 
 
 def look_for_lost(*, cluster: Cluster, at: datetime) -> int:

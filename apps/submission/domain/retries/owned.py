@@ -40,6 +40,10 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
 from apps.submission.domain.dispatch.dispatch import grace_of
+from apps.submission.domain.dispatch.excluded_hosts import (
+    drop_excluded_hosts,
+    with_excluded_hosts,
+)
 from apps.submission.enums import LeftOut, RetryState
 from apps.submission.models import RetryJob
 
@@ -181,11 +185,12 @@ def submit_owner_retries(*, cluster: Cluster, at: datetime) -> int:
             if spool_id is None:
                 if row.job_id in obstacles:
                     continue
+                row.changes = with_excluded_hosts(row.changes, cluster, at=at)
                 job = owned_job(row)
                 row.sending_at = at
                 row.tries += 1
-                row.save(update_fields=["sending_at", "tries"])
-                spool_id = adapter.submit_as_owner(job)
+                row.save(update_fields=["sending_at", "tries", "changes"])
+                spool_id = _submit(adapter, row, job)
         except (InvalidTransition, SubmissionRefused) as error:
             _leave_out(row, str(error))
             continue
@@ -195,6 +200,18 @@ def submit_owner_retries(*, cluster: Cluster, at: datetime) -> int:
         RetryJob.objects.filter(pk=row.pk).update(spool_id=spool_id)
         sent += 1
     return sent
+
+
+def _submit(adapter: SubmitsAsOwner, row: RetryJob, job: OwnedJob) -> str:
+    """Submit a retry, and once more without the excluded hosts if it is refused with them."""
+    try:
+        return adapter.submit_as_owner(job)
+    except SubmissionRefused:
+        if not row.excluded_hosts:
+            raise
+        row.changes = drop_excluded_hosts(row.changes)
+        row.save(update_fields=["changes"])
+        return adapter.submit_as_owner(owned_job(row))
 
 
 def to_send(cluster: Cluster) -> QuerySet[RetryJob]:
@@ -236,7 +253,7 @@ def owned_job(row: RetryJob) -> OwnedJob:
         task=int(task) if task.isdigit() else None,
         time_limit_seconds=changes.time_limit_seconds or job.time_limit_seconds or 0,
         memory_bytes=changes.memory_bytes or job.requested_memory_bytes or 0,
-        avoided_hosts=changes.avoided_hosts,
+        avoided_hosts=tuple(dict.fromkeys([*changes.avoided_hosts, *row.excluded_hosts])),
         account=job.account,
         partition=job.partition,
         directory=job.work_dir,
