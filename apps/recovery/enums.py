@@ -19,6 +19,7 @@ class ActionKind(models.TextChoices):
     MORE_TIME = "more-time", "Retry with more wall time"
     AVOID_HOST = "avoid-host", "Retry on another host"
     OTHER_CLUSTER = "other-cluster", "Retry on another cluster"
+    AVOID_SITE = "avoid-site", "Retry at another site"
     HOLD = "hold", "Hold the stage and ask"
     NOTHING = "nothing", "Leave to a person"
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.clusters.models import Site
 from apps.core.models import Event
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
@@ -448,3 +449,92 @@ def test_sentence_of_the_rule():
         "When a job of any stage fails by a service problem, run it again on another cluster,"
         " 4 times at most."
     )
+
+
+@pytest.fixture
+def avoiding(db, approver):
+    """An active rule that retries jobs with a service problem at another site."""
+    definition = {**DEFINITION, "action": {"kind": "avoid-site"}}
+    made = create_rule(name="Other site", definition=definition, by=approver, at=LATER)
+    move_rule(rule=made, before=RecoveryRule.objects.first(), by=approver)
+    set_mode(rule=made, mode=Mode.ACTIVE, by=approver, at=LATER, reason="Test.")
+    made.refresh_from_db()
+    return made
+
+
+@pytest.fixture
+def sites(assignment):
+    """Two sites; the farm is at the first one."""
+    here = Site.objects.create(name="Bern")
+    there = Site.objects.create(name="Lyon")
+    assignment.cluster.site = here
+    assignment.cluster.save()
+    return here, there
+
+
+def test_retry_runs_at_another_site(assignment, avoiding, sites, add_cluster, send, fail, release):
+    here, there = sites
+    first = send()
+    roomy = {"most_in_flight": 90_000}
+    add_cluster("aare", submission=roomy, site=here)
+    add_cluster("inn", submission=roomy)
+    rhone = add_cluster("rhone", site=there)
+    fail(first, {1})
+    assert decide() == ["acted"]
+    assert Decision.objects.get().changes == {"cluster": "rhone"}
+    act_on_due(at=LATER)
+    release(at=LATER)
+    (retry,) = retries()
+    assert retry.cluster == rhone, "neither at the same site nor at one that is not known"
+
+
+def test_without_another_site_a_person_is_asked(
+    client, shifter, avoiding, sites, add_cluster, send, fail
+):
+    first = send()
+    add_cluster("aare", site=sites[0])
+    fail(first, {1})
+    assert decide() == ["question"]
+    question = Decision.objects.get()
+    assert question.why == "No cluster of another site may be used."
+    assert "The retries run on farm again" in text_of(answer(client, shifter, question))
+
+
+def test_site_that_is_lost_since_the_decision_is_a_question(
+    avoiding, sites, add_cluster, send, fail, release
+):
+    first = send()
+    add_cluster("aare", site=sites[0])
+    rhone = add_cluster("rhone", site=sites[1])
+    fail(first, {1})
+    assert decide() == ["acted"]
+    rhone.site = sites[0]
+    rhone.save()
+    act_on_due(at=LATER)
+    release(at=LATER)
+    decision = Decision.objects.get()
+    assert (decision.arm, decision.why) == ("question", "No cluster of another site may be used.")
+    assert retries() == []
+    check_totals()
+
+
+def test_job_of_an_unknown_site_is_a_question(avoiding, jura, send, fail):
+    fail(send(), {1})
+    assert decide() == ["question"]
+    assert Decision.objects.get().why == "The site of the failed attempt is not known."
+
+
+def test_control_group_stays_at_its_site(
+    assignment, avoiding, sites, add_cluster, send, fail, release, monkeypatch
+):
+    monkeypatch.setattr(choice, "is_control", lambda **_: True)
+    first = send()
+    add_cluster("rhone", site=sites[1])
+    fail(first, {1})
+    decide_and_act(release)
+    assert [(row.cluster, row.changes) for row in retries()] == [(assignment.cluster, {})]
+
+
+def test_sentence_of_a_rule_for_another_site():
+    definition = {**DEFINITION, "action": {"kind": "avoid-site"}}
+    assert "run it again at another site, 4 times" in read_definition(definition).sentence

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
 from apps.core import tasks as core_tasks
 from apps.demo.simulation.simulator import Config, Simulator
@@ -69,6 +70,7 @@ class TwoClusters:
                 options=options,
                 submits=True,
                 submission={"partition": "grid", "account": name},
+                site=Site.objects.create(name=f"Site of {name}"),
             )
         self.advance(1)
         monkeypatch.setattr("django.utils.timezone.now", self.clock)
@@ -122,12 +124,13 @@ def two(tmp_path, monkeypatch, settings, db):
     made.close()
 
 
-def test_jobs_that_fail_on_one_cluster_complete_on_the_other(two, liaison, nova, approver):
+@pytest.mark.parametrize("kind", ["other-cluster", "avoid-site"])
+def test_jobs_that_fail_on_one_cluster_complete_on_the_other(two, liaison, nova, approver, kind):
     rule = create_rule(
         name="Elsewhere",
         definition={
             "condition": {"end_states": ["timeout"]},
-            "action": {"kind": "other-cluster"},
+            "action": {"kind": kind},
             "limits": {"control_percent": 0},
         },
         by=approver,

@@ -78,7 +78,8 @@ class RecoveryActionSerializer(serializers.Serializer[Any]):
 
     kind = serializers.ChoiceField(
         ActionKind.choices,
-        help_text="`other-cluster`: one that starts requests of the experiment automatically.",
+        help_text="`other-cluster`: one that starts requests of the experiment automatically; "
+        "`avoid-site`: one of these at another site.",
     )
     factor = serializers.FloatField(
         min_value=1, max_value=MOST_FACTOR, required=False, help_text="Of memory or wall time."

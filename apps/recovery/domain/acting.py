@@ -16,9 +16,10 @@ from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Stage
 from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.remedies import NO_OTHER_CLUSTER
-from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
-from apps.recovery.models import Decision, HeldStage, RecoveryRule
+from apps.recovery.domain.definition import Action, read_definition
+from apps.recovery.domain.remedies import NO_OTHER_CLUSTER, NO_OTHER_SITE
+from apps.recovery.enums import RETRIED_ARMS, ActionKind, Arm, Outcome
+from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
@@ -109,7 +110,9 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     candidates = staying
     if moving:
         # What had room when the rule decided may be full, or down, by now.
-        moved, asked = _choose_clusters(moving, decisions, at)
+        signed = RecoveryRuleVersion.objects.get(rule=rule, number=version)
+        action = read_definition(signed.definition).action
+        moved, asked = _choose_clusters(moving, decisions, action, at)
         candidates = staying + moved
         days.update(decision.time.date() for decision in asked)
     recount_days(days)
@@ -134,7 +137,10 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
 
 
 def _choose_clusters(
-    candidates: Sequence[Candidate], decisions: Mapping[int, Decision], at: datetime
+    candidates: Sequence[Candidate],
+    decisions: Mapping[int, Decision],
+    action: Action,
+    at: datetime,
 ) -> tuple[list[Candidate], list[Decision]]:
     """Store on which cluster jobs are retried instead of their own.
 
@@ -142,14 +148,18 @@ def _choose_clusters(
     """
     submissions = [candidate.submission for candidate in candidates if candidate.submission]
     other_clusters = OtherClusters(submissions, at)
+    avoids_site = action.kind == ActionKind.AVOID_SITE
     moved = []
     asked = []
     for candidate in candidates:
         decision = decisions[candidate.verdict.job_id]
-        other = other_clusters.choose(candidate.submission) if candidate.submission else None
+        other = None
+        if candidate.submission is not None:
+            site = candidate.verdict.job.site_id if avoids_site else None
+            other = other_clusters.choose(candidate.submission, other_site=site)
         if other is None:
             decision.arm = Arm.QUESTION
-            decision.why = NO_OTHER_CLUSTER
+            decision.why = NO_OTHER_SITE if avoids_site else NO_OTHER_CLUSTER
             decision.changes = {}
             asked.append(decision)
         else:

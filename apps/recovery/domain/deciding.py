@@ -284,7 +284,10 @@ class _Context:
             return None
         if self.other_clusters is None:
             return ""
-        other = self.other_clusters.choose(submission)
+        site = None
+        if match.definition.action.kind == ActionKind.AVOID_SITE:
+            site = candidate.verdict.job.site_id
+        other = self.other_clusters.choose(submission, other_site=site)
         return other.name if other else ""
 
     def _waits_for_company(self, failure: Failure, match: ReadRule | None) -> bool:

@@ -25,6 +25,7 @@ HoldReason = Annotated[
 _WHERE = {
     ActionKind.AVOID_HOST: "on another host",
     ActionKind.OTHER_CLUSTER: "on another cluster",
+    ActionKind.AVOID_SITE: "at another site",
 }
 _GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
 
@@ -85,7 +86,7 @@ class Action(_Part):
     @property
     def goes_elsewhere(self) -> bool:
         """Whether retries run on another cluster than the failed job."""
-        return self.kind == ActionKind.OTHER_CLUSTER
+        return self.kind in (ActionKind.OTHER_CLUSTER, ActionKind.AVOID_SITE)
 
     def wait_after(self, attempt: int) -> timedelta:
         """Return how long the retry of a failed attempt waits; the first attempt is 1."""

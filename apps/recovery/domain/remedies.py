@@ -10,6 +10,7 @@ from apps.submission.domain.arrays.changed_resources import Changes
 
 #: The question about a job whose retry would run elsewhere, if it cannot.
 NO_OTHER_CLUSTER = "No other cluster may be used."
+NO_OTHER_SITE = "No cluster of another site may be used."
 _OF_OWNER = "The portal did not submit the job, so its retry stays on its cluster."
 _UNCHANGED = Changes()
 
@@ -56,7 +57,9 @@ def remedy_for(
         case ActionKind.AVOID_HOST:
             return _avoid_host(job)
         case ActionKind.OTHER_CLUSTER:
-            return _elsewhere(other_cluster)
+            return _elsewhere(other_cluster, otherwise=NO_OTHER_CLUSTER)
+        case ActionKind.AVOID_SITE:
+            return _at_another_site(job, other_cluster)
         case ActionKind.MORE_MEMORY:
             return _more_memory(action, job, asked)
         case ActionKind.MORE_TIME:
@@ -70,11 +73,17 @@ def _avoid_host(job: Job) -> Remedy:
     return Remedy(Changes(avoided_hosts=(job.host.partition(".")[0],)))
 
 
-def _elsewhere(other_cluster: str | None) -> Remedy:
+def _at_another_site(job: Job, other_cluster: str | None) -> Remedy:
+    if other_cluster is not None and job.site_id is None:
+        return Remedy(question="The site of the failed attempt is not known.")
+    return _elsewhere(other_cluster, otherwise=NO_OTHER_SITE)
+
+
+def _elsewhere(other_cluster: str | None, *, otherwise: str) -> Remedy:
     if other_cluster is None:
         return Remedy(question=_OF_OWNER)
     if not other_cluster:
-        return Remedy(question=NO_OTHER_CLUSTER)
+        return Remedy(question=otherwise)
     return Remedy(Changes(cluster=other_cluster))
 
 

@@ -128,7 +128,8 @@ class RuleForm(forms.Form):
         label="Action",
         help_text=(
             "Another cluster is one that starts requests of the experiment automatically, is up,"
-            " and has not failed the job before. If there is none, a person is asked."
+            " and has not failed the job before. At another site, it is one of those whose site"
+            " is known and differs. If there is none, a person is asked."
         ),
     )
     factor = forms.FloatField(
