@@ -19,6 +19,7 @@ urlpatterns = [
     path("", include("apps.progress.web.urls")),
     path("", include("apps.quality.web.urls")),
     path("", include("apps.notifications.web.urls")),
+    path("", include("apps.hosts.web.urls")),
     path("", include("apps.submission.web.urls")),
     path("", include("apps.recovery.web.urls")),
     path("accounts/", include("apps.accounts.web.urls")),

@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models import F, Q
+from django.urls import reverse
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.models import FailureGroup
@@ -70,6 +71,9 @@ class HostExclusion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host} of {self.cluster}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("hosts:exclusion", args=[self.pk])
 
     @property
     def is_open(self) -> bool:

@@ -13,6 +13,8 @@ from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.packs.changes import propose_pack
 from apps.diagnosis.domain.verdicts.harvest import harvest_log
 from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange, LogHarvest
+from apps.hosts.domain.exclusions import exclude_host
+from apps.hosts.models import HostExclusion
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
@@ -93,6 +95,7 @@ class World:
             "job_id": {"*": archived.job_id},
             "name": {
                 "jobs:host": job.host,
+                "hosts:of-host": "wn-0233",
                 "slice-groups": job.host,
                 "jobs:user": job.user,
                 "*": "FNAL",
@@ -117,6 +120,8 @@ class World:
                 "window": self.window.pk,
                 "announcement": self.announcement.pk,
                 "incident": self.incident.pk,
+                "hosts:": HostExclusion.objects.get().pk,
+                "host-exclusion": HostExclusion.objects.get().pk,
                 "group": FailureGroup.objects.get().pk,
                 "hold": Hold.objects.get().pk,
                 "weekly-report": WeeklyReport.objects.get().pk,
@@ -173,6 +178,14 @@ def build(
         rule=RecoveryRule.objects.earliest("position"),
         version=1,
         why="It had <b>4 GB</b>; the bound is 4 GB.",
+    )
+    exclude_host(
+        cluster=job.cluster,
+        host="wn-0233",
+        reason="The disk is <b>full</b>.",
+        by=shifter,
+        at=at,
+        expires_at=at + timedelta(days=30),
     )
     propose_pack(text=PACK, by=liaison, at=at, reason="Our own levels.")
     freeze_weekly_reports(at=at + timedelta(days=7))

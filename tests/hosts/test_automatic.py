@@ -91,6 +91,18 @@ def test_zero_percent_turns_it_off(alps, run_well, break_host, at, settings):
     assert exclude_failing_hosts(at=at) == 0
 
 
+def test_central_cause_ends_once_its_cluster_is_no_longer_looked_at(
+    alps, run_well, break_host, at, settings
+):
+    run_well(alps, HOSTS)
+    for number in range(5):
+        break_host(alps, f"bad-{number}")
+    exclude_failing_hosts(at=at)
+    settings.HOST_EXCLUSION_PERCENT = 0
+    exclude_failing_hosts(at=at + MINUTE)
+    assert CentralCause.objects.get().ended_at == at + MINUTE
+
+
 @pytest.mark.parametrize(
     ("hosts", "most"), [(0, 0), (1, 0), (2, 1), (9, 1), (19, 1), (20, 2), (99, 9), (1000, 100)]
 )

@@ -86,6 +86,9 @@ CHEAP = {
         known-error-new known-errors known-errors-export known-errors-import log pack packs reclassification
         reclassifications running-log open-running-log slice-groups verdict
     """,
+    "hosts": """
+        exclude exclusion exclusions extend of-host return
+    """,
     "jobs": """
         accept-claims claims flagged host-rate list phases withdraw-claims
     """,

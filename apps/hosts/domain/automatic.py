@@ -51,14 +51,17 @@ def exclude_failing_hosts(*, at: datetime) -> int:
     workers at once.
     """
     if not settings.HOST_EXCLUSION_PERCENT:
+        _end_causes_besides([], at)
         return 0
     failing_by_cluster: dict[int, list[FailingHost]] = {}
     for failing in find_failing_hosts(at=at, started_after=_starts_that_count(at)):
         if failing.last_ended_at > at - SAME_TIME and is_host_name(failing.host):
             failing_by_cluster.setdefault(failing.cluster_id, []).append(failing)
 
+    clusters = _clusters_with_submission()
+    _end_causes_besides(clusters, at)
     excluded = 0
-    for cluster in _clusters_with_submission():
+    for cluster in clusters:
         excluded += _follow_cluster(cluster, failing_by_cluster.get(cluster.pk, []), at)
     return excluded
 
@@ -230,6 +233,12 @@ def _known_incident(cluster: Cluster, failing: Collection[FailingHost]) -> Incid
     verdicts = Verdict.objects.filter(job__in=jobs).exclude(service="")
     slugs = verdicts.order_by().values_list("service", flat=True).distinct()
     return open_incidents(Service.objects.filter(slug__in=list(slugs))).first()
+
+
+def _end_causes_besides(clusters: Collection[Cluster], at: datetime) -> None:
+    """End the central causes of clusters that are no longer looked at."""
+    for cause in CentralCause.objects.filter(ended_at=None).exclude(cluster__in=clusters):
+        _end_central_cause(cause, at)
 
 
 @transaction.atomic

@@ -14,7 +14,7 @@ from apps.core.errors import InvalidFields, StaleState
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.known_hosts import has_host, is_host_name, short_name
 from apps.hosts.enums import EndKind
-from apps.hosts.models import HostExclusion
+from apps.hosts.models import CentralCause, HostExclusion
 from apps.hosts.permissions import require_host_role
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.enums import PORTAL
@@ -244,6 +244,17 @@ def open_exclusions(at: datetime) -> QuerySet[HostExclusion]:
 def list_exclusions() -> QuerySet[HostExclusion]:
     """Return all exclusions, newest first. All users may see which hosts get no jobs."""
     return HostExclusion.objects.select_related("cluster", "group")
+
+
+def exclusions_of(host: str) -> QuerySet[HostExclusion]:
+    """Return all exclusions of a host, given with or without its domain, newest first."""
+    return list_exclusions().filter(host=short_name(host))
+
+
+def open_central_causes() -> QuerySet[CentralCause]:
+    """Return the clusters on which too many hosts fail to exclude any, newest first."""
+    causes = CentralCause.objects.filter(ended_at=None)
+    return causes.select_related("cluster", "incident", "announcement")
 
 
 def count_by_cluster(at: datetime) -> list[tuple[str, int]]:

@@ -12,6 +12,7 @@ from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
+from apps.hosts.web.links import link_excluded_hosts, link_exclusion_of
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
@@ -20,7 +21,7 @@ from apps.submission.domain.retries.offers import retry_offer
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
 PLACES = [
-    ("Operations", "portal:home", ("/services/",)),
+    ("Operations", "portal:home", ("/services/", "/excluded-hosts/")),
     ("Requests", "production:request-list", ("/requests/", "/quality/", "/submissions/")),
     ("Jobs", "jobs:list", ("/jobs/", "/hosts/", "/sites/", "/users/")),
     ("Failures", "diagnosis:failures", ("/failures/", "/retries/", "/recovery/")),
@@ -32,6 +33,7 @@ SECTIONS = {
     "portal:home": [
         ("Overview", "portal:home"),
         ("Services", "statusboard:board"),
+        ("Hosts", "hosts:exclusions"),
         ("Calendar", "statusboard:calendar"),
         ("Monitoring", "statusboard:sources"),
     ],
@@ -67,6 +69,7 @@ ACTIONS = [
     ("Recovery rules", "recovery:rules"),
     ("Shares of experiments", "production:shares"),
     ("Status board", "statusboard:board"),
+    ("Excluded hosts", "hosts:exclusions"),
     ("Maintenance calendar", "statusboard:calendar"),
     ("Notifications", "notifications:list"),
     ("Notification settings", "notifications:settings"),
@@ -95,6 +98,7 @@ HELP = [
     ("/reports/weekly/", "progress"),
     ("/jobs/", "jobs"),
     ("/hosts/", "jobs"),
+    ("/excluded-hosts/", "hosts"),
     ("/sites/", "jobs"),
     ("/users/", "jobs"),
     ("/reports/", "jobs"),
@@ -117,6 +121,7 @@ PAGE_LINKS = {
     "live": [("One row per array", "portal:live-jobs")],
     "running": [("Follow log", "diagnosis:open-running-log")],
     "slice": [("Failure groups", "diagnosis:slice-groups")],
+    "host": [("Exclusion from new jobs", "hosts:of-host")],
     "failures": [("Recovery", "recovery:rules"), ("Retries", "submission:retry-batches")],
     "account": [
         ("Notifications", "notifications:settings"),
@@ -177,10 +182,13 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, s
     """Return the links to higher apps.
 
     The link of a failure group states what its dry run would retry. Where its jobs hit a limit,
-    another link proposes a larger one.
+    another link proposes a larger one; that of a host excludes it. The status board names the
+    clusters with excluded hosts.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     match = request.resolver_match
+    if match is not None and match.view_name == "statusboard:board":
+        return {**links, "board": link_excluded_hosts(timezone.now())}
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
@@ -190,4 +198,5 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, s
         **links,
         "group": [(offer.label, url) for _, url in links["group"]],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
+        "group_host": link_exclusion_of(group, user, timezone.now()),
     }

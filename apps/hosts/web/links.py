@@ -1,0 +1,39 @@
+"""Links from pages of lower apps to the hosts that are excluded from new jobs."""
+
+from datetime import datetime
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from apps.accounts.models import Principal
+from apps.diagnosis.enums import GroupKind
+from apps.diagnosis.models import FailureGroup
+from apps.hosts.domain.exclusions import count_by_cluster, open_exclusions
+from apps.hosts.permissions import may_exclude_hosts
+
+
+def link_excluded_hosts(at: datetime) -> list[tuple[str, str]]:
+    """Return a text and an address for each cluster with excluded hosts, for the status board."""
+    links = []
+    for cluster, hosts in count_by_cluster(at):
+        plural = "" if hosts == 1 else "s"
+        address = f"{reverse('hosts:exclusions')}?{urlencode({'cluster': cluster})}"
+        links.append((f"{hosts:,} host{plural} of {cluster}", address))
+    return links
+
+
+def link_exclusion_of(group: FailureGroup, user: Principal, at: datetime) -> list[tuple[str, str]]:
+    """Return the link from the failure group of a host to its exclusion, or to the form for one."""
+    if group.kind != GroupKind.HOST or group.cluster is None:
+        return []
+    exclusion = open_exclusions(at).filter(cluster=group.cluster, host=group.host).first()
+    if exclusion is not None:
+        return [("Excluded from new jobs", exclusion.get_absolute_url())]
+    if not may_exclude_hosts(user):
+        return []
+    values: dict[str, str | int] = {
+        "cluster": group.cluster.name,
+        "host": group.host,
+        "group": group.pk,
+    }
+    return [("Exclude from new jobs…", f"{reverse('hosts:exclude')}?{urlencode(values)}")]

@@ -1,0 +1,14 @@
+from django.urls import path
+
+from apps.core.web import converters  # noqa: F401 -- registers them
+from apps.hosts.web import views
+
+app_name = "hosts"
+urlpatterns = [
+    path("excluded-hosts/", views.exclusions, name="exclusions"),
+    path("excluded-hosts/new/", views.exclude, name="exclude"),
+    path("excluded-hosts/<int:pk>/", views.exclusion, name="exclusion"),
+    path("excluded-hosts/<int:pk>/extend/", views.extend, name="extend"),
+    path("excluded-hosts/<int:pk>/return/", views.return_to_jobs, name="return"),
+    path("excluded-hosts/of/<text:name>/", views.of_host, name="of-host"),
+]

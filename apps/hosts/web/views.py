@@ -1,0 +1,159 @@
+"""Pages of excluded hosts: the list, one exclusion, the form for a new one, and those of a host."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.events import events_of
+from apps.core.web.errors import show_errors
+from apps.core.web.query import number_in
+from apps.hosts.domain.exclusions import (
+    default_expiry,
+    exclude_host,
+    exclusions_of,
+    extend_exclusion,
+    list_exclusions,
+    open_central_causes,
+    open_exclusions,
+    return_host,
+)
+from apps.hosts.models import HostExclusion
+from apps.hosts.permissions import may_exclude_hosts
+from apps.hosts.web.forms import ExcludeForm, ExtendForm, ReturnForm
+from apps.jobs.domain.records.jobs import matches_host
+from apps.jobs.models import Job
+
+PAGE_SIZE = 50
+#: Exclusions in effect that the list shows at most.
+MOST_OPEN = 500
+#: Exclusions on the page of a host.
+SHOWN_OF_HOST = 10
+
+
+@require_safe
+def exclusions(request: AuthenticatedRequest) -> HttpResponse:
+    """List the hosts that are excluded now, and earlier exclusions."""
+    at = timezone.now()
+    cluster = request.GET.get("cluster", "")
+    current = open_exclusions(at)
+    earlier = list_exclusions().exclude(pk__in=current.values("pk"))
+    causes = open_central_causes()
+    if cluster:
+        current = current.filter(cluster__name=cluster)
+        earlier = earlier.filter(cluster__name=cluster)
+        causes = causes.filter(cluster__name=cluster)
+    page = Paginator(earlier, PAGE_SIZE).get_page(number_in(request.GET, "page") or 1)
+    context = {
+        "cluster": cluster,
+        "current": current[:MOST_OPEN],
+        "count": current.count(),
+        "page": page,
+        "causes": causes,
+        "may_exclude": may_exclude_hosts(request.user),
+        "as_of": at,
+    }
+    return render(request, "hosts/exclusions.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def exclude(request: AuthenticatedRequest) -> HttpResponse:
+    """Exclude a host; the query string may name it."""
+    if not may_exclude_hosts(request.user):
+        raise PermissionDenied
+    at = timezone.now()
+    initial = {name: request.GET.get(name, "") for name in ("cluster", "host", "group")}
+    form = ExcludeForm(request.POST or None, initial=initial | {"expires_at": default_expiry(at)})
+    if request.method == "POST" and form.is_valid():
+        with show_errors(request, form):
+            excluded = exclude_host(by=request.user, at=at, **form.cleaned_data)
+            messages.success(request, f"{excluded} gets no new jobs.")
+            return redirect(excluded)
+    status = 400 if request.method == "POST" else 200
+    return render(request, "hosts/exclude.html", {"form": form}, status=status)
+
+
+def _exclusion(pk: int) -> HostExclusion:
+    return get_object_or_404(list_exclusions(), pk=pk)
+
+
+@require_safe
+def exclusion(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    return _page(request, _exclusion(pk))
+
+
+def _page(request: AuthenticatedRequest, shown: HostExclusion, **forms: Any) -> HttpResponse:
+    """Show an exclusion with its evidence, its events and the forms; 400 with problems of one."""
+    at = timezone.now()
+    is_open = shown.is_open and shown.expires_at > at
+    context = {
+        "exclusion": shown,
+        "is_open": is_open,
+        "events": events_of(shown),
+        "extend_form": ExtendForm(initial={"expires_at": shown.expires_at}, prefix="extend"),
+        "return_form": ReturnForm(prefix="return"),
+        "may_change": is_open and may_exclude_hosts(request.user),
+        **forms,
+    }
+    return render(request, "hosts/exclusion.html", context, status=400 if forms else 200)
+
+
+@require_POST
+def extend(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Let an exclusion expire at another time."""
+    if not may_exclude_hosts(request.user):
+        raise PermissionDenied
+    shown = _exclusion(pk)
+    form = ExtendForm(request.POST, prefix="extend")
+    if form.is_valid():
+        with show_errors(request, form):
+            extend_exclusion(
+                exclusion=shown, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
+            messages.success(request, f"{shown} is excluded until another time.")
+    if form.errors:
+        return _page(request, shown, extend_form=form)
+    return redirect(shown)
+
+
+@require_POST
+def return_to_jobs(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Let a host get new jobs again."""
+    if not may_exclude_hosts(request.user):
+        raise PermissionDenied
+    shown = _exclusion(pk)
+    form = ReturnForm(request.POST, prefix="return")
+    if form.is_valid():
+        with show_errors(request, form):
+            return_host(exclusion=shown, by=request.user, at=timezone.now(), **form.cleaned_data)
+            messages.success(request, f"{shown} gets new jobs again.")
+    if form.errors:
+        return _page(request, shown, return_form=form)
+    return redirect(shown)
+
+
+@require_safe
+def of_host(request: AuthenticatedRequest, name: str) -> HttpResponse:
+    """Show the exclusions of a host; the page of the host loads them."""
+    at = timezone.now()
+    rows = list(exclusions_of(name)[:SHOWN_OF_HOST])
+    may_exclude = may_exclude_hosts(request.user)
+    newest = None
+    if may_exclude:
+        jobs = Job.objects.filter(matches_host(name)).order_by("-ended_at", "-pk")
+        newest = jobs.values_list("cluster__name", flat=True).first()
+    context = {
+        "name": name,
+        "rows": rows,
+        "current": [row for row in rows if row.is_open and row.expires_at > at],
+        "may_exclude": may_exclude,
+        "cluster": newest or "",
+    }
+    template = "_of_host.html" if request.htmx else "of_host.html"
+    return render(request, f"hosts/{template}", context)

@@ -1,0 +1,197 @@
+"""Pages of excluded hosts, and where other pages show them."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.groups.blame import find_broken_hosts
+from apps.hosts.domain.automatic import exclude_failing_hosts
+from apps.hosts.domain.exclusions import exclude_host
+from apps.hosts.models import HostExclusion
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
+from tests.pages import count_queries, text_of
+
+HOSTS = [f"wn-{number}" for number in range(20)]
+LIST = "/excluded-hosts/"
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch, at):
+    monkeypatch.setattr("django.utils.timezone.now", lambda: at)
+
+
+@pytest.fixture
+def exclusion(alps, run_well, shifter, at):
+    run_well(alps, HOSTS)
+    return exclude_host(cluster=alps, host="wn-1", reason="Bad <b>disk</b>.", by=shifter, at=at)
+
+
+def test_list_without_exclusions(browse, liaison):
+    page = text_of(browse(liaison).get(LIST))
+    assert "No excluded hosts" in page
+    assert "No exclusion has ended yet" in page
+    assert "Exclude host…" not in page
+
+
+def test_everyone_sees_what_is_excluded_and_until_when(exclusion, browse, liaison, shifter):
+    page = text_of(browse(liaison).get(LIST))
+    assert 'Excluded now</h2><span class="count">1' in page
+    assert "Bad &lt;b&gt;disk&lt;/b&gt;." in page
+    assert str(shifter) in page
+    assert "Exclude host…" not in page
+    assert "Exclude host…" in text_of(browse(shifter).get(LIST))
+    assert "No excluded hosts" in text_of(browse(liaison).get(f"{LIST}?cluster=other"))
+
+    shown = text_of(browse(liaison).get(exclusion.get_absolute_url()))
+    assert "New jobs of the portal do not run on wn-1" in shown
+    assert "Return host" not in shown
+
+
+def test_number_of_queries_does_not_grow_with_the_exclusions(exclusion, alps, client, shifter, at):
+    client.force_login(shifter)
+    end = {"ended_at": at, "ended_as": "returned", "ended_by": "shift-one"}
+    for number in range(2, 9):
+        exclude_host(cluster=alps, host=f"wn-{number}", reason="Rack.", by=shifter, at=at)
+        if number == 2:
+            HostExclusion.objects.filter(host="wn-2").update(**end)
+            before = count_queries(client, LIST)
+    HostExclusion.objects.filter(host__in=["wn-3", "wn-4"]).update(**end)
+    assert count_queries(client, LIST) == before
+
+
+def test_shifter_excludes_extends_and_returns(alps, run_well, browse, shifter, at):
+    run_well(alps, HOSTS)
+    client = browse(shifter)
+    form = text_of(client.get(f"{LIST}new/?cluster=alps&host=wn-1"))
+    assert 'value="wn-1"' in form
+    assert 'value="alps" selected' in form
+
+    values = {"cluster": "alps", "host": "wn-1", "expires_at": "2026-11-25T10:00", "reason": "Disk"}
+    answer = client.post(f"{LIST}new/", values)
+    exclusion = HostExclusion.objects.get()
+    assert answer.url == exclusion.get_absolute_url()
+    assert exclusion.expires_at > at + timedelta(days=4)
+
+    extend = f"{exclusion.get_absolute_url()}extend/"
+    assert client.post(extend, {"extend-expires_at": "2026-12-01T10:00"}).status_code == 302
+    exclusion.refresh_from_db()
+    assert exclusion.expires_at > at + timedelta(days=10)
+
+    back = f"{exclusion.get_absolute_url()}return/"
+    assert client.post(back, {"return-reason": "New disk."}).status_code == 302
+    exclusion.refresh_from_db()
+    assert (exclusion.ended_as, exclusion.end_reason) == ("returned", "New disk.")
+    page = text_of(client.get(exclusion.get_absolute_url()))
+    assert "Returned by a person" in page
+    assert "returned the host to new jobs" in page
+    assert "Return host</h2>" not in page
+
+
+def test_problems_are_shown_beside_their_fields(exclusion, browse, shifter):
+    client = browse(shifter)
+    values = {"cluster": "alps", "host": "wn-99", "expires_at": "2020-01-01T10:00", "reason": "x"}
+    answer = client.post(f"{LIST}new/", values)
+    assert answer.status_code == 400
+    assert "alps has no host wn-99" in text_of(answer)
+    assert "Choose a time in the future" in text_of(answer)
+
+    address = exclusion.get_absolute_url()
+    answer = client.post(f"{address}extend/", {"extend-expires_at": "2020-01-01T10:00"})
+    assert answer.status_code == 400
+    assert "Choose a time in the future" in text_of(answer)
+    answer = client.post(f"{address}return/", {"return-reason": " "})
+    assert answer.status_code == 400
+    assert "This field is required" in text_of(answer)
+
+
+def test_second_return_says_that_it_has_ended(exclusion, browse, shifter):
+    client = browse(shifter)
+    address = f"{exclusion.get_absolute_url()}return/"
+    client.post(address, {"return-reason": "New disk."})
+    answer = client.post(address, {"return-reason": "New disk."}, follow=True)
+    assert "has already ended" in text_of(answer)
+
+
+@pytest.mark.parametrize("verb", ["extend", "return"])
+def test_liaisons_change_nothing(exclusion, browse, liaison, verb):
+    client = browse(liaison)
+    assert client.post(f"{exclusion.get_absolute_url()}{verb}/").status_code == 403
+    assert client.get(f"{LIST}new/").status_code == 403
+
+
+def test_page_of_a_host_loads_its_exclusions(exclusion, browse, shifter, liaison, at):
+    mark_dirty({hour_of(at)})
+    recompute_dirty_hours(at=at)
+    page = text_of(browse(shifter).get("/hosts/wn-1/"))
+    assert 'hx-get="/excluded-hosts/of/wn-1/"' in page
+
+    part = text_of(browse(shifter).get(f"{LIST}of/wn-1.example.org/", HTTP_HX_REQUEST="true"))
+    assert "Extend it or return the host" in part
+    assert "<html" not in part
+    assert "Extend it" not in text_of(browse(liaison).get(f"{LIST}of/wn-1/"))
+
+    other = text_of(browse(shifter).get(f"{LIST}of/wn-2/"))
+    assert "Never excluded" in other
+    assert "?cluster=alps&amp;host=wn-2" in other
+    assert "Exclude from new jobs…" not in text_of(browse(liaison).get(f"{LIST}of/wn-2/"))
+
+
+def test_status_board_names_the_clusters_with_excluded_hosts(
+    exclusion, alps, browse, liaison, shifter, at
+):
+    page = text_of(browse(liaison).get("/services/"))
+    assert "1 host of alps</a> excluded from new jobs" in page
+    exclude_host(cluster=alps, host="wn-2", reason="Rack.", by=shifter, at=at)
+    assert "2 hosts of alps" in text_of(browse(liaison).get("/services/"))
+    HostExclusion.objects.all().delete()
+    assert "excluded from new jobs" not in text_of(browse(liaison).get("/services/"))
+
+
+def test_failure_group_of_a_host_offers_its_exclusion(
+    alps, run_well, break_host, browse, shifter, at
+):
+    run_well(alps, HOSTS)
+    break_host(alps, "wn-bad")
+    [group] = find_broken_hosts(at=at)
+    recount_dirty_hours()
+    client = browse(shifter)
+    address = f"/excluded-hosts/new/?cluster=alps&amp;host=wn-bad&amp;group={group.pk}"
+    assert address in text_of(client.get(group.get_absolute_url()))
+
+    values = {
+        "cluster": "alps",
+        "host": "wn-bad",
+        "expires_at": "2026-11-25T10:00",
+        "reason": "Black hole.",
+        "group": group.pk,
+    }
+    client.post(f"{LIST}new/", values)
+    exclusion = HostExclusion.objects.get()
+    assert (exclusion.group, exclusion.failed_jobs, exclusion.automatic) == (group, 6, False)
+    page = text_of(client.get(group.get_absolute_url()))
+    assert f'href="{exclusion.get_absolute_url()}">Excluded from new jobs' in page
+    assert address not in page
+
+
+def test_exclusion_by_the_portal_shows_its_evidence(
+    alps, run_well, break_host, browse, liaison, at
+):
+    run_well(alps, HOSTS)
+    break_host(alps, "wn-bad")
+    [group] = find_broken_hosts(at=at)
+    exclude_failing_hosts(at=at)
+    page = text_of(browse(liaison).get(HostExclusion.objects.get().get_absolute_url()))
+    assert "6 jobs failed</a> of 6 that ended" in page
+    assert f"F-{group.pk}" in page
+    assert "By the portal" in page
+
+
+def test_central_cause_is_shown(alps, run_well, break_host, browse, liaison, at):
+    run_well(alps, HOSTS)
+    for number in range(5):
+        break_host(alps, f"bad-{number}")
+    exclude_failing_hosts(at=at)
+    page = text_of(browse(liaison).get(LIST))
+    assert "Central cause on alps: nearly every job fails on 5 of 25 hosts" in page
