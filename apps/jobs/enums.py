@@ -8,6 +8,14 @@ STATE_CHOICES = [(state.value, state.value.replace("_", " ").capitalize()) for s
 
 #: Suffix of the stage name of debug re-runs, which are in no statistics and never part of a stage.
 DEBUG_STAGE = ".debug"
+#: Suffix of the stage name of tests before production.
+TEST_STAGE = ".test"
+
+
+def stage_of_request(stage: str) -> str:
+    """Return the name of a stage in its request, for the stage name that a job carries."""
+    return stage.removesuffix(DEBUG_STAGE).removesuffix(TEST_STAGE)
+
 
 #: The job, its host or a limit failed. Needs investigation.
 FAILED_STATES = frozenset(

@@ -100,6 +100,23 @@ SAME = [
 ]
 
 
+def test_a_debug_rerun_does_not_part_from_its_test_where_the_stage_is_named():
+    left = masked("user opsportal, MINERVA simulation.test, v22r1, testbeam.fcl", "")
+    right = masked("user opsportal, MINERVA simulation.debug, v22r1, testbeam.fcl", "")
+    assert left == right
+    assert masked("simulation.tested", "") != masked("simulation", "")
+
+
+def test_a_failed_test_is_compared_with_a_test_that_completed_or_with_its_stage(
+    family, make_job, shifter
+):
+    same = {"request_key": "NOVA-0001", "stage": "reco.test"}
+    failed = make_job(7, log=FAILED, **same)
+    assert {sibling.job for sibling in siblings_of(failed, user=shifter)} == {*family[1:]}
+    done = make_job(8, log=GOOD, state="completed", exit_code=0, **same)
+    assert [sibling.job for sibling in siblings_of(failed, user=shifter)] == [done]
+
+
 @pytest.mark.parametrize(("left", "right"), SAME)
 def test_lines_that_differ_in_ordinals_decimals_and_widths_are_the_same(left, right):
     assert masked(left, "") == masked(right, "")

@@ -81,6 +81,12 @@ def test_services_of_the_stage_are_needed(job, samweb):
     assert needed_services(job) == [samweb]
 
 
+@pytest.mark.parametrize("purpose", [".test", ".debug", ".test.debug"])
+def test_tests_and_debug_reruns_need_the_services_of_their_stage(make_job, job, samweb, purpose):
+    rerun = make_job(9, request_key="NOVA-0001", stage=f"reco{purpose}")
+    assert needed_services(rerun) == [samweb]
+
+
 def test_service_of_the_cluster_is_needed(make_job, at):
     job = make_job()
     job.cluster.service = ensure_service(slug="alps", name="Alps", by="test", at=at)

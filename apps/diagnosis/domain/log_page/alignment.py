@@ -21,12 +21,17 @@ _PATHS = re.compile(r"(?:[a-z]{2,8}:/)?(?:/[\w.+=@%~:-]{1,255}){2,}/?")
 _FILES = re.compile(
     r"\b[\w-]{1,200}\.(?:root|raw|dat|hdf5|h5|fits|json|txt|log|gz)\b(?:\.\w{1,8})?"
 )
+#: A test or a debug re-run names its stage and datasets so; it is the same stage.
+_PURPOSES = re.compile(r"(?<=\w)\.(?:test|debug)\b")
 LINE_CHARACTERS = 1000
 
 
 def masked(line: str, job_id: str) -> str:
-    """Return a line without times, IDs, paths, file names, numbers, ordinals and column widths."""
-    text = normalised(line[:LINE_CHARACTERS], job_id=job_id)
+    """Return a line without times, IDs, paths, file names, numbers, ordinals and column widths.
+
+    It does not tell whether the job is a test or a debug re-run either.
+    """
+    text = _PURPOSES.sub("", normalised(line[:LINE_CHARACTERS], job_id=job_id))
     text = _NUMBERS.sub("<n>", _FILES.sub("<file>", _PATHS.sub("<path>", text)))
     return _SPACES.sub(" ", _SIGNS.sub("", text)).strip()
 

@@ -16,7 +16,7 @@ from apps.diagnosis.domain.log_page.pack_marks import pack_marks
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.enums import Stream
-from apps.jobs.enums import DEBUG_STAGE
+from apps.jobs.enums import DEBUG_STAGE, stage_of_request
 from apps.jobs.models import Job
 
 #: Maximum size of each log that is compared; of a longer log, the end is compared.
@@ -88,14 +88,16 @@ class LogComparison:
 
 def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
     """Return completed jobs of the same kind: first on the same host, then nearest in time."""
-    stage = job.stage.removesuffix(DEBUG_STAGE)
+    # A test is compared with other tests first.
+    stages = dict.fromkeys([job.stage.removesuffix(DEBUG_STAGE), stage_of_request(job.stage)])
     kinds = []
     if job.request_key:
-        kinds.append(
-            (f"{job.request_key} {stage}".strip(), Q(request_key=job.request_key, stage=stage))
-        )
-    if stage and job.experiment_id:
-        kinds.append((f"stage {stage}", Q(experiment=job.experiment_id, stage=stage)))
+        for stage in stages:
+            same = Q(request_key=job.request_key, stage=stage)
+            kinds.append((f"{job.request_key} {stage}".strip(), same))
+    if job.experiment_id:
+        for stage in filter(None, stages):
+            kinds.append((f"stage {stage}", Q(experiment=job.experiment_id, stage=stage)))
     if job.user and job.name:
         kinds.append((f"{job.user}’s {job.name}", Q(user=job.user, name=job.name)))
 

@@ -17,6 +17,7 @@ from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
 from apps.diagnosis.engine.evidence.exit_codes import numbers_of
 from apps.diagnosis.enums import CodeKind, Overlap, Stream
 from apps.jobs.domain.collection.origin import log_location
+from apps.jobs.enums import stage_of_request
 from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board.board import StateSpan
@@ -122,6 +123,8 @@ def needed_services(job: Job) -> list[Service]:
 def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
     """Return the IDs of services needed by each job's stage or cluster, by job ID.
 
+    A test or a debug re-run needs those of its stage.
+
     The owner of a job controls the environment variable that names the stage, so only requests of
     the job's experiment count.
     """
@@ -138,7 +141,8 @@ def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
     of_cluster = {job.pk: {pk} if (pk := job.cluster.service_id) else set() for job in jobs}
     needs = {}
     for job in jobs:
-        needs[job.pk] = needed[job.request_key, job.experiment_id, job.stage] | of_cluster[job.pk]
+        stage = stage_of_request(job.stage)
+        needs[job.pk] = needed[job.request_key, job.experiment_id, stage] | of_cluster[job.pk]
     return needs
 
 

@@ -11,7 +11,7 @@ from string import Formatter
 from typing import Any
 
 from apps.core.errors import InvalidFields
-from apps.jobs.enums import DEBUG_STAGE
+from apps.jobs.enums import DEBUG_STAGE, TEST_STAGE
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.scan import at_point, scan_of
 from apps.production.domain.types.declaration import Command
@@ -28,7 +28,7 @@ JOB_VARIABLES = {
 }
 #: Suffixes of stage names in the environment, and of datasets, by purpose: such output does not
 #: count.
-_SUFFIXES = {Purpose.PRODUCTION: "", Purpose.TEST: ".test", Purpose.DEBUG: DEBUG_STAGE}
+_SUFFIXES = {Purpose.PRODUCTION: "", Purpose.TEST: TEST_STAGE, Purpose.DEBUG: DEBUG_STAGE}
 _OF_EVENTS = {"first_event", "events_per_job"}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
