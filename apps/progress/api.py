@@ -56,6 +56,12 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     core_hours_used = serializers.FloatField()
     core_hours_requested = serializers.FloatField(allow_null=True)
     located = serializers.BooleanField(allow_null=True)
+    jobs_in_part = serializers.IntegerField(
+        source="in_part.jobs", help_text="Jobs that completed with a part of their events."
+    )
+    events_not_produced = serializers.IntegerField(
+        source="in_part.events_missing", help_text="About how many events these jobs lack."
+    )
     accepted = serializers.SerializerMethodField()
 
     @extend_schema_field(AcceptanceReader(allow_null=True))

@@ -20,6 +20,7 @@ class ActionKind(models.TextChoices):
     AVOID_HOST = "avoid-host", "Retry on another host"
     OTHER_CLUSTER = "other-cluster", "Retry on another cluster"
     AVOID_SITE = "avoid-site", "Retry at another site"
+    HALF_EVENTS = "half-events", "Retry with half the events"
     HOLD = "hold", "Hold the stage and ask"
     NOTHING = "nothing", "Leave to a person"
 

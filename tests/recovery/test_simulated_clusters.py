@@ -124,8 +124,8 @@ def two(tmp_path, monkeypatch, settings, db):
     made.close()
 
 
-@pytest.mark.parametrize("kind", ["other-cluster", "avoid-site"])
-def test_jobs_that_fail_on_one_cluster_complete_on_the_other(two, liaison, nova, approver, kind):
+def start(two, liaison, nova, approver, kind):
+    """A running request whose jobs exceed their wall time, and the rule that acts on that."""
     rule = create_rule(
         name="Elsewhere",
         definition={
@@ -148,6 +148,12 @@ def test_jobs_that_fail_on_one_cluster_complete_on_the_other(two, liaison, nova,
     assign_request(
         request=request, cluster=two.clusters["alps"], by=approver, at=two.clock(), verb=Verb.START
     )
+    return request
+
+
+@pytest.mark.parametrize("kind", ["other-cluster", "avoid-site"])
+def test_jobs_that_fail_on_one_cluster_complete_on_the_other(two, liaison, nova, approver, kind):
+    request = start(two, liaison, nova, approver, kind)
     for _ in range(12):
         two.turn()
         request.refresh_from_db()
@@ -167,3 +173,20 @@ def test_jobs_that_fail_on_one_cluster_complete_on_the_other(two, liaison, nova,
     assert decisions.count() == JOBS
     outcomes = decisions.values_list("arm", "outcome", "recovery")
     assert set(outcomes) == {("acted", "completed", "by-rule")}
+
+
+def test_each_retry_has_half_the_events_until_a_person_is_asked(two, liaison, nova, approver):
+    request = start(two, liaison, nova, approver, "half-events")
+    for _ in range(12):
+        two.turn()
+        if Decision.objects.filter(job__request=request, arm="question").count() == JOBS:
+            break
+
+    arrays = Submission.objects.order_by("number")
+    assert [array.changes for array in arrays] == [{}, {"events_part": 2}, {"events_part": 4}]
+    for array, events in zip(arrays, ("120 + (", "(120 + ", "(120 + "), strict=True):
+        assert f"OPSPORTAL_EVENTS_PER_JOB=$(({events}" in array.script
+    jobs = Counter(Job.objects.filter(request=request).values_list("cluster__name", "state"))
+    assert jobs == {("alps", "timeout"): 3 * JOBS}, "each job ran once with each number of events"
+    arms = Counter(Decision.objects.filter(job__request=request).values_list("arm", flat=True))
+    assert arms == {"acted": JOBS, "acted-again": JOBS, "question": JOBS}

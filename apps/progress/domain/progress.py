@@ -18,7 +18,8 @@ from apps.production.models import Request, StageAcceptance, StageCounts
 from apps.progress.domain.expected_end import expected_ends, is_done, why_no_end
 from apps.progress.domain.points import PointProgress, points_of
 from apps.progress.domain.stage_counts import StageProgress, progress_of
-from apps.submission.domain.arrays.submissions import sent_here
+from apps.submission.domain.arrays.submissions import EventsInPart, events_in_part, sent_here
+from apps.submission.enums import Purpose
 from apps.submission.models import Submission
 
 
@@ -32,6 +33,7 @@ class StageNow:
     expected: Expected
     located: bool | None
     acceptance: StageAcceptance | None = None
+    in_part: EventsInPart = field(default_factory=EventsInPart)
 
     @property
     def surplus(self) -> int:
@@ -73,7 +75,8 @@ class StageNow:
     def events_missing(self) -> int | None:
         """The number of events that an accepted stage lacks; None for other stages.
 
-        It is the requested events less the written ones, or else the share of the missing jobs.
+        It is the requested events less the written ones, or else the share of the missing jobs and
+        what jobs lack that completed with a part of their events.
         """
         requested = self.row.requested_stage.events if self.row.requested_stage else None
         taken = self.acceptance
@@ -82,7 +85,8 @@ class StageNow:
         written = self.counted.events_out
         if written is not None:
             return max(0, requested - written)
-        return round(requested * taken.jobs_missing / taken.jobs_asked)
+        missing_jobs = round(requested * taken.jobs_missing / taken.jobs_asked)
+        return missing_jobs + self.in_part.events_missing
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,22 @@ def _jobs_known_until(request: Request, *, at: datetime) -> datetime | None:
     return min([as_of, *read_until])
 
 
+def _events_in_part(request: Request) -> dict[int, EventsInPart]:
+    """Return what jobs lack that completed with a part of their events, by key of the stage."""
+    arrays = Submission.objects.filter(
+        request=request, purpose=Purpose.PRODUCTION, changes__has_key="events_part"
+    )
+    arrays_at: dict[int, list[Submission]] = {}
+    for array in arrays.defer("script"):
+        arrays_at.setdefault(array.position, []).append(array)
+    if not arrays_at:
+        return {}
+    in_part = {}
+    for stage in request.stages.all():
+        in_part[stage.pk] = events_in_part(stage, arrays_at.get(stage.position, ()))
+    return in_part
+
+
 def _latest(moments: Iterable[datetime | None]) -> datetime | None:
     return max((moment for moment in moments if moment), default=None)
 
@@ -225,6 +245,7 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
                 end = stored.stages.get(row.stage)
             ends.append(end or Expected(None, why or "not computed yet"))
 
+    in_part = _events_in_part(request)
     stages = []
     for row, expected, acceptance in zip(rows, ends, acceptances, strict=True):
         waiting_of_stage = None
@@ -234,12 +255,22 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
                 waiting_of_stage = waiting_of_stage.at_most(row.requested_jobs - row.completed)
         counts_of_stage = StageCounts()
         located = None
+        in_part_of_stage = EventsInPart()
         if row.requested_stage:
+            in_part_of_stage = in_part.get(row.requested_stage.pk, in_part_of_stage)
             counts_of_stage = counts.get(row.requested_stage.pk, counts_of_stage)
             if must_be_located(row.requested_stage):
                 located = is_located(row.requested_stage)
         stages.append(
-            StageNow(row, waiting_of_stage, counts_of_stage, expected, located, acceptance)
+            StageNow(
+                row,
+                waiting_of_stage,
+                counts_of_stage,
+                expected,
+                located,
+                acceptance,
+                in_part_of_stage,
+            )
         )
 
     is_running = request.state == RequestState.RUNNING

@@ -161,8 +161,7 @@ def retry_beyond(
 
     With `with_hold`, lift the hold on their stage, too.
 
-    Each job also avoids the hosts that its rule wanted to avoid, and runs on the cluster that its
-    rule chose.
+    Each job also gets what its rule wanted: hosts to avoid, another cluster, half its events.
 
     Raises `InvalidFields`, and `InvalidTransition` if the user can retry none of them.
     """
@@ -178,7 +177,11 @@ def retry_beyond(
     clusters = {cluster.name: cluster for cluster in Cluster.objects.all()}
     for row in question.jobs:
         of_rule = Changes.read(row.changes)
-        own = replace(changes, avoided_hosts=of_rule.avoided_hosts, cluster=of_rule.cluster)
+        own = replace(
+            of_rule,
+            memory_bytes=changes.memory_bytes,
+            time_limit_seconds=changes.time_limit_seconds,
+        )
         changes_of_jobs[row.job_id] = own.as_stored()
         cluster_of_job[row.job_id] = clusters.get(of_rule.cluster, row.job.cluster)
     _check_resources([candidate.verdict.job for candidate in candidates], cluster_of_job, changes)

@@ -202,7 +202,8 @@ class _Context:
                 submissions.append(candidate.submission)
                 places[job.pk] = (candidate.submission.pk, candidate.index)
         self.budget = Budget(_left_today(self.rules, at), _retries_left(self.rules, submissions))
-        self.asked_of_stage = asked_by_stages(submissions)
+        halves = any(rule.definition.action.kind == ActionKind.HALF_EVENTS for rule in self.rules)
+        self.asked_of_stage = asked_by_stages(submissions, with_events=halves)
         self.workflow_type_of_request = workflow_types(submissions)
         self.earlier = earlier_decisions(places, others)
         self.other_clusters: OtherClusters | None = None

@@ -189,6 +189,8 @@ class Definition(_Part):
                 f" with {action.factor:g} × {_GROWS[action.kind]}, up to "
                 f"{action.most_factor:g} × what its stage asks for"
             )
+        if action.kind == ActionKind.HALF_EVENTS:
+            how = " with half of its events"
         if action.kind in _WHERE:
             how = f" {_WHERE[action.kind]}"
         retries = self.limits.attempts - 1

@@ -1,12 +1,14 @@
 """Earlier attempts of failed jobs: what was decided about them, and what they were to have."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
 from apps.recovery.domain.remedies import Asked
 from apps.recovery.models import Decision
-from apps.submission.domain.arrays.submissions import index_of
+from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.submissions import arrays_that_take_events, index_of
 from apps.submission.models import RetryJob, Submission
 
 #: A job of an array: primary key of the submission, and number of the job.
@@ -63,10 +65,16 @@ def _decisions_by_spool_id(jobs: Sequence[Job]) -> dict[tuple[int, str], Decisio
     return decisions
 
 
-def asked_by_stages(submissions: Sequence[Submission]) -> dict[int, Asked]:
-    """Return what the stage of each submission asks for, by its primary key, in one query."""
+def asked_by_stages(
+    submissions: Sequence[Submission], *, with_events: bool = False
+) -> dict[int, Asked]:
+    """Return what the stage of each submission asks for, by its primary key, in one query.
+
+    `with_events` reads how many events its jobs had, in one more query.
+    """
     requests = {submission.request_id for submission in submissions}
     stages = {}
+    events = {}
     for stage in Stage.objects.filter(request__in=requests):
         stages[stage.request_id, stage.position] = Asked(
             memory_bytes=stage.memory_bytes or 0,
@@ -74,9 +82,16 @@ def asked_by_stages(submissions: Sequence[Submission]) -> dict[int, Asked]:
             retry_memory_bytes=stage.retry_memory_bytes or 0,
             retry_time_limit_seconds=stage.retry_wall_seconds or 0,
         )
+        events[stage.request_id, stage.position] = (stage.events or 0) // (stage.jobs or 1)
+    takes_events = arrays_that_take_events(submissions) if with_events else set()
     asked = {}
     for submission in submissions:
-        asked[submission.pk] = stages.get((submission.request_id, submission.position), Asked())
+        place = (submission.request_id, submission.position)
+        of_stage = stages.get(place, Asked())
+        if submission.pk in takes_events:
+            part = Changes.read(submission.changes).events_part
+            of_stage = replace(of_stage, events_per_job=events.get(place, 0), events_part=part)
+        asked[submission.pk] = of_stage
     return asked
 
 

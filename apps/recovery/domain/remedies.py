@@ -7,6 +7,7 @@ from apps.jobs.models import Job
 from apps.recovery.domain.definition import Action
 from apps.recovery.enums import ActionKind
 from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.scripts import events_of_part
 
 #: The question about a job whose retry would run elsewhere, if it cannot.
 NO_OTHER_CLUSTER = "No other cluster may be used."
@@ -19,6 +20,8 @@ _UNCHANGED = Changes()
 class Asked:
     """What a job is meant to have: the values of its stage, or of its first attempt; 0: unknown.
 
+    `events_per_job` is 0 unless the portal sets it; the failed attempt had one part of
+    `events_part` of them.
     `retry_…` are the bounds of its retries that were signed with the request; 0: none.
     """
 
@@ -26,6 +29,8 @@ class Asked:
     time_limit_seconds: int = 0
     retry_memory_bytes: int = 0
     retry_time_limit_seconds: int = 0
+    events_per_job: int = 0
+    events_part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,10 @@ def remedy_for(
     match action.kind:
         case ActionKind.AVOID_HOST:
             return _avoid_host(job)
-        case ActionKind.OTHER_CLUSTER:
-            return _elsewhere(other_cluster, otherwise=NO_OTHER_CLUSTER)
-        case ActionKind.AVOID_SITE:
-            return _at_another_site(job, other_cluster)
+        case ActionKind.OTHER_CLUSTER | ActionKind.AVOID_SITE:
+            return _elsewhere(action.kind, job, other_cluster)
+        case ActionKind.HALF_EVENTS:
+            return _half_events(asked)
         case ActionKind.MORE_MEMORY:
             return _more_memory(action, job, asked)
         case ActionKind.MORE_TIME:
@@ -73,18 +78,24 @@ def _avoid_host(job: Job) -> Remedy:
     return Remedy(Changes(avoided_hosts=(job.host.partition(".")[0],)))
 
 
-def _at_another_site(job: Job, other_cluster: str | None) -> Remedy:
-    if other_cluster is not None and job.site_id is None:
-        return Remedy(question="The site of the failed attempt is not known.")
-    return _elsewhere(other_cluster, otherwise=NO_OTHER_SITE)
-
-
-def _elsewhere(other_cluster: str | None, *, otherwise: str) -> Remedy:
+def _elsewhere(kind: ActionKind, job: Job, other_cluster: str | None) -> Remedy:
     if other_cluster is None:
         return Remedy(question=_OF_OWNER)
+    if kind == ActionKind.AVOID_SITE and job.site_id is None:
+        return Remedy(question="The site of the failed attempt is not known.")
     if not other_cluster:
-        return Remedy(question=otherwise)
+        no_place = NO_OTHER_SITE if kind == ActionKind.AVOID_SITE else NO_OTHER_CLUSTER
+        return Remedy(question=no_place)
     return Remedy(Changes(cluster=other_cluster))
+
+
+def _half_events(asked: Asked) -> Remedy:
+    if not asked.events_per_job:
+        return Remedy(question="The portal does not set the number of events of these jobs.")
+    part = asked.events_part or 1
+    if events_of_part(asked.events_per_job, part) == 1:
+        return Remedy(question="It had one event.")
+    return Remedy(Changes(events_part=2 * part))
 
 
 def _more_memory(action: Action, job: Job, asked: Asked) -> Remedy:

@@ -128,8 +128,9 @@ class RuleForm(forms.Form):
         label="Action",
         help_text=(
             "Another cluster is one that starts requests of the experiment automatically, is up,"
-            " and has not failed the job before. At another site, it is one of those whose site"
-            " is known and differs. If there is none, a person is asked."
+            " and has not failed the job before. At another site, it is one whose site is known"
+            " and differs. If there is none, a person is asked. With half the events, those that"
+            " are not produced are missing in the request."
         ),
     )
     factor = forms.FloatField(

@@ -11,13 +11,14 @@ class Changes:
 
     `memory_bytes` and `time_limit_seconds` replace the values of the stage; the retry does not
     start on `avoided_hosts`. It runs on the cluster named `cluster` instead of that of the failed
-    attempt.
+    attempt. It produces one part of `events_part` of the events of its job; the others are missing.
     """
 
     memory_bytes: int = 0
     time_limit_seconds: int = 0
     avoided_hosts: tuple[str, ...] = ()
     cluster: str = ""
+    events_part: int = 0
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> "Changes":
@@ -27,6 +28,7 @@ class Changes:
             time_limit_seconds=stored.get("time_limit_seconds", 0),
             avoided_hosts=tuple(stored.get("avoided_hosts", ())),
             cluster=stored.get("cluster", ""),
+            events_part=stored.get("events_part", 0),
         )
 
     def as_stored(self) -> dict[str, Any]:
@@ -37,11 +39,12 @@ class Changes:
 
     def as_asked(self) -> dict[str, Any]:
         """Return the changed values that a scheduler is asked for, by name."""
-        return replace(self, cluster="").as_stored()
+        return replace(self, cluster="", events_part=0).as_stored()
 
     def on_top_of(self, earlier: "Changes") -> "Changes":
         """Return the changes of a retry of a retry: it never gets less than before.
 
+        It never has more events either.
         Schedulers do not know the hosts of other clusters, so those of an `earlier` attempt count
         only on its cluster.
         """
@@ -53,4 +56,5 @@ class Changes:
             time_limit_seconds=max(self.time_limit_seconds, earlier.time_limit_seconds),
             avoided_hosts=tuple(sorted(hosts)),
             cluster=self.cluster,
+            events_part=max(self.events_part, earlier.events_part),
         )

@@ -92,13 +92,19 @@ def new_submission(
     token = uuid.uuid4()
     if plan.takes_files and files is None:
         files = files_of_jobs(request, indices or range(first, first + tasks))
-    script = write_script(
-        plan, first=first, indices=indices, token=str(token), files=files, overlay=overlay
-    )
     options = options_of(cluster)
     changes = changes or Changes()
     if retry_of is not None:
         changes = changes.on_top_of(Changes.read(retry_of.changes))
+    script = write_script(
+        plan,
+        first=first,
+        indices=indices,
+        token=str(token),
+        files=files,
+        overlay=overlay,
+        events_part=changes.events_part,
+    )
     return Submission(
         request=request,
         cluster=cluster,

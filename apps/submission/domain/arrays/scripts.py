@@ -82,6 +82,11 @@ class Overlay:
         return lines
 
 
+def events_of_part(events: int, part: int) -> int:
+    """Return how many events of a job a script with this `events_part` produces."""
+    return -(-events // part) if part > 1 else events
+
+
 def stage_in_environment(name: str, purpose: str) -> str:
     """Return the name of a stage in the environment of its jobs."""
     suffix = _SUFFIXES[Purpose(purpose)]
@@ -154,11 +159,13 @@ def write_script(
     token: str = "",
     files: Mapping[int, Sequence[str]] | None = None,
     overlay: Overlay | None = None,
+    events_part: int = 0,
 ) -> str:
     """Return the script of an array. Task n is job `first` + n, or `indices[n]` if given.
 
     Without `first` the script takes it as an argument. `files` are the files of each job, by its
-    number; `overlay` is that of a debug re-run.
+    number; `overlay` is that of a debug re-run. With `events_part` n, each job produces the first
+    nth part of its events, and one at least.
     """
     variables = dict(plan.variables)
     if token:
@@ -187,6 +194,9 @@ def write_script(
     if plan.test_events:
         events_per_job = min(events_per_job, plan.test_events) or plan.test_events
         extra_jobs = 0
+    events_of_job = f"{events_per_job} + ({job_of_point} < {extra_jobs})"
+    if events_part > 1:
+        events_of_job = f"({events_of_job} + {events_part - 1}) / {events_part}"
     first_event = f"{events_before}{job_of_point} * {events_per_job} + extra + 1"
     reads_all = (plan.reads_dataset or not plan.events) and not plan.test_events
     most_events = "-1" if reads_all else "$OPSPORTAL_EVENTS_PER_JOB"
@@ -204,7 +214,7 @@ def write_script(
         "export OPSPORTAL_JOB_INDEX=$index",
         f"export OPSPORTAL_JOB_COUNT={plan.jobs}",
         f"export OPSPORTAL_FIRST_EVENT=$(({first_event}))",
-        f"export OPSPORTAL_EVENTS_PER_JOB=$(({events_per_job} + ({job_of_point} < {extra_jobs})))",
+        f"export OPSPORTAL_EVENTS_PER_JOB=$(({events_of_job}))",
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
         f"export OPSPORTAL_MOST_EVENTS={most_events}",
         *_files(files or {}),

@@ -39,6 +39,7 @@ class Shortfall:
     completed: int
     obstacle: str
     acceptance: StageAcceptance | None = None
+    part_events_missing: int = 0
 
     @property
     def missing(self) -> int:
@@ -46,11 +47,14 @@ class Shortfall:
 
     @property
     def events_missing(self) -> int | None:
-        """Return the missing events by the share of missing jobs; None if unknown."""
+        """Return the missing events by the share of missing jobs; None if unknown.
+
+        Those that completed jobs lack, because they ran with a part of their events, count, too.
+        """
         events = self.stage.events
         if not events or not self.requested:
             return None
-        return round(events * self.missing / self.requested)
+        return round(events * self.missing / self.requested) + self.part_events_missing
 
 
 def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
@@ -80,7 +84,14 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
         else:
             obstacle = _obstacle(stage_submissions.running, requested, completed)
         shortfalls.append(
-            Shortfall(stage, requested, completed, obstacle, stage_submissions.acceptance)
+            Shortfall(
+                stage,
+                requested,
+                completed,
+                obstacle,
+                stage_submissions.acceptance,
+                stage_submissions.part.events_missing,
+            )
         )
 
         is_complete = completed >= requested > 0 or stage_submissions.acceptance is not None

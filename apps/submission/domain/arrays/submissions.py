@@ -24,6 +24,8 @@ from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.priority.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
+from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.scripts import events_of_part
 from apps.submission.enums import IN_SCHEDULER, Purpose, RetryState, SubmissionState
 from apps.submission.models import Assignment, RetryJob, Submission
 
@@ -144,6 +146,20 @@ def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submissio
     )
 
 
+def arrays_that_take_events(submissions: Iterable[Submission]) -> set[int]:
+    """Return which arrays, by primary key, have jobs whose number of events the portal sets.
+
+    The commands of the others do not have the number: they read a dataset to its end, or know it
+    from elsewhere.
+    """
+    arrays = Submission.objects.filter(pk__in=[submission.pk for submission in submissions])
+    has_number = Q(script__contains='"$OPSPORTAL_EVENTS_PER_JOB"')
+    has_most = Q(script__contains='"$OPSPORTAL_MOST_EVENTS"') & Q(
+        script__contains="OPSPORTAL_MOST_EVENTS=$OPSPORTAL_EVENTS_PER_JOB"
+    )
+    return set(arrays.filter(has_number | has_most).order_by().values_list("pk", flat=True))
+
+
 def submission_of(job: Job) -> Submission | None:
     """Return the array that a job belongs to, if the portal sent it; IDs are recycled."""
     rows = Submission.objects.filter(
@@ -246,6 +262,27 @@ class PointCounts:
     completed: int = 0
 
 
+@dataclass(frozen=True)
+class EventsInPart:
+    """How many jobs completed with a part of their events, and about how many events they lack."""
+
+    jobs: int = 0
+    events_missing: int = 0
+
+
+def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInPart:
+    """Return what the jobs of a stage lack that were retried with a part of their events."""
+    events = (stage.events or 0) // (stage.jobs or 1)
+    jobs = 0
+    missing = 0
+    for submission in submissions:
+        part = Changes.read(submission.changes).events_part
+        if part:
+            jobs += submission.completed
+            missing += submission.completed * (events - events_of_part(events, part))
+    return EventsInPart(jobs, missing)
+
+
 @dataclass
 class StageSubmissions:
     """The submissions of one stage."""
@@ -282,6 +319,11 @@ class StageSubmissions:
     @property
     def completed(self) -> int:
         return sum(submission.completed for submission in self.submissions)
+
+    @property
+    def part(self) -> EventsInPart:
+        """Return how many jobs completed with a part of their events, and what they lack."""
+        return events_in_part(self.stage, self.submissions)
 
     @property
     def running(self) -> int:

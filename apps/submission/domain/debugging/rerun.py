@@ -26,6 +26,7 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.reasons import checked_reason
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import check_cluster
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.keepup import files_of_jobs
 from apps.submission.domain.arrays.plan import (
     events_of_test,
@@ -193,6 +194,7 @@ def _debug_run(
         indices=[index],
         files=files,
         overlay=overlay_of(profile),
+        changes=Changes(events_part=Changes.read(origin.changes).events_part),
     )
     run.debug_of = job
     run.profile = profile.name
