@@ -12,6 +12,7 @@ from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorV
 from apps.diagnosis.api.packs import ExperimentPackViewSet
 from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
+from apps.hosts.api.views import HostExclusionViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import (
@@ -78,6 +79,7 @@ router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("known-errors", KnownErrorViewSet, basename="known-error")
 router.register("experiment-packs", ExperimentPackViewSet, basename="experiment-pack")
 router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")
+router.register("hosts/exclusions", HostExclusionViewSet, basename="host-exclusion")
 router.register("recovery-rules", RecoveryRuleViewSet, basename="recovery-rule")
 router.register("recovery-decisions", RecoveryDecisionViewSet, basename="recovery-decision")
 router.register("verdicts", VerdictViewSet, basename="verdict")
