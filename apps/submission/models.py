@@ -22,6 +22,7 @@ from apps.production.models import Request
 from apps.statusboard.models import Incident
 from apps.submission.enums import (
     IN_BATCH,
+    IN_SCHEDULER,
     BatchState,
     HostChoice,
     Purpose,
@@ -189,13 +190,15 @@ class Submission(models.Model):
 
     @property
     def excluded_hosts(self) -> list[str]:
-        """The excluded hosts that its jobs avoid, as of its submission."""
+        """The excluded hosts that its jobs avoid, as of its submission; none before that."""
+        if self.state not in IN_SCHEDULER:
+            return []
         return list(self.asked.get(EXCLUDED_HOSTS, ()))
 
     @property
     def exclusions_dropped(self) -> bool:
-        """Whether hosts were excluded that its jobs use, because no other host was left."""
-        return bool(self.asked.get(EXCLUSIONS_DROPPED, False))
+        """Whether hosts were excluded that its jobs may use, because no other host was left."""
+        return self.state in IN_SCHEDULER and bool(self.asked.get(EXCLUSIONS_DROPPED, False))
 
     @property
     def first_job_id(self) -> str:

@@ -190,3 +190,14 @@ def test_retry_as_owner_avoids_them_too(
     page = text_of(browse(approver).get(batch.get_absolute_url()))
     assert ("not on 1 excluded host: wn-1" in page) is not refuses
     assert ("no other host was left" in page) is refuses
+
+
+def test_array_that_waits_again_names_no_excluded_hosts(running, fake, exclude):
+    """They are read again when it is submitted."""
+    exclude(running.cluster, "wn-1")
+    fake.mode("down")
+    sent = send_next(running)
+    assert (sent.state, sent.excluded_hosts) == ("unknown", ["wn-1"])
+    Submission.objects.update(state="planned")
+    sent.refresh_from_db()
+    assert sent.excluded_hosts == []
