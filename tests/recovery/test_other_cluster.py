@@ -1,8 +1,10 @@
 """Rules that retry jobs on another cluster: which one, once, and what becomes of the attempts."""
 
+import threading
 from datetime import timedelta
 
 import pytest
+from django.db import connection, transaction
 
 from apps.clusters.models import Site
 from apps.core.models import Event
@@ -429,6 +431,61 @@ def test_limit_of_a_request_holds_on_all_clusters_together(
     end(sent, at + HOUR)
     claimed = dispatch.claim_next(cluster=assignment.cluster, at=at + HOUR)
     assert (claimed.cluster, claimed.tasks) == (assignment.cluster, 2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_clusters_that_submit_at_once_keep_the_limit_of_a_request(
+    assignment, jura, send, fail, approver
+):
+    first = send()
+    fail(first, {0, 1})
+    with transaction.atomic():
+        plan_retry(
+            submission=first,
+            request=locked(assignment.request),
+            indices=[0, 1],
+            by=approver,
+            at=LATER,
+            reason="Test.",
+            changes=Changes(cluster="jura"),
+            cluster=jura,
+        )
+    assignment.most_in_flight = 2
+    assignment.save()
+    plan_next(assignment=assignment, at=LATER)
+    claimed = []
+
+    def claim_on_jura():
+        claimed.append(dispatch.claim_next(cluster=jura, at=LATER))
+        connection.close()
+
+    other = threading.Thread(target=claim_on_jura)
+    with transaction.atomic():
+        assert dispatch.claim_next(cluster=assignment.cluster, at=LATER).tasks == 2
+        other.start()
+        other.join(timeout=1)
+        assert other.is_alive(), "it waits for what this cluster submits"
+    other.join(timeout=30)
+    assert claimed == [None]
+    assert in_flight(Submission.objects.all()) == 2
+
+
+def test_other_rules_leave_jobs_of_a_cluster_that_is_switched_off(
+    assignment, rule, moving, jura, send, fail
+):
+    rule("Node failure", control_percent=0)
+    first = send()
+    fail(first, {1}, "code", state="node_fail", host="wn-1")
+    assignment.cluster.submits = False
+    assignment.cluster.save()
+    at = LATER + HOUR
+    dispatch.refresh_progress(cluster=assignment.cluster, at=at)
+    assert decide(at) == ["owner"]
+    decision = Decision.objects.get()
+    assert (decision.rule.name, decision.why) == (
+        "Node failure",
+        "submission to its cluster is switched off",
+    )
 
 
 def test_jobs_elsewhere_are_cancelled_with_their_request(
