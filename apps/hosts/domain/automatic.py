@@ -40,6 +40,9 @@ from apps.statusboard.models import Incident, Service
 
 #: Hosts that failed their last job so recently fail at the same time.
 SAME_TIME = timedelta(hours=1)
+#: Hosts of a cluster that one run excludes; the next run continues. The comparison of a host with
+#: the others takes 35 ms with 20,000 jobs in six hours.
+MOST_A_RUN = 50
 #: So long an announcement of a central cause is shown.
 ANNOUNCED = timedelta(days=1)
 
@@ -129,7 +132,8 @@ def _follow_cluster(cluster: Cluster, failing: Sequence[FailingHost], at: dateti
 
     excluded = 0
     for host in failing:
-        excluded += _exclude(cluster, host, len(hosts), at)
+        if excluded < MOST_A_RUN:
+            excluded += _exclude(cluster, host, len(hosts), at)
     return excluded
 
 
