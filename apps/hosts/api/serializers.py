@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from apps.clusters.models import Cluster
+from apps.core.api.moments import MomentField
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.enums import EndKind
@@ -42,7 +43,7 @@ class HostExclusionWriter(serializers.Serializer[Any]):
     cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.all())
     host = serializers.CharField(max_length=255, help_text="Name of one host.")
     reason = serializers.CharField(max_length=MAX_REASON)
-    expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    expires_at = MomentField(required=False, allow_null=True, default=None)
     group = serializers.PrimaryKeyRelatedField(
         queryset=FailureGroup.objects.filter(kind=GroupKind.HOST),
         required=False,
@@ -55,7 +56,7 @@ class HostExclusionWriter(serializers.Serializer[Any]):
 class HostExtensionWriter(serializers.Serializer[Any]):
     """Another end of an exclusion, later or earlier."""
 
-    expires_at = serializers.DateTimeField()
+    expires_at = MomentField()
     reason = serializers.CharField(
         max_length=MAX_REASON, required=False, allow_blank=True, default=""
     )
