@@ -189,6 +189,8 @@ def _jobs_known_until(request: Request, *, at: datetime) -> datetime | None:
 
 def _events_in_part(request: Request) -> dict[int, EventsInPart]:
     """Return what jobs lack that completed with a part of their events, by key of the stage."""
+    if request.work_began_at is None:
+        return {}
     arrays = Submission.objects.filter(
         request=request, purpose=Purpose.PRODUCTION, changes__has_key="events_part"
     )
