@@ -1,5 +1,7 @@
 """Exclusions of hosts from new jobs, and times when too many hosts fail to exclude any."""
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import F, Q
 from django.urls import reverse
@@ -75,9 +77,9 @@ class HostExclusion(models.Model):
     def get_absolute_url(self) -> str:
         return reverse("hosts:exclusion", args=[self.pk])
 
-    @property
-    def is_open(self) -> bool:
-        return self.ended_at is None
+    def is_in_effect(self, at: datetime) -> bool:
+        """Return whether the host gets no new jobs at `at`."""
+        return self.ended_at is None and self.expires_at > at
 
 
 class CentralCause(models.Model):

@@ -38,6 +38,7 @@ _GROUPS = {
     INTERRUPTED: INTERRUPTED_STATES,
     NOT_COMPLETED: FAILED_STATES | INTERRUPTED_STATES,
 }
+_HOURS = [(f"{hour:02d}", f"{hour:02d}") for hour in range(24)]
 _INT = {"min_value": -(2**31), "max_value": 2**31 - 1}
 
 
@@ -109,7 +110,7 @@ class JobFilter(AnyOf):
         method="by_hour",
         label="Hour of day",
         empty_label="Any",
-        choices=[(f"{h:02d}", f"{h:02d}") for h in range(24)],
+        choices=_HOURS,
     )
     weekday = filters.ChoiceFilter(
         method="by_hour",
@@ -127,7 +128,7 @@ class JobFilter(AnyOf):
         method="by_start_hour",
         label="Started in hour of day",
         empty_label="Any",
-        choices=[(f"{h:02d}", f"{h:02d}") for h in range(24)],
+        choices=_HOURS,
     )
     started_from = MomentFilter(
         method="by_start", label="Started from", widget=_moment("2026-11-20 09:00")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from apps.clusters.models import Cluster
 from apps.hosts.domain.exclusions import open_exclusions
-from apps.hosts.domain.known_hosts import known_hosts, listed_hosts, short_name
+from apps.hosts.domain.known_hosts import hosts_of_jobs, listed_hosts, short_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ def hosts_to_avoid(
     if not excluded:
         return AvoidedHosts()
     avoided = excluded | {short_name(host) for host in besides}
-    known = set(known_hosts(cluster, at=at))
+    listed = listed_hosts(cluster, at=at)
+    known = set(listed) or hosts_of_jobs(cluster, at=at)
     if known and known <= avoided:
         return AvoidedHosts(all_excluded=True)
-    listed = listed_hosts(cluster, at=at)
     names = []
     for host in excluded:
         if not listed:

@@ -198,7 +198,7 @@ def return_host(
 def _open_or_refuse(exclusion: HostExclusion, at: datetime) -> HostExclusion:
     rows = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
     row = rows.get(pk=exclusion.pk)
-    if row.ended_at is not None or row.expires_at <= at:
+    if not row.is_in_effect(at):
         raise StaleState(f"The exclusion of {row} has already ended.")
     return row
 

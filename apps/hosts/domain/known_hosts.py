@@ -5,7 +5,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from apps.clusters.models import Cluster, Host
-from apps.jobs.domain.records.jobs import matches_host
+from apps.jobs.domain.records.jobs import matches_host, short_host
 from apps.jobs.models import SHORT_HOST, Job
 
 #: Hosts count as listed for so long after the last listing that has them.
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")
 
 def short_name(host: str) -> str:
     """Return the name of a host without its domain."""
-    return host.strip().partition(".")[0]
+    return short_host(host.strip())
 
 
 def is_host_name(host: str) -> bool:
@@ -44,8 +44,11 @@ def known_hosts(cluster: Cluster, *, at: datetime) -> Collection[str]:
 
     They are those that its scheduler lists, or else those on which jobs ended in the last day.
     """
-    if listed := listed_hosts(cluster, at=at):
-        return listed.keys()
+    return listed_hosts(cluster, at=at).keys() or hosts_of_jobs(cluster, at=at)
+
+
+def hosts_of_jobs(cluster: Cluster, *, at: datetime) -> set[str]:
+    """Return the short names of the hosts on which jobs of a cluster ended in the last day."""
     jobs = Job.objects.filter(cluster=cluster, ended_at__gt=at - SEEN_WITHIN, ended_at__lte=at)
     return set(jobs.exclude(host="").order_by().values_list(SHORT_HOST, flat=True).distinct())
 

@@ -1,5 +1,6 @@
 """Pages of excluded hosts: the list, one exclusion, the form for a new one, and those of a host."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -91,7 +92,7 @@ def exclusion(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def _page(request: AuthenticatedRequest, shown: HostExclusion, **forms: Any) -> HttpResponse:
     """Show an exclusion with its evidence, its events and the forms; 400 with problems of one."""
     at = timezone.now()
-    is_open = shown.is_open and shown.expires_at > at
+    is_open = shown.is_in_effect(at)
     context = {
         "exclusion": shown,
         "is_open": is_open,
@@ -107,34 +108,34 @@ def _page(request: AuthenticatedRequest, shown: HostExclusion, **forms: Any) -> 
 @require_POST
 def extend(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Let an exclusion expire at another time."""
-    if not may_exclude_hosts(request.user):
-        raise PermissionDenied
-    shown = _exclusion(pk)
     form = ExtendForm(request.POST, prefix="extend")
-    if form.is_valid():
-        with show_errors(request, form):
-            extend_exclusion(
-                exclusion=shown, by=request.user, at=timezone.now(), **form.cleaned_data
-            )
-            messages.success(request, f"{shown} is excluded until another time.")
-    if form.errors:
-        return _page(request, shown, extend_form=form)
-    return redirect(shown)
+    return _change(request, pk, form, extend_exclusion, "is excluded until another time.")
 
 
 @require_POST
 def return_to_jobs(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Let a host get new jobs again."""
+    form = ReturnForm(request.POST, prefix="return")
+    return _change(request, pk, form, return_host, "gets new jobs again.")
+
+
+def _change(
+    request: AuthenticatedRequest,
+    pk: int,
+    form: ExtendForm | ReturnForm,
+    change: Callable[..., HostExclusion],
+    outcome: str,
+) -> HttpResponse:
+    """Change an exclusion as a form says; show its page, with the problems of the form if any."""
     if not may_exclude_hosts(request.user):
         raise PermissionDenied
     shown = _exclusion(pk)
-    form = ReturnForm(request.POST, prefix="return")
     if form.is_valid():
         with show_errors(request, form):
-            return_host(exclusion=shown, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"{shown} gets new jobs again.")
+            change(exclusion=shown, by=request.user, at=timezone.now(), **form.cleaned_data)
+            messages.success(request, f"{shown} {outcome}")
     if form.errors:
-        return _page(request, shown, return_form=form)
+        return _page(request, shown, **{f"{form.prefix}_form": form})
     return redirect(shown)
 
 
@@ -151,7 +152,7 @@ def of_host(request: AuthenticatedRequest, name: str) -> HttpResponse:
     context = {
         "name": name,
         "rows": rows,
-        "current": [row for row in rows if row.is_open and row.expires_at > at],
+        "current": [row for row in rows if row.is_in_effect(at)],
         "may_exclude": may_exclude,
         "cluster": newest or "",
     }

@@ -17,8 +17,8 @@ from apps.production.models import Stage
 from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import Action, read_definition
-from apps.recovery.domain.remedies import NO_OTHER_CLUSTER, NO_OTHER_SITE
-from apps.recovery.enums import RETRIED_ARMS, ActionKind, Arm, Outcome
+from apps.recovery.domain.remedies import NO_PLACE, choose_cluster
+from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
@@ -148,18 +148,14 @@ def _choose_clusters(
     """
     submissions = [candidate.submission for candidate in candidates if candidate.submission]
     other_clusters = OtherClusters(submissions, at)
-    avoids_site = action.kind == ActionKind.AVOID_SITE
     moved = []
     asked = []
     for candidate in candidates:
         decision = decisions[candidate.verdict.job_id]
-        other = None
-        if candidate.submission is not None:
-            site = candidate.verdict.job.site_id if avoids_site else None
-            other = other_clusters.choose(candidate.submission, other_site=site)
+        other = choose_cluster(action, candidate, other_clusters)
         if other is None:
             decision.arm = Arm.QUESTION
-            decision.why = NO_OTHER_SITE if avoids_site else NO_OTHER_CLUSTER
+            decision.why = NO_PLACE[action.kind]
             decision.changes = {}
             asked.append(decision)
         else:

@@ -22,7 +22,7 @@ from apps.production.domain.types.fields import CORE
 from apps.production.models import Hold
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import read_definition
-from apps.recovery.domain.remedies import NO_OTHER_CLUSTER, NO_OTHER_SITE, increase
+from apps.recovery.domain.remedies import NO_PLACE, increase
 from apps.recovery.enums import ActionKind, Arm, Outcome
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
@@ -64,7 +64,7 @@ class Question:
     @property
     def stays_on_cluster(self) -> bool:
         """Whether its rule wants another cluster or site and none may be used."""
-        return self.decision.why in (NO_OTHER_CLUSTER, NO_OTHER_SITE)
+        return self.decision.why in NO_PLACE.values()
 
 
 def hold_over(job: Job) -> Hold | None:

@@ -26,7 +26,7 @@ from apps.recovery.domain.matching import (
     rules_in_order,
     waits_for_company,
 )
-from apps.recovery.domain.remedies import Asked
+from apps.recovery.domain.remedies import Asked, choose_cluster
 from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, ActionKind, Arm
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.retries.eligibility import (
@@ -280,15 +280,12 @@ class _Context:
 
     def _other_cluster(self, candidate: Candidate, match: ReadRule) -> str | None:
         """Return the name of the cluster on which a rule retries a job instead of its own."""
-        submission = candidate.submission
-        if submission is None or not match.definition.action.goes_elsewhere:
+        action = match.definition.action
+        if candidate.submission is None or not action.goes_elsewhere:
             return None
         if self.other_clusters is None:
             return ""
-        site = None
-        if match.definition.action.kind == ActionKind.AVOID_SITE:
-            site = candidate.verdict.job.site_id
-        other = self.other_clusters.choose(submission, other_site=site)
+        other = choose_cluster(action, candidate, self.other_clusters)
         return other.name if other else ""
 
     def _waits_for_company(self, failure: Failure, match: ReadRule | None) -> bool:

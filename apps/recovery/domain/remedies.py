@@ -2,16 +2,22 @@
 
 from dataclasses import dataclass
 
+from apps.clusters.models import Cluster
 from apps.core.domain.quantities import round_duration, round_size
+from apps.jobs.domain.records.jobs import short_host
 from apps.jobs.models import Job
 from apps.recovery.domain.definition import Action
 from apps.recovery.enums import ActionKind
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.scripts import events_of_part
+from apps.submission.domain.retries.eligibility import Candidate
+from apps.submission.domain.retries.other_clusters import OtherClusters
 
 #: The question about a job whose retry would run elsewhere, if it cannot.
-NO_OTHER_CLUSTER = "No other cluster may be used."
-NO_OTHER_SITE = "No cluster of another site may be used."
+NO_PLACE = {
+    ActionKind.OTHER_CLUSTER: "No other cluster may be used.",
+    ActionKind.AVOID_SITE: "No cluster of another site may be used.",
+}
 _OF_OWNER = "The portal did not submit the job, so its retry stays on its cluster."
 _UNCHANGED = Changes()
 
@@ -75,7 +81,7 @@ def remedy_for(
 def _avoid_host(job: Job) -> Remedy:
     if not job.host:
         return Remedy(question="The host of the failed attempt is not known.")
-    return Remedy(Changes(avoided_hosts=(job.host.partition(".")[0],)))
+    return Remedy(Changes(avoided_hosts=(short_host(job.host),)))
 
 
 def _elsewhere(kind: ActionKind, job: Job, other_cluster: str | None) -> Remedy:
@@ -84,9 +90,20 @@ def _elsewhere(kind: ActionKind, job: Job, other_cluster: str | None) -> Remedy:
     if kind == ActionKind.AVOID_SITE and job.site_id is None:
         return Remedy(question="The site of the failed attempt is not known.")
     if not other_cluster:
-        no_place = NO_OTHER_SITE if kind == ActionKind.AVOID_SITE else NO_OTHER_CLUSTER
-        return Remedy(question=no_place)
+        return Remedy(question=NO_PLACE[kind])
     return Remedy(Changes(cluster=other_cluster))
+
+
+def choose_cluster(
+    action: Action, candidate: Candidate, other_clusters: OtherClusters
+) -> Cluster | None:
+    """Return the cluster on which an action that goes elsewhere retries a job; None if none may."""
+    if candidate.submission is None:
+        return None
+    site = None
+    if action.kind == ActionKind.AVOID_SITE:
+        site = candidate.verdict.job.site_id
+    return other_clusters.choose(candidate.submission, other_site=site)
 
 
 def _half_events(asked: Asked) -> Remedy:

@@ -17,6 +17,7 @@ from apps.diagnosis.domain.groups.fingerprints import Fingerprint
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupKind, GroupStatus, VerdictKind
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, GroupNote, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
+from apps.jobs.domain.records.jobs import short_host
 from apps.jobs.enums import DEBUG_STAGE
 
 #: Verdicts that a broken host can explain.
@@ -93,7 +94,7 @@ def _suspects(verdict: Verdict) -> list[Blamed]:
     job = verdict.job
     suspects: list[Blamed] = []
     if verdict.verdict in HOST_VERDICTS and job.host:
-        suspects.append((GroupKind.HOST, job.cluster_id, job.host.partition(".")[0]))
+        suspects.append((GroupKind.HOST, job.cluster_id, short_host(job.host)))
     if verdict.verdict in RELEASE_VERDICTS and job.release and not job.stage.endswith(DEBUG_STAGE):
         suspects.append((GroupKind.RELEASE, job.experiment_id, job.release))
     return suspects

@@ -138,9 +138,14 @@ def with_columns(jobs: Sequence[Job]) -> tuple[list[str], list[tuple[Job, list[M
     return titles, [(job, marks_by_job[job.pk]) for job in jobs]
 
 
+def short_host(name: str) -> str:
+    """Return the name of a host without its domain, as `SHORT_HOST` does in SQL."""
+    return name.partition(".")[0]
+
+
 def matches_host(text: str) -> Q:
     """Return the condition for a host, given with or without its domain."""
-    short = Q(Exact(SHORT_HOST, text.partition(".")[0]))
+    short = Q(Exact(SHORT_HOST, short_host(text)))
     return short & Q(host=text) if "." in text else short
 
 

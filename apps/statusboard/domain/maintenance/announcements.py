@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from apps.accounts.models import Experiment, User
+from apps.accounts.models import Experiment, Principal, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, StaleState
 from apps.statusboard.models import Announcement, Service
@@ -34,7 +34,7 @@ def post_announcement(
     require_board_role(by, "manage announcements")
     if ends_at is not None and ends_at <= (starts_at or at):
         raise InvalidFields({"ends_at": ["End must be after start."]})
-    announcement = Announcement.objects.create(
+    announcement = Announcement(
         title=title,
         body=body,
         starts_at=starts_at or at,
@@ -43,15 +43,7 @@ def post_announcement(
         pinned=pinned,
         posted_by=by.username,
     )
-    announcement.experiments.set(experiments)
-    announcement.services.set(services)
-    publish(
-        kind="announcement.posted",
-        target=announcement,
-        by=by,
-        at=at,
-        data={"experiments": sorted(e.key for e in experiments), "do_not_submit": do_not_submit},
-    )
+    _post(announcement, by=by, at=at, experiments=experiments, services=services)
     return announcement
 
 
@@ -60,17 +52,32 @@ def post_announcement_as_portal(
     *, title: str, body: str, by: str, at: datetime, ends_at: datetime
 ) -> Announcement:
     """Post an announcement to everyone until `ends_at`, for `by`, a component of the portal."""
-    announcement = Announcement.objects.create(
-        title=title, body=body, starts_at=at, ends_at=ends_at, posted_by=by
-    )
+    announcement = Announcement(title=title, body=body, starts_at=at, ends_at=ends_at, posted_by=by)
+    _post(announcement, by=by, at=at)
+    return announcement
+
+
+def _post(
+    announcement: Announcement,
+    *,
+    by: Principal,
+    at: datetime,
+    experiments: Collection[Experiment] = (),
+    services: Collection[Service] = (),
+) -> None:
+    announcement.save(force_insert=True)
+    announcement.experiments.set(experiments)
+    announcement.services.set(services)
     publish(
         kind="announcement.posted",
         target=announcement,
         by=by,
         at=at,
-        data={"experiments": [], "do_not_submit": False},
+        data={
+            "experiments": sorted(experiment.key for experiment in experiments),
+            "do_not_submit": announcement.do_not_submit,
+        },
     )
-    return announcement
 
 
 @transaction.atomic

@@ -14,6 +14,7 @@ from apps.diagnosis.domain.reading.attempts import note_retries
 from apps.jobs.domain.collection.origin import record_array
 from apps.production.domain.holds import hold_of
 from apps.production.domain.outlook import outlook
+from apps.production.models import Request
 from apps.submission.domain.arrays.rows import adapter_that_submits, batch_job, options_of
 from apps.submission.domain.arrays.submissions import (
     in_flight,
@@ -71,7 +72,7 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
     if not locked.submits:
         return None
     submission, _ = _first(locked, at)
-    if submission is not None and _is_limited(submission):
+    if submission is not None and _most_in_flight(submission.request):
         # Another cluster may submit jobs of the same request at the same time.
         lock_for_this_transaction(f"submission.in_flight.{submission.request_id}")
         if not _has_room_of_its_own(submission, options_of(locked)):
@@ -115,9 +116,13 @@ def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
     return None, there >= options.most_in_flight
 
 
-def _is_limited(submission: Submission) -> bool:
-    assignment = getattr(submission.request, "assignment", None)
-    return assignment is not None and bool(assignment.most_in_flight)
+def _most_in_flight(request: Request) -> int:
+    """Return the limit of concurrent jobs of a request, 0 if it has none."""
+    assignment = getattr(request, "assignment", None)
+    if assignment is None:
+        return 0
+    most: int = assignment.most_in_flight or 0
+    return most
 
 
 def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
@@ -126,7 +131,7 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
     That of the request holds on all clusters together.
     """
     request = submission.request
-    assignment = getattr(request, "assignment", None)
+    most_in_flight = _most_in_flight(request)
     here = Submission.objects.filter(cluster=submission.cluster_id)
     limits = [
         (
@@ -134,11 +139,10 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
             here.filter(request__experiment=request.experiment_id),
         )
     ]
-    if assignment and assignment.most_in_flight:
-        if submission.tasks > assignment.most_in_flight:
+    if most_in_flight:
+        if submission.tasks > most_in_flight:
             return False  # the array is split first
-        everywhere = Submission.objects.filter(request=request)
-        limits.append((assignment.most_in_flight, everywhere))
+        limits.append((most_in_flight, Submission.objects.filter(request=request)))
     for limit, submissions in limits:
         there = in_flight(submissions)
         if there and there + submission.tasks > limit:

@@ -169,7 +169,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     # All processes lock requests in the same order, so that they cannot block each other.
     for request in sorted(by_request, key=lambda request: request.pk):
         if left:
-            left -= _release_of(batch, request, by_request[request][:left], at)
+            left -= _release_of(batch, request, by_request[request][:left], elsewhere, at)
     owned_ids = [candidate.verdict.job_id for candidate in owned[:left]]
     jobs = batch.jobs.filter(job__in=owned_ids, state=RetryState.WAITING)
     left -= jobs.update(state=RetryState.RELEASED, released_at=at)
@@ -182,9 +182,16 @@ def _release(batch: RetryBatch, at: datetime) -> int:
 
 
 def _release_of(
-    batch: RetryBatch, request: Request, candidates: list[Candidate], at: datetime
+    batch: RetryBatch,
+    request: Request,
+    candidates: list[Candidate],
+    elsewhere: Collection[int],
+    at: datetime,
 ) -> int:
-    """Plan retries of these jobs of a request; return how many."""
+    """Plan retries of these jobs of a request; return how many.
+
+    `elsewhere` are the primary keys of those that are retried on another cluster.
+    """
     request = locked(request)
     # Another process may have planned a retry of these jobs before the request was locked.
     dry_run = examine(
@@ -192,7 +199,7 @@ def _release_of(
         limits=Limits(),
         at=at,
         batch=batch,
-        elsewhere=_jobs_elsewhere(batch),
+        elsewhere=elsewhere,
     )
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
