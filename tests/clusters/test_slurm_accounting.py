@@ -35,7 +35,7 @@ SINCE = datetime.fromtimestamp(T0, UTC)
 UNTIL = SINCE + timedelta(hours=1)
 
 # Answers as sacct does: its fields, the delimiter it is given, every row whose id or time is asked
-# for.
+# for. Queries by ID come later, and may find other rows.
 FAKE_SACCT = """#!{python}
 import json, os, sys
 options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
@@ -45,7 +45,7 @@ if "helpformat" in options:
     sys.exit()
 assert (os.environ["TZ"], os.environ["SLURM_TIME_FORMAT"], os.environ["LC_ALL"]) == ("UTC", "%s", "C")
 assert "SACCT_FORMAT" not in os.environ
-for row in config["rows"]:
+for row in config["later" if "jobs" in options else "rows"]:
     job, _, step = row["JobID"].partition(".")
     if "jobs" in options and job.split("_")[0] not in options["jobs"].replace("_", ",").split(","):
         continue
@@ -90,9 +90,12 @@ def make_slurm(
     fields: list[str] = FIELDS,
     *,
     options: dict[str, str] | None = None,
+    later: list[dict[str, str]] | None = None,
 ) -> Slurm:
     config, program = tmp_path / "config.json", tmp_path / "sacct"
-    config.write_text(json.dumps({"rows": rows, "fields": fields}))
+    config.write_text(
+        json.dumps({"rows": rows, "later": rows if later is None else later, "fields": fields})
+    )
     program.write_text(FAKE_SACCT.format(python=sys.executable, config=config))
     program.chmod(0o755)
     return Slurm("c1", {"bin": str(tmp_path), **(options or {})})
@@ -104,7 +107,7 @@ def collect(slurm: Slurm) -> list[JobRecord]:
 
 def read_one(job: dict[str, str], *steps: dict[str, str]) -> JobRecord:
     (rows,) = group_rows([job, *steps])
-    (record,) = read_records(rows, Attempt(1, SINCE))
+    (record,) = read_records(rows, {rows.identity: Attempt(1, SINCE)})
     return record
 
 
@@ -199,6 +202,37 @@ def test_array_cancelled_while_it_waits_becomes_a_record_for_each_task(tmp_path:
     ]
 
 
+def test_task_that_started_as_its_array_was_cancelled_is_one_job(tmp_path: Path) -> None:
+    cancelled = {"State": "CANCELLED by 1000"}
+    started = row("86_0", JobIDRaw="90", **cancelled)
+    array = row("86_[0-2%1]", NodeList="None assigned", Start="None", **cancelled)
+
+    records = collect(make_slurm(tmp_path, [started, array]))
+    assert [(r.job_id, r.raw_id) for r in records] == [("86_0", 90), ("86_1", 86), ("86_2", 86)]
+
+
+def test_array_that_is_split_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    cancelled = {"State": "CANCELLED by 1000", "NodeList": "None assigned", "Start": "None"}
+    other = row("4")
+    array = row("5_[1-2%1]", **cancelled)
+    tasks = [row(f"5_{task}", **cancelled) for task in (1, 2)]
+
+    slurm = make_slurm(tmp_path, [other, array], later=[other, *tasks])
+    assert [record.job_id for record in collect(slurm)] == ["4", "5_1", "5_2"]
+
+    slurm = make_slurm(tmp_path, [other, tasks[0], array], later=[other, *tasks])
+    assert [record.job_id for record in collect(slurm)] == ["4", "5_1", "5_2"], "each task once"
+
+
+def test_job_that_is_not_in_its_own_history_is_flagged(tmp_path: Path) -> None:
+    lost = row("5", Submit="Unknown")
+    slurm = make_slurm(tmp_path, [row("4"), lost])
+    record, flagged = slurm.finished_jobs(since=SINCE, until=UNTIL)
+    assert isinstance(record, JobRecord)
+    assert isinstance(flagged, Flagged)
+    assert flagged.reason == "The job is not in its own history."
+
+
 def test_paths_in_accounting_have_their_patterns_filled_in() -> None:
     record = read_one(row("86_3", JobIDRaw="90", StdOut="/logs/%A_%4a.out", StdErr="/logs/%j.err"))
 
@@ -252,10 +286,11 @@ def test_row_that_is_not_whole_yet_is_held_back_for_a_while(tmp_path: Path) -> N
 def test_bad_row_is_flagged_and_no_other_is_lost(tmp_path: Path, change: dict[str, str]) -> None:
     bad = row("6") | change
 
-    first, flagged, last = collect(make_slurm(tmp_path, [row("5"), bad, row("7")]))
+    slurm = make_slurm(tmp_path, [row("5"), bad, row("7")])
+    read = list(slurm.finished_jobs(since=SINCE, until=UNTIL))
 
-    assert (first.job_id, last.job_id) == ("5", "7")
-    assert json.loads(flagged.raw) == [bad]
+    assert [one.job_id for one in read if isinstance(one, JobRecord)] == ["5", "7"]
+    assert [json.loads(one.raw) for one in read if isinstance(one, Flagged)] == [[bad]]
 
 
 def test_state_that_is_unknown_flags_the_row() -> None:
@@ -434,7 +469,11 @@ def test_every_job_of_a_real_slurm_is_read() -> None:
                 item[name] = str(int(datetime.fromisoformat(item[name] + "+00:00").timestamp()))
     ended = [rows for rows in group_rows(rows) if read_time(rows.job["End"])]
 
-    records = [record for rows in ended for record in read_records(rows, Attempt(1, SINCE))]
+    records = [
+        record
+        for rows in ended
+        for record in read_records(rows, {rows.identity: Attempt(1, SINCE)})
+    ]
 
     assert len(records) >= 30
     assert {record.state for record in records} >= {

@@ -130,8 +130,12 @@ def waiting(harness: Harness, spool_id: str) -> Counter[CurrentState]:
 def ended(harness: Harness, spool_id: str) -> dict[str, JobRecord]:
     """What accounting has of an array, by the number of the task."""
     now = harness.moment()
-    finished = list(harness.scheduler.finished_jobs(since=now - timedelta(hours=1), until=now))
-    return {one.job_id.partition("_")[2]: one for one in finished if one.spool_id == spool_id}
+    records = {}
+    for one in harness.scheduler.finished_jobs(since=now - timedelta(hours=1), until=now):
+        assert isinstance(one, JobRecord), f"{one.reason} {one.raw}"
+        if one.spool_id == spool_id:
+            records[one.job_id.partition("_")[2]] = one
+    return records
 
 
 def states(harness: Harness, spool_id: str) -> dict[str, JobState]:

@@ -49,7 +49,7 @@ def slurm(fault):
     if change is None:
         return None
     (rows,) = group_rows([row(**change)])
-    (found,) = read_records(rows, Attempt(1, SINCE))
+    (found,) = read_records(rows, {rows.identity: Attempt(1, SINCE)})
     return found
 
 

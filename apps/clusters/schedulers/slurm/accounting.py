@@ -108,41 +108,82 @@ def finished_jobs(
     directory and array. Such a row is held back until it is complete or ended before
     `settled_before`.
     """
-    times = (f"--starttime={since:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}")
-    jobs = group_rows(sacct.rows(FIELDS, f"--state={_ENDED}", *times))
-    due = []
-    for rows in jobs:
-        own_name = rows.job["Cluster"] or cluster
-        if own_name.casefold() != cluster.casefold():
-            raise SchedulerError(
-                f"Slurm calls this cluster “{own_name}”, but here it is “{cluster}”: nothing "
-                "was collected. Correct"
-                " CAPTURE_CLUSTER on the scheduler's host and remove this cluster with "
-                "`manage.py cluster remove`, or,"
-                f" if the names differ on purpose, set its option `cluster_name` to “{own_name}”."
-            )
-        # A row without an end is passed on, to be flagged.
-        ended_at = read_time(rows.job["End"])
-        if ended_at is None or (
-            since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)
-        ):
-            due.append(rows)
+    ended = (
+        f"--state={_ENDED}",
+        f"--starttime={since:%Y-%m-%dT%H:%M:%S}",
+        f"--endtime={until:%Y-%m-%dT%H:%M:%S}",
+    )
+
+    def read_due(*chosen: str) -> Iterator[JobRows]:
+        for rows in group_rows(sacct.rows(FIELDS, *ended, *chosen)):
+            _check_cluster(rows.job, cluster)
+            # A row without an end is passed on, to be flagged.
+            ended_at = read_time(rows.job["End"])
+            if ended_at is None or (
+                since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)
+            ):
+                yield rows
+
+    due = list(read_due())
+    known = {rows.identity for rows in due}
     for first in range(0, len(due), _JOBS_A_QUERY):
         some = due[first : first + _JOBS_A_QUERY]
         attempts = attempts_of(sacct, some)
+        missing = []
         for rows in some:
             if rows.identity in attempts:
-                yield from read_records(rows, attempts[rows.identity])
+                yield from read_records(rows, attempts)
+            else:
+                missing.append(rows)
+        if not missing:
+            continue
+        # Slurm splits a waiting array that was cancelled into its tasks: they have rows of their
+        # own a moment later, and the row of the array is gone.
+        again = list(read_due(f"--jobs={_selection(missing)}"))
+        attempts = attempts_of(sacct, again)
+        identities = {rows.identity for rows in again}
+        split = {_array_of(rows.job) for rows in again}
+        new = [rows for rows in again if rows.identity not in known]
+        left = [
+            rows
+            for rows in missing
+            if rows.identity in identities or _array_of(rows.job) not in split
+        ]
+        known |= identities
+        for rows in (*new, *left):
+            if rows.identity in attempts:
+                yield from read_records(rows, attempts)
             else:
                 yield Flagged(_raw(rows), "The job is not in its own history.")
 
 
+def _array_of(job: Row) -> str:
+    return job["JobID"].partition("_")[0]
+
+
+def _check_cluster(job: Row, cluster: str) -> None:
+    own_name = job["Cluster"] or cluster
+    if own_name.casefold() != cluster.casefold():
+        raise SchedulerError(
+            f"Slurm calls this cluster “{own_name}”, but here it is “{cluster}”: nothing "
+            "was collected. Correct"
+            " CAPTURE_CLUSTER on the scheduler's host and remove this cluster with "
+            "`manage.py cluster remove`, or,"
+            f" if the names differ on purpose, set its option `cluster_name` to “{own_name}”."
+        )
+
+
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
     """Query the history of these jobs and number their attempts."""
-    ids = sorted({selector_of(rows.job) for rows in jobs})
-    if not ids:
+    selection = _selection(jobs)
+    if not selection:
         return {}
-    return number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}"))
+    return number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={selection}"))
+
+
+def _selection(jobs: Iterable[JobRows]) -> str:
+    """Return the value of sacct's `--jobs` for these jobs."""
+    return ",".join(sorted({selector_of(rows.job) for rows in jobs}))
 
 
 def number_attempts(rows: Iterable[Row]) -> Attempts:
@@ -191,9 +232,14 @@ def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:
         yield current
 
 
-def read_records(rows: JobRows, attempt: Attempt) -> Iterator[JobRecord | Flagged]:
-    """Yield the record of an attempt, or one per task if the tasks never started."""
+def read_records(rows: JobRows, attempts: Attempts) -> Iterator[JobRecord | Flagged]:
+    """Yield the record of an attempt, or one per task if the tasks never started.
+
+    The row of an array that was cancelled may still name a task that has just started, and that
+    has a row of its own among the `attempts`.
+    """
     job = rows.job
+    attempt = attempts[rows.identity]
     try:
         record = _read_record(rows, attempt)
         _, bracket, tasks = job["JobID"].partition("_[")
@@ -203,8 +249,16 @@ def read_records(rows: JobRows, attempt: Attempt) -> Iterator[JobRecord | Flagge
         return
     if not bracket:
         yield checked(record, lambda: _raw(rows), _unreadable(rows))
+    if not task_ids:
+        return
+    with_own_row = set()
+    for (job_id, _), own_attempt in attempts.items():
+        if own_attempt.submitted_at >= attempt.submitted_at:
+            with_own_row.add(job_id)
     for task in task_ids:
-        yield replace(record, job_id=f"{record.spool_id}_{task}")
+        job_id = f"{record.spool_id}_{task}"
+        if job_id not in with_own_row:
+            yield replace(record, job_id=job_id)
 
 
 def _raw(rows: JobRows) -> str:

@@ -88,7 +88,7 @@ def _records(items: Iterable[Any], read: Any) -> Iterator[JobRecord | Flagged]:
     attempts = number_attempts(rows.job for rows in jobs)
     for rows in jobs:
         if rows.job["State"] not in {"PENDING", "RUNNING", "SUSPENDED"}:
-            yield from read_records(rows, attempts[rows.identity])
+            yield from read_records(rows, attempts)
 
 
 def _job_id(job: Mapping[str, Any], raw_id: str) -> str:
