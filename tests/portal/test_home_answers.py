@@ -209,3 +209,31 @@ def test_home_and_failures_say_that_jobs_are_being_counted(client, shifter):
     recompute_dirty_hours(at=ended_at)
     for address in ("/", "/failures/"):
         assert "are being counted." not in page_text(client, shifter, address)
+
+
+def test_the_last_24_hours_are_the_same_on_every_page(client, shifter):
+    """They are the current hour and the 23 before it."""
+    now = timezone.now()
+    first_hour = hour_of(now) - timedelta(hours=23)
+    before = first_hour - timedelta(minutes=1)
+    jobs.store(
+        clusters.cluster(),
+        jobs.failed(5, ended_at=now),
+        jobs.failed(6, ended_at=first_hour),
+        jobs.failed(7, ended_at=before),
+        jobs.record(8, ended_at=before),
+    )
+    Collection.objects.update(collected_until=now)
+    recompute_dirty_hours(at=now)
+    host = Job.objects.get(raw_id=5).host
+
+    home = page_text(client, shifter, "/")
+    job_list = page_text(client, shifter, "/jobs/")
+    statistics = page_text(client, shifter, "/statistics/?period=24h")
+    of_host = page_text(client, shifter, f"/hosts/{host}/?period=24h")
+
+    assert "2 of 2 jobs" in home
+    assert list_behind(client, shifter, job_list, "2 failed") == ["5", "6"]
+    assert re.search(r"Finished\W+(<[^>]*>\s*)*2\b", job_list)
+    assert "2 attempts of jobs" in statistics
+    assert re.search(r"<span>Jobs<b><a [^>]*>2</a>", of_host)

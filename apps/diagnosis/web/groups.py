@@ -39,7 +39,7 @@ from apps.diagnosis.filters import Failures
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
-from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import are_being_counted, behind
 
 VIEWS = {
@@ -96,8 +96,7 @@ def _period(request: AuthenticatedRequest) -> Period:
         hours = int(chosen.form.cleaned_data.get("hours") or 24)
     else:
         hours = 24
-    end = hour_of(timezone.now()) + timedelta(hours=1)
-    start = end - timedelta(hours=hours)
+    start, end = last_hours(timezone.now(), hours)
     days = Failures(request.GET, DailyCauseTotals.objects.visible_to(request.user)).qs
     return Period(
         start, end, totals_between(chosen.qs, days, start=start, end=end), chosen.qs, chosen
@@ -168,7 +167,7 @@ def _page(
     hours = CauseTotals.objects.visible_to(request.user).filter(group=group)
     days = DailyCauseTotals.objects.visible_to(request.user).filter(group=group)
     [row] = group_list.group_rows(group_list.sums_by_group([days]))
-    end = hour_of(timezone.now()) + timedelta(hours=1)
+    _, end = last_hours(timezone.now(), group_list.SPARK_HOURS)
     group_list.add_details([row], [days], hours, end=end)
     group_list.add_waits([row], timezone.now())
 

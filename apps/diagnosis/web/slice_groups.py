@@ -1,7 +1,5 @@
 """The failure groups on the page of a host, site or user."""
 
-from datetime import timedelta
-
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -10,6 +8,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query
 from apps.diagnosis.domain.groups.of_slice import groups_of_slice, sees_slice
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.statistics.questions import PERIODS
 from apps.jobs.domain.statistics.slices import TABLES
 
@@ -23,7 +22,7 @@ def slice_groups(request: AuthenticatedRequest, kind: str, name: str) -> HttpRes
     periods = {period: period for period in PERIODS}
     expected = f"one of {', '.join(PERIODS)}"
     period = read_query(request, "period", periods.get, expected=expected) or "7d"
-    since = timezone.now() - timedelta(hours=PERIODS[period])
+    since, _ = last_hours(timezone.now(), PERIODS[period])
     groups, jobs = groups_of_slice(kinds[kind], name, user=request.user, since=since)
     if not jobs and not sees_slice(kinds[kind], name, request.user):
         raise Http404

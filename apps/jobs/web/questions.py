@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from apps.core.web.moments import MomentField
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import (
     MEASURES,
@@ -65,10 +66,8 @@ def read_question(
     )
 
 
-def _period(
-    values: QueryDict, at: datetime, problems: dict[str, str]
-) -> tuple[datetime, datetime, str]:
-    limits: dict[str, datetime] = {}
+def _limits(values: QueryDict, problems: dict[str, str]) -> dict[str, datetime]:
+    limits = {}
     for name in ("since", "until"):
         if text := values.get(name):
             try:
@@ -76,19 +75,28 @@ def _period(
                     limits[name] = moment
             except ValidationError as error:
                 problems[name] = error.messages[0]
+    return limits
 
+
+def _period(
+    values: QueryDict, at: datetime, problems: dict[str, str]
+) -> tuple[datetime, datetime, str]:
+    limits = _limits(values, problems)
     period = values.get("period") or "7d"
     if period not in PERIODS:
         problems["period"] = f"{period[:64]!r} is not one of {', '.join(PERIODS)}."
         period = "7d"
-    until = limits.get("until", at)
-    since = limits.get("since", until - timedelta(hours=PERIODS[period]))
-    since, until = whole_hours(since, until)
+    since, until = last_hours(at, PERIODS[period])
+    if "until" in limits:
+        _, until = whole_hours(limits["until"], limits["until"])
+        since = until - timedelta(hours=PERIODS[period])
+    if "since" in limits:
+        since, _ = whole_hours(limits["since"], limits["since"])
 
     if since >= until:
         problems["since"] = "The period ends before it starts."
     elif until - since > timedelta(hours=MOST_HOURS):
         problems["since"] = "The period is longer than five years."
     if {"since", "until"} & problems.keys():
-        since, until = whole_hours(at - timedelta(hours=PERIODS[period]), at)
+        since, until = last_hours(at, PERIODS[period])
     return since, until, "" if limits else period

@@ -1,6 +1,5 @@
 """The pages of a host, a site and a user: their jobs and failures."""
 
-from datetime import timedelta
 from typing import Any
 
 from django.http import Http404, HttpResponse
@@ -11,6 +10,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query
 from apps.core.web.turns import one_at_a_time
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import behind, totals_as_of, with_columns
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import PERIOD_LABELS, PERIODS, Answer, job_list_query
@@ -27,9 +27,8 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
     expected = f"one of {', '.join(PERIODS)}"
     period = read_query(request, "period", periods.get, expected=expected) or "7d"
     at = timezone.now()
-    jobs = slice_of(
-        kind, name, user=request.user, since=at - timedelta(hours=PERIODS[period]), until=at
-    )
+    since, until = last_hours(at, PERIODS[period])
+    jobs = slice_of(kind, name, user=request.user, since=since, until=until)
     if jobs is None:
         raise Http404
     chart, legend = charts.over_time(
@@ -56,9 +55,9 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
 @require_safe
 def host_rate(request: AuthenticatedRequest, name: str) -> HttpResponse:
     """Show in one line how many jobs of a host failed in the last 24 hours, for another page."""
-    at = timezone.now()
+    since, until = last_hours(timezone.now(), 24)
     question, of_host, of_site, site = recent_failures(
-        name, user=request.user, since=at - timedelta(hours=24), until=at
+        name, user=request.user, since=since, until=until
     )
     context = {
         "of_host": of_host,

@@ -32,7 +32,7 @@ from apps.jobs.domain.live.queue import queue_known
 from apps.jobs.domain.phases.stuck import stuck_phases
 from apps.jobs.domain.phases.totals import MOST_ROWS, phase_sums
 from apps.jobs.domain.records.calendar_months import unlisted_months
-from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import (
     MOST_SORTED,
     behind,
@@ -42,7 +42,7 @@ from apps.jobs.domain.records.jobs import (
     totals_as_of,
     with_columns,
 )
-from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
+from apps.jobs.domain.statistics.questions import MEASURES, Question
 from apps.jobs.domain.totals import totals
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import HourlyEnds, HourlyTotals
@@ -155,7 +155,8 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
     """
     from apps.jobs.domain.statistics.explorer import Explorer
 
-    explorer, (since, until) = Explorer(user), whole_hours(at - _TREND, at)
+    explorer = Explorer(user)
+    since, until = last_hours(at, _TREND.days * 24)
     measure = replace(MEASURES["queue_time"], label="median queue time")
     question = Question(measure, (), since, until)
     steps = explorer.series(question, step_hours=1, dimension="")
@@ -183,10 +184,10 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
 def live_tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
     """Return the tabs of jobs by state with their numbers; `chosen` is the value of a state."""
     counts = live_counts(request.user)
-    since = hour_of(timezone.now()) - timedelta(hours=24)
+    since, until = last_hours(timezone.now(), 24)
     ended = (
         HourlyEnds.objects.visible_to(request.user)
-        .filter(hour__gte=since)
+        .filter(hour__gte=since, hour__lt=until)
         .aggregate(jobs=Sum("jobs", default=0))
     )
     tabs = []
@@ -214,7 +215,7 @@ def live_tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]
 def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
     """Return the totals of a job list, from hourly totals or else counted up to a limit.
 
-    Without a request filter, hourly totals cover the last 24 hours and the current one.
+    Without a request filter, hourly totals cover the last 24 hours.
     """
     used = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
     query: dict[str, str | list[str]] = {name: request.GET.getlist(name) for name in sorted(used)}
@@ -229,8 +230,8 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
     if "request" in used:
         hours: QuerySet[Any] = HourlyTotals.objects.visible_to(request.user)
     else:
-        since = hour_of(timezone.now()) - timedelta(hours=24)
-        hours = HourlyEnds.objects.visible_to(request.user).filter(hour__gte=since)
+        since, until = last_hours(timezone.now(), 24)
+        hours = HourlyEnds.objects.visible_to(request.user).filter(hour__gte=since, hour__lt=until)
         query["ended_from"] = since.isoformat()
     counted = totals.totals_of_hours(
         JobFilter(request.GET, queryset=hours, request=request).qs, query
@@ -257,9 +258,10 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
         or 7
     )
     filters = {name: request.GET.get(name, "")[:64] for name in ("request", "stage")}
+    since, _ = last_hours(now, days * 24)
     rows = phase_sums(
         request.user,
-        since=hour_of(now - timedelta(days=days)),
+        since=since,
         request_key=filters["request"],
         stage=filters["stage"],
     )

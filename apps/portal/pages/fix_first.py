@@ -1,7 +1,7 @@
 """*Fix first* on the home page: open failure groups by wasted core-hours, each with one step."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.urls import reverse
 
@@ -17,7 +17,7 @@ from apps.diagnosis.domain.groups.group_list import (
 )
 from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals
-from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.conversion import last_hours
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
 from apps.submission.domain.retries.offers import retry_offer
 
@@ -47,8 +47,7 @@ class FixFirst:
 
 def fix_first(*, user: User, at: datetime) -> FixFirst:
     """Return the open groups of the last 24 hours that wasted most core-hours."""
-    end = hour_of(at) + timedelta(hours=1)
-    start = end - timedelta(hours=HOURS)
+    start, end = last_hours(at, HOURS)
     hours = CauseTotals.objects.visible_to(user)
     days = DailyCauseTotals.objects.visible_to(user)
     totals = totals_between(hours, days, start=start, end=end)

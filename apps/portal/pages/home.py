@@ -18,7 +18,7 @@ from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.reading.backlog import query_of_jobs
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
-from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.conversion import hour_of, last_hours
 from apps.jobs.domain.records.jobs import are_being_counted, behind, totals_as_of
 from apps.jobs.domain.totals.totals import Report, wasted_hours
 from apps.jobs.enums import NONE
@@ -247,8 +247,7 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> Failure
 
     `names` has the names of services by slug.
     """
-    end = hour_of(at) + timedelta(hours=1)
-    start = end - timedelta(hours=HOURS)
+    start, end = last_hours(at, HOURS)
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     rows = failures_by_cause(totals)
     ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)

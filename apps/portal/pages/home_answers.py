@@ -20,7 +20,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.charts import Band, Bin, Series, Tick, bars
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
-from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import Advice, AdviceReason, submit_advice
 from apps.statusboard.models import Incident
@@ -167,8 +167,7 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
 
     It takes three queries.
     """
-    end = hour_of(at) + timedelta(hours=1)
-    start = end - timedelta(hours=CHART_HOURS)
+    start, end = last_hours(at, CHART_HOURS)
     counts: dict[datetime, dict[str, int]] = defaultdict(
         lambda: dict.fromkeys(VerdictKind.values, 0)
     )

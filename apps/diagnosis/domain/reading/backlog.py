@@ -1,7 +1,7 @@
 """Count the jobs that wait for the analysis of their logs, from totals."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from urllib.parse import urlencode
 
 from django.db.models import Sum
@@ -9,7 +9,7 @@ from django.db.models import Sum
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.models import CauseTotals
-from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.enums import NONE, NOT_COMPLETED
 from apps.jobs.models import HourlyEnds
 
@@ -41,8 +41,7 @@ def query_of_jobs(start: datetime, end: datetime, **filters: str) -> str:
 
 def log_backlog(*, user: User, at: datetime) -> LogBacklog:
     """Return how many logs of jobs that the user may see are not analysed yet. Two queries."""
-    end = hour_of(at) + timedelta(hours=1)
-    start = end - timedelta(hours=HOURS)
+    start, end = last_hours(at, HOURS)
     ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
     judged = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end)
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -81,6 +81,15 @@ def differences(job: Job, values: dict[str, Any]) -> dict[str, Any]:
 def hour_of(at: datetime) -> datetime:
     """Return the start of the hour of a time, in UTC."""
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def last_hours(at: datetime, hours: int) -> tuple[datetime, datetime]:
+    """Return the start and end of the last `hours` UTC hours: the current one and those before it.
+
+    Every page that names a period up to now means this one, so that their counts agree.
+    """
+    end = hour_of(at) + timedelta(hours=1)
+    return end - timedelta(hours=hours), end
 
 
 def day_of(at: datetime) -> datetime:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +10,7 @@ from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
-from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, NONE
 from apps.jobs.models import HourlyEnds, HourlyTotals, Job
 from apps.production.models import Request
@@ -138,7 +138,7 @@ def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]])
 
 def wasted_hours(user: User, *, at: datetime) -> Report:
     """Return the wasted hours of the last seven days by end state."""
-    since = hour_of(at - timedelta(days=DAYS))
+    since, _ = last_hours(at, DAYS * 24)
     rows = _sums(_since(user, since), "state")
     return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
 
