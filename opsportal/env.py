@@ -155,6 +155,20 @@ class Environment(BaseModel):
             "one. If more fail within an hour, it excludes none. 0: it never excludes a host."
         ),
     )
+    SCOUT_FALSE_STOP: float = Field(
+        default=0.001,
+        gt=0,
+        le=0.1,
+        description=(
+            "Probability that the portal stops a stage whose jobs fail no more often than usual."
+        ),
+    )
+    SCOUT_MISSED: float = Field(
+        default=0.05,
+        gt=0,
+        le=0.5,
+        description="Probability that the first jobs of a broken stage let the others start.",
+    )
     LOG_EXCERPT_DAYS: int = Field(
         default=365,
         ge=0,

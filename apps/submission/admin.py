@@ -17,6 +17,7 @@ from apps.submission.models import (
     DebugProfile,
     RetryBatch,
     RetryJob,
+    StageScouts,
     Submission,
     TakenFile,
 )
@@ -84,6 +85,14 @@ class DebugProfileAdmin(PortalAdmin):
 class TakenFileAdmin(ReadOnlyAdmin):
     list_display = ["name", "request", "job", "taken_at"]
     search_fields = ["request__key", "name"]
+
+
+@admin.register(StageScouts)
+class StageScoutsAdmin(ReadOnlyAdmin):
+    list_display = ["request", "position", "state", "allowed", "completed", "failed", "judged_at"]
+    list_select_related = ["request"]
+    list_filter = ["state"]
+    search_fields = ["request__key"]
 
 
 @admin.register(RetryBatch)

@@ -44,6 +44,14 @@ MOVES: Mapping[str, frozenset[str]] = {
 IN_SCHEDULER = (_S.SENDING, _S.UNKNOWN, _S.SENT)
 
 
+class ScoutState(models.TextChoices):
+    """What the portal makes of the jobs of a stage that ended so far."""
+
+    SCOUTING = "scouting", "first jobs"
+    SOUND = "sound", "sound"
+    BROKEN = "broken", "broken"
+
+
 class BatchState(models.TextChoices):
     """State of a batch of retries."""
 

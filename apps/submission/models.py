@@ -27,6 +27,7 @@ from apps.submission.enums import (
     HostChoice,
     Purpose,
     RetryState,
+    ScoutState,
     SubmissionState,
 )
 
@@ -297,6 +298,57 @@ class TakenFile(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class StageScouts(models.Model):
+    """The first jobs of a stage, which run before the others, and what the ends of jobs show.
+
+    While the state is `SCOUTING`, no more than `allowed` jobs of the stage are planned. A stage
+    that was found broken is on hold; once a person lifts the hold, it is left alone.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="scouts")
+    position = models.PositiveSmallIntegerField(help_text="Position of the stage, from 0.")
+    state = models.CharField(max_length=16, choices=ScoutState, default=ScoutState.SCOUTING.value)
+    allowed = models.PositiveIntegerField(help_text="Jobs that may run before the others.")
+    usual_rate = models.FloatField(help_text="Share of earlier jobs of such a stage that failed.")
+    ended = models.PositiveIntegerField(
+        default=0, help_text="Jobs that had ended when it was last judged."
+    )
+    completed = models.PositiveIntegerField(default=0, help_text="Jobs judged as completed.")
+    failed = models.PositiveIntegerField(
+        default=0, help_text="Jobs judged as failed by a cause of their own."
+    )
+    is_waiting = models.BooleanField(
+        default=False, help_text="Whether the verdict of a failed job is still awaited."
+    )
+    group = models.ForeignKey(
+        FailureGroup,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The failure group of most of the failed jobs.",
+    )
+    hold = models.ForeignKey(
+        "production.Hold", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    started_at = models.DateTimeField()
+    judged_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the last change of its state."
+    )
+
+    class Meta:
+        verbose_name_plural = "stage scouts"
+        constraints = [
+            models.UniqueConstraint(fields=["request", "position"], name="stage_scouts_once"),
+            models.CheckConstraint(
+                condition=Q(state__in=ScoutState.values), name="stage_scouts_state"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.request.key}, stage {self.position + 1}: {self.get_state_display()}"
 
 
 class RetryBatch(Work):

@@ -18,6 +18,7 @@ from apps.submission.domain.dispatch.recall import recall_sent
 from apps.submission.domain.dispatch.start import start_next
 from apps.submission.domain.retries.owned import record_owner_retries, submit_owner_retries
 from apps.submission.domain.retries.release import BATCHES, advance_batch
+from apps.submission.domain.scouts.watch import watch_stages
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
 
@@ -56,6 +57,7 @@ def send_to(*, cluster_id: int) -> None:
             return
         dispatch.refresh_progress(cluster=cluster, at=timezone.now())
         dispatch.look_for_lost(cluster=cluster, at=timezone.now())
+        watch_stages(cluster=cluster, at=timezone.now())
         recall_sent(cluster=cluster, at=timezone.now())
         try:
             complete_keep_up_requests(cluster=cluster, at=timezone.now())

@@ -32,6 +32,7 @@ class SubmissionOptions(BaseModel):
     Requests of `experiments` start here automatically; empty means all. `in_flight` is by
     experiment and overrides `experiment_in_flight`; 0 means no limit. A test job that failed
     because of a service is repeated `retries` times; recovery rules retry jobs of production.
+    At least the first `scouts` jobs of a large stage run before the others; 0 means none do.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -51,6 +52,7 @@ class SubmissionOptions(BaseModel):
     in_flight: Mapping[str, Limit] = {}
     test_events: int = Field(100, ge=0, le=MAX_TEST_EVENTS)
     retries: int = Field(2, ge=0, le=10)
+    scouts: int = Field(10, ge=0, le=1000)
 
     def limit_of(self, experiment: str) -> int:
         return min(

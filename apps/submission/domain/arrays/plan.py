@@ -27,6 +27,7 @@ from apps.submission.domain.arrays.submissions import (
     publish_event,
     stage_submissions_of,
 )
+from apps.submission.domain.scouts.scouts import jobs_allowed
 from apps.submission.models import Assignment, Submission
 
 
@@ -68,8 +69,13 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
         ):
             point = unplanned[0]
             first = point * jobs_each + points[point].planned
+            options = options_of(assignment.cluster)
+            planned = sum(counts.planned for counts in points)
+            allowed = jobs_allowed(request, stage, planned=planned, scouts=options.scouts, at=at)
+            if not allowed:
+                return None
             # The script of an array is for one point, so an array ends where the next point starts.
-            most = array_size(assignment, options_of(assignment.cluster))
+            most = min(array_size(assignment, options), allowed)
             tasks = min(most, (point + 1) * jobs_each - first)
             plan = plans_of(request, job=first)[stage.position]
             return _plan(assignment, plan, at, first=first, tasks=tasks)

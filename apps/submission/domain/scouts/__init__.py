@@ -1,0 +1,1 @@
+"""Scouts: the first jobs of a stage run before the others, which wait for what they show."""

@@ -1,0 +1,77 @@
+"""Which stages have scouts, and how many of their jobs may be planned before these have ended."""
+
+import math
+from datetime import datetime
+
+from django.conf import settings
+
+from apps.production.models import Request, Stage, StageHistory
+from apps.submission.domain.scouts.ratio_test import RatioTest, usual_rate
+from apps.submission.enums import ScoutState
+from apps.submission.models import StageScouts
+
+#: Scouts are at least this share of the jobs of a stage, up to `_MOST_SCOUTS`.
+_SHARE = 0.02
+_MOST_SCOUTS = 100
+#: A smaller stage has none: its first jobs would be most of what can be saved.
+_WORTH_SCOUTS = 5
+#: The usual failure rate is that of so many earlier stages of the same name.
+_EARLIER_STAGES = 20
+
+
+def scouts_of_stage(jobs: int, scouts: int) -> int:
+    """Return how many jobs of a stage run before the others; 0 if all may run at once.
+
+    `scouts` is the cluster's option.
+    """
+    if not scouts or jobs < _WORTH_SCOUTS * scouts:
+        return 0
+    return max(scouts, min(math.ceil(_SHARE * jobs), _MOST_SCOUTS))
+
+
+def jobs_allowed(request: Request, stage: Stage, *, planned: int, scouts: int, at: datetime) -> int:
+    """Return how many more jobs of a stage may be planned now, in the caller's transaction.
+
+    Jobs of a stage that started before there were scouts are not limited.
+    """
+    jobs = stage.jobs or 0
+    first = scouts_of_stage(jobs, scouts)
+    if not first:
+        return jobs
+    row = StageScouts.objects.filter(request=request, position=stage.position).first()
+    if row is None and not planned:
+        row = StageScouts.objects.create(
+            request=request,
+            position=stage.position,
+            allowed=first,
+            usual_rate=_usual_rate_of(request, stage),
+            started_at=at,
+        )
+    if row is None or row.state != ScoutState.SCOUTING:
+        return jobs
+    return max(0, row.allowed - planned)
+
+
+def ratio_test_of(row: StageScouts, jobs: int) -> RatioTest:
+    """Return the test of a stage with this number of jobs."""
+    return RatioTest(
+        usual=row.usual_rate,
+        jobs=jobs,
+        false_stop=settings.SCOUT_FALSE_STOP,
+        missed=settings.SCOUT_MISSED,
+    )
+
+
+def _usual_rate_of(request: Request, stage: Stage) -> float:
+    earlier = (
+        StageHistory.objects.filter(experiment=request.experiment_id, name=stage.name.casefold())
+        .exclude(request=request)
+        .order_by("-last_ended_at")
+        .values_list("attempts", "completed")
+    )
+    all_attempts = 0
+    all_completed = 0
+    for attempts, completed in earlier[:_EARLIER_STAGES]:
+        all_attempts += attempts
+        all_completed += completed
+    return usual_rate(attempts=all_attempts, completed=all_completed)

@@ -1,0 +1,69 @@
+"""The test of a stage: how often it errs, and how soon it decides."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.submission.domain.scouts.ratio_test import (
+    HIGHEST_USUAL,
+    LOWEST_USUAL,
+    Finding,
+    RatioTest,
+    usual_rate,
+)
+
+RATES = st.floats(LOWEST_USUAL, HIGHEST_USUAL)
+
+
+def ratio_test(usual: float = 0.05, jobs: int = 1_000) -> RatioTest:
+    return RatioTest(usual=usual, jobs=jobs, false_stop=0.001, missed=0.05)
+
+
+def test_stage_whose_first_jobs_all_fail_is_broken_after_six():
+    assert ratio_test().find([True] * 5) is Finding.UNCLEAR
+    assert ratio_test().find([True] * 6) is Finding.BROKEN
+
+
+def test_stage_whose_first_jobs_complete_is_sound_after_five():
+    assert ratio_test().find([False] * 4) is Finding.UNCLEAR
+    assert ratio_test().find([False] * 5) is Finding.SOUND
+
+
+def test_stage_that_breaks_after_a_thousand_good_jobs_is_found_as_soon():
+    good = [False] * 1_000
+    assert ratio_test().evidence(good + [True] * 5) < ratio_test().broken_at
+    assert ratio_test().evidence(good + [True] * 6) >= ratio_test().broken_at
+
+
+@given(RATES, st.lists(st.booleans(), max_size=60))
+def test_one_more_failure_is_never_evidence_that_a_stage_is_sound(usual, failures):
+    test = ratio_test(usual)
+    assert test.evidence([*failures, True]) > test.evidence(failures)
+    assert test.evidence([*failures, False]) <= test.evidence(failures)
+
+
+@given(RATES, st.integers(1, 10**6))
+def test_more_jobs_need_more_evidence(usual, jobs):
+    assert ratio_test(usual, jobs + 1).broken_at > ratio_test(usual, jobs).broken_at
+
+
+@pytest.mark.parametrize("usual", [0.01, 0.05, 0.2, 0.5])
+def test_stage_that_fails_at_its_usual_rate_is_hardly_ever_stopped(usual):
+    """One in ten may be stopped here; of 500 stages, 75 would be five standard deviations more."""
+    chance = random.Random(7)
+    test = RatioTest(usual=usual, jobs=300, false_stop=0.1, missed=0.05)
+    stopped = 0
+    for _ in range(500):
+        failures = [chance.random() < usual for _ in range(300)]
+        stopped += test.find(failures) is Finding.BROKEN
+    assert stopped <= 75
+
+
+@pytest.mark.parametrize(
+    ("attempts", "completed", "rate"),
+    [(0, 0, 0.05), (980, 980, 0.01), (180, 91, 0.45), (1_000, 0, 0.5)],
+)
+def test_usual_rate_is_that_of_past_jobs_within_bounds(attempts, completed, rate):
+    assert usual_rate(attempts=attempts, completed=completed) == pytest.approx(rate)
