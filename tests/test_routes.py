@@ -219,6 +219,7 @@ EXPECTED = {
     "api:submission-limit": OPERATOR,
     "api:submission-release": OPERATOR,
     "api:submission-retry": OPERATOR,
+    "api:submission-scouts": OF_EXPERIMENT,
     "api:template-detail": NONE,  # there is none yet
     "api:template-list": ALL,
     "api:template-make-draft": NONE,

@@ -350,6 +350,10 @@ class StageScouts(models.Model):
     def __str__(self) -> str:
         return f"{self.request.key}, stage {self.position + 1}: {self.get_state_display()}"
 
+    @property
+    def judged(self) -> int:
+        return self.completed + self.failed
+
 
 class RetryBatch(Work):
     """Failed jobs of a failure group or incident, or one job, retried together in steps."""

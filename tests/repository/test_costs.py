@@ -70,6 +70,7 @@ CHEAP = {
         stage-located
         stage-outputs submission-accept submission-again submission-assign submission-cancel submission-detail
         submission-follow-advice submission-ignore-advice submission-limit submission-release submission-retry
+        submission-scouts
         submission-wait-again template-detail template-list template-make-draft verdict-correct verdict-detail
         verdict-harvest-again verdict-list version webhook-detail webhook-enable webhook-list
         weekly-report-detail weekly-report-list window-cancel window-detail window-list workflow-type-detail

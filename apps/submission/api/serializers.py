@@ -10,7 +10,7 @@ from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.arrays.ignored_advice import MOST_HOURS
 from apps.submission.domain.arrays.limits import MAX_LIMIT
-from apps.submission.models import Submission
+from apps.submission.models import StageScouts, Submission
 
 
 class SubmissionReader(serializers.ModelSerializer[Submission]):
@@ -57,6 +57,28 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
             ),
             *("last_error", "script_sha256", "created_at", "created_by"),
             *("excluded_hosts", "exclusions_dropped"),
+        ]
+
+
+class ScoutsReader(serializers.ModelSerializer[StageScouts]):
+    """The first jobs of a stage."""
+
+    request = serializers.CharField(source="request.key")
+    group = serializers.IntegerField(source="group_id", allow_null=True)
+    hold = serializers.IntegerField(source="hold_id", allow_null=True)
+    hold_lifted_at = serializers.DateTimeField(
+        source="hold.lifted_at",
+        allow_null=True,
+        default=None,
+        help_text="Once the hold is lifted, the stage goes on and is not stopped again.",
+    )
+
+    class Meta:
+        model = StageScouts
+        fields = [
+            *("request", "position", "state", "allowed", "usual_rate"),
+            *("ended", "completed", "failed", "group", "hold", "hold_lifted_at"),
+            *("started_at", "judged_at"),
         ]
 
 

@@ -28,6 +28,7 @@ from apps.submission.api.serializers import (
     LimitWriter,
     ReleaseWriter,
     RetryWriter,
+    ScoutsReader,
     SendAgainWriter,
     SubmissionReader,
 )
@@ -50,7 +51,7 @@ class SubmissionViewSet(OfRequests):
 
     def get_object(self) -> Request:
         production_request = request_or_404(self.request.user, self.kwargs["key"])
-        if self.action != "retrieve":
+        if self.action not in {"retrieve", "scouts"}:
             check_may_submit(self.request.user, production_request)
         return production_request
 
@@ -63,6 +64,13 @@ class SubmissionViewSet(OfRequests):
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the submissions of a request, oldest first."""
         return self.answer(self.get_object())
+
+    @extend_schema(responses=ScoutsReader(many=True))
+    @action(detail=True)
+    def scouts(self, request: ApiRequest, key: str) -> Response:
+        """List the stages whose first jobs run before the others, and what their ends show."""
+        rows = self.get_object().scouts.select_related("request", "group", "hold")
+        return Response(ScoutsReader(rows.order_by("position"), many=True).data)
 
     @command(AssignWriter, _LIST)
     def assign(self, production_request: Request, *, begin: str | None, **fields: Any) -> None:

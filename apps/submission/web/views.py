@@ -41,6 +41,7 @@ from apps.submission.domain.arrays.trials import results_of
 from apps.submission.domain.dispatch.held import release_obstacle, request_release
 from apps.submission.domain.dispatch.recall import flight_of
 from apps.submission.domain.dispatch.start import automatic_start_of
+from apps.submission.domain.scouts.pages import shown_scouts
 from apps.submission.models import Submission
 from apps.submission.web.forms import (
     AcceptForm,
@@ -221,6 +222,7 @@ def _page(
         "flight": flight_of(production_request),
         "results": results_of(production_request),
         "against": against,
+        "scouts": shown_scouts(production_request),
         "ignores_advice": ignored_advice.ignores_advice(production_request, at),
     }
     if request.htmx:

@@ -1,8 +1,10 @@
 """The first jobs of a stage run before the others, and a broken stage is put on hold."""
 
+import re
 from datetime import timedelta
 
 import pytest
+from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +22,7 @@ from apps.submission.enums import ScoutState
 from apps.submission.models import StageScouts, Submission
 from tests.factories.requests import AT, stage
 from tests.factories.verdicts import verdict
+from tests.pages import page_of
 
 HOUR = timedelta(hours=1)
 JOBS = 200
@@ -170,6 +173,45 @@ def test_nothing_is_read_while_no_job_has_ended(running, end_jobs, django_assert
     step(running, AT + HOUR)
     with django_assert_max_num_queries(2):
         watch_stages(cluster=running.cluster, at=AT + HOUR)
+
+
+def test_page_says_what_the_other_jobs_wait_for(running, end_jobs, client, liaison):
+    first = step(running)
+    address = reverse("submission:request", args=[running.request.key])
+    page = page_of(client, liaison, address)
+    assert "one starts with 10 jobs." in page
+    assert "0 have ended, 0 failed. The other 190" in page
+
+    end_jobs(first, tasks=range(5))
+    step(running, AT + HOUR)
+    assert "starts with" not in page_of(client, liaison, address)
+
+
+def test_stopped_stage_goes_on_by_a_click(running, end_jobs, client, approver, liaison):
+    first = step(running)
+    address = reverse("submission:request", args=[running.request.key])
+    judge(end_jobs(first, failed=range(7), tasks=range(7)))
+    step(running, AT + HOUR)
+
+    assert "7 of its last 7 jobs failed, usually 5 %." in page_of(client, liaison, address)
+    assert "Go on with one" not in page_of(client, liaison, address), "only who may submit"
+    page = page_of(client, approver, address)
+    assert "Go on with one" in page
+    [lift] = re.findall(r'action="([^"]*/lift/)"', page)
+    answer = client.post(lift, {"to": "request"})
+    assert answer.url == running.request.get_absolute_url()
+    assert "was stopped" not in page_of(client, approver, address)
+    assert step(running, AT + HOUR).tasks == 100
+
+
+def test_api_lists_the_scouts_of_a_request(running, end_jobs, client, liaison):
+    judge(end_jobs(step(running), failed=range(7), tasks=range(7)))
+    step(running, AT + HOUR)
+    client.force_login(liaison)
+    [row] = client.get(f"/api/v1/submissions/{running.request.key}/scouts/").json()
+    assert (row["position"], row["state"], row["allowed"], row["failed"]) == (0, "broken", 10, 7)
+    assert row["hold"] == Hold.objects.get().pk
+    assert row["hold_lifted_at"] is None
 
 
 def test_portal_watches_by_itself(running, end_jobs, fake):

@@ -93,4 +93,6 @@ def lift(request: AuthenticatedRequest, pk: int) -> HttpResponse:
             hold=hold, by=request.user, at=timezone.now(), reason=request.POST.get("reason", "")
         )
         messages.success(request, f"Hold lifted: {holds.hold_subject(hold)}.")
+    if hold.stage and request.POST.get("to") == "request":
+        return redirect(hold.stage.request)
     return redirect("production:holds")

@@ -1,0 +1,36 @@
+"""The scouts of a request, as its page shows them."""
+
+from dataclasses import dataclass
+
+from apps.production.models import Request, Stage
+from apps.submission.enums import ScoutState
+from apps.submission.models import StageScouts
+
+
+@dataclass(frozen=True)
+class ShownScouts:
+    """The scouts of a stage whose other jobs wait, or that was stopped and is on hold."""
+
+    row: StageScouts
+    stage: Stage
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.row.state == ScoutState.BROKEN
+
+    @property
+    def waiting_jobs(self) -> int:
+        return max(0, (self.stage.jobs or 0) - self.row.allowed)
+
+
+def shown_scouts(request: Request) -> list[ShownScouts]:
+    """Return the scouts of a request that keep jobs from starting, in the order of its stages."""
+    stages = {stage.position: stage for stage in request.stages.all()}
+    rows = request.scouts.exclude(state=ScoutState.SOUND).select_related("group", "hold")
+    shown = []
+    for row in rows.order_by("position"):
+        is_over = row.hold is None or row.hold.lifted_at is not None
+        if row.position not in stages or (row.state == ScoutState.BROKEN and is_over):
+            continue
+        shown.append(ShownScouts(row, stages[row.position]))
+    return shown
