@@ -15,8 +15,8 @@ from apps.production.models import Hold, StageHistory
 from apps.submission import tasks
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.scouts import scouts_of_stage
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.domain.scouts.scouts import scouts_of_stage
 from apps.submission.domain.scouts.watch import watch_stages
 from apps.submission.enums import ScoutState
 from apps.submission.models import StageScouts, Submission
@@ -32,8 +32,25 @@ JOBS = 200
 def running(make, cluster, approver):
     cluster.submission |= {"array_size": 100, "most_in_flight": 1_000}
     cluster.save()
+    earlier_jobs(make("draft"), attempts=1_000, completed=962)
     request = make("queued", stages=(stage("one", jobs=JOBS, events=2_000),))
     return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+
+
+def earlier_jobs(request, *, attempts, completed):
+    StageHistory.objects.create(
+        request=request,
+        experiment=request.experiment,
+        name="one",
+        attempts=attempts,
+        completed=completed,
+        core_seconds=0,
+        completed_wall_seconds=0,
+        wall_seconds=[],
+        memory_bytes=[],
+        per_day=[],
+        last_ended_at=AT,
+    )
 
 
 def step(assignment, at=AT) -> Submission | None:
@@ -124,27 +141,32 @@ def test_failed_job_waits_a_quarter_of_an_hour_for_its_verdict(running, end_jobs
     assert StageScouts.objects.get().state == ScoutState.BROKEN
 
 
-def test_stage_that_usually_fails_often_is_not_broken_by_some_failures(
-    make, cluster, running, end_jobs
-):
-    other = make("queued")
-    StageHistory.objects.create(
-        request=other,
-        experiment=other.experiment,
-        name="one",
-        attempts=1_000,
-        completed=700,
-        core_seconds=0,
-        completed_wall_seconds=0,
-        wall_seconds=[],
-        memory_bytes=[],
-        per_day=[],
-        last_ended_at=AT,
-    )
+def test_stage_that_usually_fails_often_is_not_broken_by_some_failures(running, end_jobs):
+    StageHistory.objects.update(completed=700)
     judge(end_jobs(step(running), failed=range(7)))
     assert step(running, AT + HOUR).tasks == 10
     scouts = StageScouts.objects.get()
-    assert (scouts.state, round(scouts.usual_rate, 2)) == ("scouting", 0.3)
+    assert (scouts.state, round(scouts.usual_rate, 2)) == ("scouting", 0.33)
+
+
+def test_stage_of_which_nothing_is_known_has_twice_as_many_scouts_before_it_is_stopped(
+    running, end_jobs
+):
+    StageHistory.objects.all().delete()
+    judge(end_jobs(step(running), failed=range(10)))
+    second = step(running, AT + HOUR)
+    assert second.tasks == 10
+    judge(end_jobs(second, failed=range(10), at=AT + HOUR))
+    step(running, AT + 2 * HOUR)
+    assert StageScouts.objects.get().state == ScoutState.BROKEN
+
+
+def test_failures_that_ended_before_the_jobs_beside_them_do_not_stop_a_stage(running, end_jobs):
+    end_jobs(step(running))
+    second = step(running, AT + HOUR)
+    judge(end_jobs(second, failed=range(0, 100, 10), tasks=range(0, 100, 10), at=AT + HOUR))
+    step(running, AT + 2 * HOUR)
+    assert StageScouts.objects.get().state == ScoutState.SOUND
 
 
 def test_broken_stage_that_is_on_hold_already_is_looked_at_again(running, end_jobs, shifter):
@@ -193,7 +215,7 @@ def test_stopped_stage_goes_on_by_a_click(running, end_jobs, client, approver, l
     judge(end_jobs(first, failed=range(7), tasks=range(7)))
     step(running, AT + HOUR)
 
-    assert "7 of its last 7 jobs failed, usually 5 %." in page_of(client, liaison, address)
+    assert "7 of its last 7 jobs failed, usually 5.2 %." in page_of(client, liaison, address)
     assert "Go on with one" not in page_of(client, liaison, address), "only who may submit"
     page = page_of(client, approver, address)
     assert "Go on with one" in page

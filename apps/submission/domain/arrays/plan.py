@@ -18,6 +18,7 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.keepup import listed_files, take_new_files, takes_files
 from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
+from apps.submission.domain.arrays.scouts import jobs_allowed
 from apps.submission.domain.arrays.scripts import StagePlan
 from apps.submission.domain.arrays.submissions import (
     SENDABLE,
@@ -27,7 +28,6 @@ from apps.submission.domain.arrays.submissions import (
     publish_event,
     stage_submissions_of,
 )
-from apps.submission.domain.scouts.scouts import jobs_allowed
 from apps.submission.models import Assignment, Submission
 
 

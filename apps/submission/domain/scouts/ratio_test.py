@@ -9,11 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-#: The usual failure rate lies in this range, whatever past jobs say.
-LOWEST_USUAL, HIGHEST_USUAL = 0.01, 0.5
-#: What is assumed of a stage without past jobs: so many jobs, of which one failed.
-_ASSUMED_JOBS = 20
-
 
 class Finding(Enum):
     """What the ends of jobs show."""
@@ -52,27 +47,24 @@ class RatioTest:
         """
         return math.log(max(self.jobs, 1) / self.false_stop)
 
-    def evidence(self, failures: Iterable[bool]) -> float:
-        """Return the logarithm of the likelihood ratio since the break began, at least 0.
+    def find(self, failures: Iterable[bool | None]) -> Finding:
+        """Return what the jobs of a stage show, in the order in which they were submitted.
 
-        `failures` says of each job, in the order of their ends, whether it failed.
+        `failures` says of each job whether it failed; None if it has not ended. Jobs that fail end
+        sooner than others, so the first ends are mostly failures in a sound stage, too. A job that
+        has not ended therefore speaks against a break, as if it had completed: whatever it turns
+        out to be, the evidence is never more than that of all ends.
         """
         evidence = 0.0
+        ended = 0.0
         for failed in failures:
-            evidence = max(0.0, evidence + self._weight(failed=failed))
-        return evidence
-
-    def find(self, failures: Iterable[bool]) -> Finding:
-        """Return what the ends of all scouts, in their order, show."""
-        evidence = 0.0
-        total = 0.0
-        for failed in failures:
-            weight = self._weight(failed=failed)
-            total += weight
+            weight = self._weight(failed=bool(failed))
             evidence = max(0.0, evidence + weight)
             if evidence >= self.broken_at:
                 return Finding.BROKEN
-        if total <= math.log(self.missed):
+            if failed is not None:
+                ended += weight
+        if ended <= math.log(self.missed):
             return Finding.SOUND
         return Finding.UNCLEAR
 
@@ -80,10 +72,3 @@ class RatioTest:
         if failed:
             return math.log(self.broken / self.usual)
         return math.log((1 - self.broken) / (1 - self.usual))
-
-
-def usual_rate(*, attempts: int, completed: int) -> float:
-    """Return the failure rate to expect after so many earlier jobs."""
-    failed = attempts - completed
-    rate = (failed + 1) / (attempts + _ASSUMED_JOBS)
-    return min(max(rate, LOWEST_USUAL), HIGHEST_USUAL)

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
@@ -20,31 +21,40 @@ from apps.production.domain.approvals.inbox import responsible_users
 from apps.production.domain.holds import hold_stage
 from apps.production.enums import RequestState
 from apps.production.models import Stage
-from apps.submission.domain.scouts.ratio_test import Finding
-from apps.submission.domain.scouts.scouts import ratio_test_of
+from apps.submission.domain.arrays.submissions import index_of
+from apps.submission.domain.scouts.ratio_test import Finding, RatioTest
 from apps.submission.enums import Purpose, ScoutState, SubmissionState
 from apps.submission.models import StageScouts, Submission
 
 #: How long the verdict on a failed job is awaited.
 VERDICT_WITHIN = timedelta(minutes=15)
-#: Evidence against a stage is sought in so many jobs that ended last.
-NEWEST = 300
-#: Causes that say nothing about the stage: the next jobs may well succeed.
-_OF_HOSTS = {JobState.NODE_FAIL, JobState.BOOT_FAIL}
+#: Evidence against a stage is sought in so many jobs, and no more are read.
+NEWEST = 1_000
+#: States and causes that say nothing about the stage: the next jobs may well succeed.
+_TELL_NOTHING = INTERRUPTED_STATES | {JobState.NODE_FAIL, JobState.BOOT_FAIL}
 _OF_OTHERS = {VerdictKind.SERVICE, VerdictKind.USER}
 
 
 @dataclass
 class Ends:
-    """The jobs of a stage that ended, in the order of their ends.
+    """The jobs of a stage up to the last one that ended, in the order of their numbers.
 
-    `failures` says of each job that tells something of the stage whether it failed; `groups`
-    counts the failure groups of those that did. `waiting` failed jobs have no verdict yet.
+    `failures` says of each whether it failed, and is None for one that has not ended; jobs that
+    tell nothing of the stage are left out. `groups` counts the failure groups of those that did.
+    `waiting` failed jobs have no verdict yet.
     """
 
-    failures: list[bool] = field(default_factory=list)
+    failures: list[bool | None] = field(default_factory=list)
     groups: Counter[int] = field(default_factory=Counter)
     waiting: int = 0
+
+    @property
+    def failed(self) -> int:
+        return self.failures.count(True)
+
+    @property
+    def completed(self) -> int:
+        return self.failures.count(False)
 
 
 def watch_stages(*, cluster: Cluster, at: datetime) -> None:
@@ -81,13 +91,19 @@ def _judge(pk: int, at: datetime) -> None:
     if stage is None or row.state == ScoutState.BROKEN:
         return
     submissions = list(_production(request=row.request_id, position=row.position))
-    ends = ends_of(submissions, at, most=max(NEWEST, row.allowed))
+    ends = ends_of(submissions, at)
     row.ended = sum(submission.ended for submission in submissions)
     row.is_waiting = ends.waiting > 0
-    row.failed = sum(ends.failures)
-    row.completed = len(ends.failures) - row.failed
+    row.failed = ends.failed
+    row.completed = ends.completed
 
-    finding = ratio_test_of(row, stage.jobs or 0).find(ends.failures)
+    test = RatioTest(
+        usual=row.usual_rate,
+        jobs=stage.jobs or 0,
+        false_stop=settings.SCOUT_FALSE_STOP,
+        missed=settings.SCOUT_MISSED,
+    )
+    finding = test.find(ends.failures)
     is_scouting = row.state == ScoutState.SCOUTING
     if finding is Finding.BROKEN:
         _stop(row, stage, ends, at)
@@ -99,38 +115,74 @@ def _judge(pk: int, at: datetime) -> None:
     row.save()
 
 
-def ends_of(submissions: Sequence[Submission], at: datetime, *, most: int) -> Ends:
-    """Return what the last `most` jobs of these submissions that ended tell of their stage.
+def ends_of(submissions: Sequence[Submission], at: datetime) -> Ends:
+    """Return what the jobs of a stage tell that ended last, and those submitted beside them.
 
     Jobs that were interrupted, or failed because of a service or their site, tell nothing.
     """
+    submission_of = {}
+    for submission in submissions:
+        submission_of[submission.cluster_id, submission.spool_id] = submission
+    ends = Ends()
+    failures: dict[int, bool | None] = {}
+    silent = set()
+    for job in _newest_jobs(submissions, at):
+        index = index_of(submission_of[job.cluster, job.spool_id], job.job_id)
+        if index is None or index in failures or index in silent:
+            continue
+        if job.tells_nothing:
+            silent.add(index)
+        elif job.has_failed and job.verdict is None and job.ended_at > at - VERDICT_WITHIN:
+            failures[index] = None
+            ends.waiting += 1
+        else:
+            failures[index] = job.has_failed
+            if job.group is not None:
+                ends.groups[job.group] += 1
+    last = max(failures, default=-1)
+    for index in range(max(0, last + 1 - NEWEST), last + 1):
+        if index not in silent:
+            ends.failures.append(failures.get(index))
+    return ends
+
+
+class _EndedJob(NamedTuple):
+    cluster: int
+    spool_id: str
+    job_id: str
+    state: str
+    ended_at: datetime
+    verdict: str | None
+    category: str | None
+    group: int | None
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state != JobState.COMPLETED
+
+    @property
+    def tells_nothing(self) -> bool:
+        is_of_others = self.verdict in _OF_OTHERS or self.category == Category.SITE
+        return self.state in _TELL_NOTHING or (self.has_failed and is_of_others)
+
+
+def _newest_jobs(submissions: Sequence[Submission], at: datetime) -> list[_EndedJob]:
+    """Return the jobs of submissions that ended last, newest first."""
     spool_ids: dict[int, list[str]] = {}
+    sent = []
     for submission in submissions:
         spool_ids.setdefault(submission.cluster_id, []).append(submission.spool_id)
+        if submission.sent_at:
+            sent.append(submission.sent_at)
     there = Q(pk=None)
     for cluster, of_cluster in spool_ids.items():
         there |= Q(cluster=cluster, spool_id__in=of_cluster)
-    since = min(
-        (submission.sent_at for submission in submissions if submission.sent_at), default=at
+    jobs = Job.objects.filter(there, submitted_at__gte=min(sent, default=at) - SKEW)
+    rows = jobs.order_by("-ended_at", "-pk").values_list(
+        *("cluster", "spool_id", "job_id", "state", "ended_at"),
+        *("verdict__verdict", "verdict__category", "verdict__group"),
     )
-    jobs = (
-        Job.objects.filter(there, submitted_at__gte=since - SKEW)
-        .exclude(state__in=INTERRUPTED_STATES | _OF_HOSTS)
-        .order_by("-ended_at", "-pk")
-        .values_list("state", "ended_at", "verdict__verdict", "verdict__category", "verdict__group")
-    )
-    ends = Ends()
-    newest: list[tuple[str, datetime, str | None, str | None, int | None]] = list(jobs[:most])
-    for state, ended_at, verdict, category, group in reversed(newest):
-        if state == JobState.COMPLETED:
-            ends.failures.append(False)
-        elif verdict is None and ended_at > at - VERDICT_WITHIN:
-            ends.waiting += 1
-        elif verdict not in _OF_OTHERS and category != Category.SITE:
-            ends.failures.append(True)
-            if group is not None:
-                ends.groups[group] += 1
-    return ends
+    return [_EndedJob(*row) for row in rows[:NEWEST]]
 
 
 def _stop(row: StageScouts, stage: Stage, ends: Ends, at: datetime) -> None:

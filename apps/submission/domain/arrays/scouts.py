@@ -3,13 +3,16 @@
 import math
 from datetime import datetime
 
-from django.conf import settings
-
+from apps.jobs.domain.statistics.intervals import wilson
 from apps.production.models import Request, Stage, StageHistory
-from apps.submission.domain.scouts.ratio_test import RatioTest, usual_rate
 from apps.submission.enums import ScoutState
 from apps.submission.models import StageScouts
 
+#: The usual failure rate lies in this range, whatever past jobs say.
+LOWEST_USUAL, HIGHEST_USUAL = 0.01, 0.5
+#: What is assumed of a stage of which fewer jobs are known.
+_FEW_JOBS = 20
+_UNKNOWN_RATE = 0.2
 #: Scouts are at least this share of the jobs of a stage, up to `_MOST_SCOUTS`.
 _SHARE = 0.02
 _MOST_SCOUTS = 100
@@ -52,14 +55,16 @@ def jobs_allowed(request: Request, stage: Stage, *, planned: int, scouts: int, a
     return max(0, row.allowed - planned)
 
 
-def ratio_test_of(row: StageScouts, jobs: int) -> RatioTest:
-    """Return the test of a stage with this number of jobs."""
-    return RatioTest(
-        usual=row.usual_rate,
-        jobs=jobs,
-        false_stop=settings.SCOUT_FALSE_STOP,
-        missed=settings.SCOUT_MISSED,
-    )
+def usual_rate(*, attempts: int, completed: int) -> float:
+    """Return the failure rate to expect after so many earlier jobs.
+
+    It is the upper end of the interval of their rate: that few jobs failed before is no reason to
+    stop a stage in which some do.
+    """
+    if attempts < _FEW_JOBS:
+        return _UNKNOWN_RATE
+    _, highest = wilson(attempts - completed, attempts)
+    return min(max(highest, LOWEST_USUAL), HIGHEST_USUAL)
 
 
 def _usual_rate_of(request: Request, stage: Stage) -> float:
