@@ -1,0 +1,58 @@
+"""Scouts on a real Slurm: a broken stage stops after its first jobs, and goes on by a click."""
+
+from pathlib import Path
+
+import pytest
+from django.urls import reverse
+
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.models import Job
+from apps.production.models import Hold
+from apps.submission.enums import ScoutState
+from apps.submission.models import StageScouts
+from tests.end_to_end.test_recovery_slurm import start  # noqa: F401
+from tests.end_to_end.test_submission_slurm import Portal, cluster  # noqa: F401
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("slurm"),
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.timeout(900),
+]
+#: Fails until a file exists.
+PROGRAM = """#!/bin/bash
+test -e {jobs}/mended && exit
+echo "ValueError: no such geometry" >&2
+exit 3
+"""
+JOBS = 60
+
+
+def test_broken_stage_stops_after_its_first_jobs_and_goes_on_by_a_click(
+    slurm,
+    cluster,  # noqa: F811
+    start,  # noqa: F811
+    tmp_path: Path,
+    approver,
+    client,
+):
+    request = start(PROGRAM, jobs=JOBS)
+    portal = Portal(cluster, slurm, tmp_path / "journal")
+    sent = 0
+    while not Hold.objects.exists():
+        scouts = portal.turn()
+        sent += sum(array.tasks for array in scouts)
+        assert sent <= 20
+    row = StageScouts.objects.get()
+    assert (row.state, row.failed, row.completed) == (ScoutState.BROKEN, sent, 0)
+    assert portal.turn() == [], "the other jobs stay"
+
+    (tmp_path / "mended").touch()
+    client.force_login(approver)
+    hold = Hold.objects.get()
+    client.post(reverse("production:hold-lift", args=[hold.pk]), {"to": "request"})
+    assert sum(array.tasks for array in portal.turn()) == JOBS - sent
+    completed = Job.objects.filter(request=request, state=JobState.COMPLETED)
+    assert completed.count() == JOBS - sent
+    assert Hold.objects.count() == 1
