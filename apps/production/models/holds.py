@@ -28,7 +28,7 @@ class Hold(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="Empty: the portal itself, by a recovery rule.",
+        help_text="Empty: the portal itself, by a recovery rule or because the stage is broken.",
     )
     reminded_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of the last reminder."
