@@ -90,8 +90,10 @@ def _judge(pk: int, at: datetime) -> None:
     stage = stages.filter(request=row.request_id, position=row.position).first()
     if stage is None or row.state == ScoutState.BROKEN:
         return
-    submissions = list(_production(request=row.request_id, position=row.position))
-    ends = ends_of(submissions, at)
+    submissions = list(
+        _production(request=row.request_id, position=row.position).defer("script").order_by("first")
+    )
+    ends = ends_of(_last_arrays(submissions), at)
     row.ended = sum(submission.ended for submission in submissions)
     row.is_waiting = ends.waiting > 0
     row.failed = ends.failed
@@ -113,6 +115,24 @@ def _judge(pk: int, at: datetime) -> None:
     elif is_scouting and row.ended >= row.allowed and not row.is_waiting:
         row.allowed = min(stage.jobs or 0, 2 * row.allowed)
     row.save()
+
+
+def _last_arrays(submissions: Sequence[Submission]) -> list[Submission]:
+    """Return the last array with jobs that ended, and those before it with `NEWEST` jobs.
+
+    `submissions` are in the order of their jobs.
+    """
+    arrays: list[Submission] = []
+    jobs_before = 0
+    for submission in reversed(submissions):
+        if not arrays and not submission.ended:
+            continue
+        if jobs_before >= NEWEST:
+            break
+        if arrays:
+            jobs_before += submission.tasks
+        arrays.append(submission)
+    return arrays
 
 
 def ends_of(submissions: Sequence[Submission], at: datetime) -> Ends:
