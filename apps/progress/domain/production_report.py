@@ -18,8 +18,9 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
 from apps.production.domain.outputs.acceptance import acceptances_of
-from apps.production.models import Request
+from apps.production.models import Request, StageAcceptance
 from apps.progress.models import ProductionReport
+from apps.submission.domain.arrays.stage_events import events_not_produced
 from apps.submission.domain.arrays.submissions import sent_again
 
 #: Maximum number of rows in the tables of causes, sites and slowest jobs.
@@ -52,7 +53,8 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
     ]
     sites.sort(key=lambda row: (-row["jobs"], row["site__name"] or ""))
     as_they_are = []
-    for acceptance in acceptances_of([request]).values():
+    accepted = acceptances_of([request])
+    for acceptance in accepted.values():
         as_they_are.append(
             {
                 "stage": acceptance.stage.name,
@@ -72,6 +74,7 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "sites": [{"site": row["site__name"] or "", **_figures(row)} for row in sites[:MOST]],
         "causes": _causes(request),
         "taken_as_they_are": as_they_are,
+        "events_not_produced": _events_not_produced(request, accepted),
         "slowest": _slowest(jobs),
     }
 
@@ -161,6 +164,24 @@ def _causes(request: Request) -> list[dict[str, Any]]:
             }
         )
     return causes
+
+
+def _events_not_produced(
+    request: Request, accepted: Mapping[int, StageAcceptance]
+) -> list[dict[str, Any]]:
+    """Return the stages that lack events. `produced` is None while jobs may still produce some."""
+    rows = []
+    for events in events_not_produced([request], accepted).get(request.pk, ()):
+        rows.append(
+            {
+                "stage": events.stage.name,
+                "requested": events.requested,
+                "produced": events.produced,
+                "not_produced": events.not_produced,
+                "jobs_in_part": events.jobs_in_part,
+            }
+        )
+    return rows
 
 
 def _slowest(jobs: QuerySet[Job]) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from apps.production.models import Request, StageAcceptance, StageCounts
 from apps.progress.domain.expected_end import expected_ends, is_done, why_no_end
 from apps.progress.domain.points import PointProgress, points_of
 from apps.progress.domain.stage_counts import StageProgress, progress_of
-from apps.submission.domain.arrays.submissions import EventsInPart, events_in_part, sent_here
-from apps.submission.enums import Purpose
+from apps.submission.domain.arrays.stage_events import events_in_part_of
+from apps.submission.domain.arrays.submissions import EventsInPart, sent_here
 from apps.submission.models import Submission
 
 
@@ -187,24 +187,6 @@ def _jobs_known_until(request: Request, *, at: datetime) -> datetime | None:
     return min([as_of, *read_until])
 
 
-def _events_in_part(request: Request) -> dict[int, EventsInPart]:
-    """Return what jobs lack that completed with a part of their events, by key of the stage."""
-    if request.work_began_at is None:
-        return {}
-    arrays = Submission.objects.filter(
-        request=request, purpose=Purpose.PRODUCTION, changes__has_key="events_part"
-    )
-    arrays_at: dict[int, list[Submission]] = {}
-    for array in arrays.defer("script"):
-        arrays_at.setdefault(array.position, []).append(array)
-    if not arrays_at:
-        return {}
-    in_part = {}
-    for stage in request.stages.all():
-        in_part[stage.pk] = events_in_part(stage, arrays_at.get(stage.position, ()))
-    return in_part
-
-
 def _latest(moments: Iterable[datetime | None]) -> datetime | None:
     return max((moment for moment in moments if moment), default=None)
 
@@ -247,7 +229,7 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
                 end = stored.stages.get(row.stage)
             ends.append(end or Expected(None, why or "not computed yet"))
 
-    in_part = _events_in_part(request)
+    in_part = events_in_part_of([request])
     stages = []
     for row, expected, acceptance in zip(rows, ends, acceptances, strict=True):
         waiting_of_stage = None

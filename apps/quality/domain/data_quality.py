@@ -30,6 +30,7 @@ from apps.quality.domain.facts import posted_inputs
 from apps.quality.domain.thresholds import settings_for
 from apps.quality.enums import Outcome, RunState
 from apps.quality.models import QualityResult, QualityRun, Waiver
+from apps.submission.domain.arrays.stage_events import StageEvents, events_not_produced
 
 #: How many checks a refusal names, and how many runs a page shows.
 _NAMED = 3
@@ -41,7 +42,8 @@ class DataQuality:
     """The data quality of a request.
 
     `run` is the newest run since the request entered data quality. `shown` is the newest evaluated
-    run, with its `results`; it is older than `run` while that is queued.
+    run, with its `results`; it is older than `run` while that is queued. `not_produced` are the
+    stages that lack events.
     """
 
     request: Request
@@ -53,6 +55,7 @@ class DataQuality:
     is_waiting: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     accepted: tuple[StageAcceptance, ...] = ()
+    not_produced: tuple[StageEvents, ...] = ()
 
     @property
     def open(self) -> list[QualityResult]:
@@ -73,10 +76,14 @@ class DataQuality:
 
     @property
     def in_part(self) -> bool:
-        """Whether a waiver states that it is partially done, or a stage was accepted as is."""
-        return bool(self.accepted) or any(
-            result.waiver and result.waiver.in_part for result in self.waived
-        )
+        """Whether the request can only be partially done.
+
+        A waiver states it, a stage was accepted as is, or jobs completed with a part of their
+        events.
+        """
+        if self.accepted or self.not_produced:
+            return True
+        return any(result.waiver and result.waiver.in_part for result in self.waived)
 
 
 def data_quality_of(request: Request) -> DataQuality:
@@ -95,9 +102,19 @@ def data_quality_of(request: Request) -> DataQuality:
     waiting = in_review and (run is None or run != evaluated)
     outcomes = [result.outcome for result in results]
     counts = {outcome.value: outcomes.count(outcome) for outcome in Outcome}
-    accepted = tuple(acceptances_of([request]).values())
+    acceptances = acceptances_of([request])
+    not_produced = events_not_produced([request], acceptances)
     return DataQuality(
-        request, run, evaluated, tuple(results), tuple(waivers), stale, waiting, counts, accepted
+        request,
+        run,
+        evaluated,
+        tuple(results),
+        tuple(waivers),
+        stale,
+        waiting,
+        counts,
+        tuple(acceptances.values()),
+        tuple(not_produced.get(request.pk, ())),
     )
 
 
@@ -225,12 +242,22 @@ def refusal_to_close(step: Transition, request: Request) -> str:
             f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result "
             "with a reason."
         )
-    if step.new == RequestState.DONE and quality.accepted:
+    if step.new == RequestState.DONE:
+        return _why_only_in_part(quality)
+    return ""
+
+
+def _why_only_in_part(quality: DataQuality) -> str:
+    """Return why a request cannot be done but partially done, or an empty text."""
+    if quality.accepted:
         names = ", ".join(row.stage.name for row in quality.accepted)
         return (
             f"{names} was accepted as is, without jobs that did not complete. Close the request "
             "as partially done."
         )
-    if step.new == RequestState.DONE and quality.in_part:
+    if quality.not_produced:
+        summaries = "; ".join(events.summary for events in quality.not_produced)
+        return f"{summaries}. Close the request as partially done."
+    if quality.in_part:
         return "a waiver says that the request is partially done."
     return ""

@@ -269,6 +269,7 @@ def close_if_passed(*, request: Request, at: datetime) -> Request | None:
 
 def _why_closed(quality: DataQuality) -> str:
     taken = "".join(f" {row.stage.name}: {row.summary}" for row in quality.accepted)
+    taken += "".join(f" {events.summary}." for events in quality.not_produced)
     if not quality.waived:
         return f"All data quality checks passed.{taken}"[:MAX_REASON]
 
