@@ -17,12 +17,14 @@ from apps.core.domain.events import publish
 from apps.diagnosis.models import DailyCauseTotals, ImpactGroup
 from apps.jobs.domain.totals.totals import Sums
 from apps.jobs.models import HourlyTotals
+from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.slack import is_late_on
 from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Request
 from apps.progress.models import WeeklyReport
 from apps.recovery.domain.hands_off import Recoveries, causes_of
 from apps.statusboard.models import Incident
+from apps.submission.domain.arrays.stage_events import events_not_produced
 
 WEEK = timedelta(days=7)
 #: The time from the end of the week until the report is frozen, as records of Sunday's jobs may be
@@ -263,9 +265,35 @@ def _requests(
     mine = Request.objects.filter(experiment=experiment).order_by("pk")
     return {
         "submitted": _as_rows(mine.filter(submitted_at__gte=since, submitted_at__lt=until)),
-        "closed": _as_rows(mine.filter(closed_at__gte=since, closed_at__lt=until)),
+        "closed": _closed(mine.filter(closed_at__gte=since, closed_at__lt=until)),
         "late": _as_rows(mine.exclude(state__in=idle).filter(is_late_on(timezone.localdate(at)))),
     }
+
+
+def _closed(requests: QuerySet[Request]) -> list[dict[str, Any]]:
+    """Return closed requests, each with the stages that lack events."""
+    closed = list(requests[:MOST])
+    stages_by_request = events_not_produced(closed, acceptances_of(closed))
+    rows = []
+    for request in closed:
+        stages = []
+        for events in stages_by_request.get(request.pk, ()):
+            stages.append(
+                {
+                    "stage": events.stage.name,
+                    "requested": events.requested,
+                    "not_produced": events.not_produced,
+                }
+            )
+        rows.append(
+            {
+                "request": request.key,
+                "title": request.title,
+                "state": request.state,
+                "events_not_produced": stages,
+            }
+        )
+    return rows
 
 
 def _as_rows(requests: QuerySet[Request]) -> list[dict[str, Any]]:
