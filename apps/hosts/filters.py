@@ -4,6 +4,7 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from apps.core.web.query import AnyOf
 from apps.hosts.domain.known_hosts import short_name
@@ -13,7 +14,7 @@ from apps.hosts.models import HostExclusion
 class Exclusions(AnyOf):
     """Filters of the list of exclusions; `host` may have its domain."""
 
-    open = django_filters.BooleanFilter(field_name="ended_at", lookup_expr="isnull")
+    open = django_filters.BooleanFilter(method="in_effect_now")
     automatic = django_filters.BooleanFilter()
     cluster = django_filters.CharFilter(field_name="cluster__name")
     host = django_filters.CharFilter(method="of_host")
@@ -21,6 +22,14 @@ class Exclusions(AnyOf):
     class Meta:
         model = HostExclusion
         fields: tuple[str, ...] = ()
+
+    def in_effect_now(
+        self, exclusions: QuerySet[HostExclusion], name: str, value: bool
+    ) -> QuerySet[HostExclusion]:
+        current = HostExclusion.objects.in_effect(timezone.now()).values("pk")
+        if value:
+            return exclusions.filter(pk__in=current)
+        return exclusions.exclude(pk__in=current)
 
     def of_host(
         self, exclusions: QuerySet[HostExclusion], name: str, value: Any

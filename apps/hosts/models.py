@@ -1,6 +1,7 @@
 """Exclusions of hosts from new jobs, and times when too many hosts fail to exclude any."""
 
 from datetime import datetime
+from typing import Self
 
 from django.db import models
 from django.db.models import F, Q
@@ -10,6 +11,14 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.enums import EndKind
 from apps.statusboard.models import Announcement, Incident
+
+
+class HostExclusionQuerySet(models.QuerySet["HostExclusion"]):
+    """Exclusions of hosts, to be filtered by a time."""
+
+    def in_effect(self, at: datetime) -> Self:
+        """Keep exclusions that keep new jobs from their host at `at`."""
+        return self.filter(ended_at=None, expires_at__gt=at)
 
 
 class HostExclusion(models.Model):
@@ -47,6 +56,8 @@ class HostExclusion(models.Model):
     ended_as = models.CharField(max_length=16, choices=EndKind, blank=True)
     ended_by = models.CharField(max_length=150, blank=True)
     end_reason = models.TextField(blank=True)
+
+    objects = HostExclusionQuerySet.as_manager()
 
     class Meta:
         ordering = ["-started_at", "-pk"]

@@ -42,6 +42,15 @@ def test_everyone_reads_the_list_with_filters(exclusion, alps, api, liaison, shi
     assert (row["ended_as"], row["end_reason"], row["cluster"]) == ("returned", "New disk.", "alps")
 
 
+def test_exclusion_that_expired_is_not_open_before_the_portal_ends_it(exclusion, api, liaison, at):
+    started_at = at - timedelta(days=1)
+    HostExclusion.objects.update(started_at=started_at, expires_at=at)
+    client = api(liaison)
+    assert client.get(f"{LIST}?open=true").json()["results"] == []
+    [row] = client.get(f"{LIST}?open=false").json()["results"]
+    assert row["ended_at"] is None
+
+
 def test_approvers_and_shifters_exclude_extend_and_return(exclusion, api, approver, at):
     client = api(approver)
     answer = client.post(LIST, VALUES, format="json")

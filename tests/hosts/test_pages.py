@@ -79,6 +79,8 @@ def test_shifter_excludes_extends_and_returns(alps, run_well, browse, shifter, a
     assert client.post(extend, {"extend-expires_at": "2026-12-01T10:00"}).status_code == 302
     exclusion.refresh_from_db()
     assert exclusion.expires_at > at + timedelta(days=10)
+    page = text_of(client.get(exclusion.get_absolute_url()))
+    assert "wn-1 of alps gets no new jobs until Tue 1 Dec 10:00." in page
 
     back = f"{exclusion.get_absolute_url()}return/"
     assert client.post(back, {"return-reason": "New disk."}).status_code == 302

@@ -14,7 +14,7 @@ from apps.core.errors import InvalidFields, StaleState
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.known_hosts import has_host, is_host_name, short_name
 from apps.hosts.enums import EndKind
-from apps.hosts.models import CentralCause, HostExclusion
+from apps.hosts.models import CentralCause, HostExclusion, HostExclusionQuerySet
 from apps.hosts.permissions import require_host_role
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.enums import PORTAL
@@ -235,13 +235,12 @@ def end_expired_exclusions(*, at: datetime) -> int:
     return ended
 
 
-def open_exclusions(at: datetime) -> QuerySet[HostExclusion]:
+def open_exclusions(at: datetime) -> HostExclusionQuerySet:
     """Return the exclusions in effect at `at`, newest first."""
-    exclusions = HostExclusion.objects.filter(ended_at=None, expires_at__gt=at)
-    return exclusions.select_related("cluster", "group")
+    return list_exclusions().in_effect(at)
 
 
-def list_exclusions() -> QuerySet[HostExclusion]:
+def list_exclusions() -> HostExclusionQuerySet:
     """Return all exclusions, newest first. All users may see which hosts get no jobs."""
     return HostExclusion.objects.select_related("cluster", "group")
 

@@ -15,6 +15,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
+from apps.core.web.templatetags.look import short_time
 from apps.hosts.domain.exclusions import (
     default_expiry,
     exclude_host,
@@ -109,7 +110,7 @@ def _page(request: AuthenticatedRequest, shown: HostExclusion, **forms: Any) -> 
 def extend(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Let an exclusion expire at another time."""
     form = ExtendForm(request.POST, prefix="extend")
-    return _change(request, pk, form, extend_exclusion, "is excluded until another time.")
+    return _change(request, pk, form, extend_exclusion, "gets no new jobs until {expires_at}.")
 
 
 @require_POST
@@ -132,8 +133,9 @@ def _change(
     shown = _exclusion(pk)
     if form.is_valid():
         with show_errors(request, form):
-            change(exclusion=shown, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"{shown} {outcome}")
+            done = change(exclusion=shown, by=request.user, at=timezone.now(), **form.cleaned_data)
+            expires_at = short_time(timezone.localtime(done.expires_at))
+            messages.success(request, f"{shown} {outcome.format(expires_at=expires_at)}")
     if form.errors:
         return _page(request, shown, **{f"{form.prefix}_form": form})
     return redirect(shown)
