@@ -50,6 +50,7 @@ from apps.submission.models import (
     DebugProfile,
     RetryBatch,
     RetryJob,
+    StageScouts,
     Submission,
     TakenFile,
 )
@@ -153,6 +154,9 @@ def of_submission(number: int, request: Request) -> None:
         due_at=AT,
         created_at=AT,
         created_by="x",
+    )
+    StageScouts.objects.create(
+        request=request, position=0, allowed=10, usual_rate=0.2, started_at=AT
     )
     TakenFile.objects.create(request=request, name="a.root", job=0, taken_at=AT)
     DebugProfile.objects.create(name=f"profile {request.pk}")
