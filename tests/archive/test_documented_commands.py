@@ -12,11 +12,9 @@ import signal
 import subprocess
 import sys
 from contextlib import redirect_stdout, suppress
-from datetime import timedelta
 
 import pytest
 from django.core.management import execute_from_command_line
-from django.utils import timezone
 
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.models import ArchivedJob, SinkState
@@ -139,8 +137,8 @@ def shell(slurm, portal, job, tmp_path, settings):
     )
     names = {
         "alps": slurm.cluster,
-        # a month takes a hundred calls of sacct
-        "2026-11-01": f"{timezone.now() - timedelta(days=1):%Y-%m-%d}",
+        # Jobs of earlier tests are not in this archive, and may have left the spool.
+        "2026-11-01": job.submitted_at.isoformat(),
         "/var/spool/slurmctld": slurm.state_dir,
         "/var/spool/slurm": slurm.state_dir,
         "/tmp/slurm/state": slurm.state_dir,
