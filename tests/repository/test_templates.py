@@ -127,6 +127,16 @@ def test_variables_of_templates_say_what_they_hold() -> None:
     assert vague == []
 
 
+def test_comments_end_on_their_line() -> None:
+    """Django shows a comment of two lines to the user."""
+    shown = []
+    for path in TEMPLATES:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if line.count("{#") != line.count("#}"):
+                shown.append(f"{path.relative_to(ROOT)}:{number}")
+    assert shown == []
+
+
 def test_every_folder_of_templates_is_an_app():
     assert {owner(name(path)) for path in TEMPLATES} <= set(ORDER)
 

@@ -103,7 +103,7 @@ def test_stage_whose_first_jobs_fail_is_put_on_hold_with_their_cause(running, en
     scouts = StageScouts.objects.get()
     assert (scouts.state, scouts.hold, scouts.failed, scouts.completed) == ("broken", hold, 7, 1)
     assert hold.by is None
-    assert hold.reason.startswith("7 of the last 8 jobs failed, usually 5 %.")
+    assert hold.reason.startswith("7 of the last 8 jobs failed, usually 5.2 %.")
     assert step(running, AT + HOUR) is None
 
     lift_hold(hold=hold, by=approver, at=AT + HOUR)

@@ -212,7 +212,7 @@ def _stop(row: StageScouts, stage: Stage, ends: Ends, at: datetime) -> None:
     cause = f" Most of them: {row.group}." if row.group else ""
     reason = (
         f"{row.failed} of the last {row.failed + row.completed} jobs failed, usually "
-        f"{100 * row.usual_rate:.0f} %.{cause} Lift the hold to go on, or cancel the jobs."
+        f"{round(100 * row.usual_rate, 1):g} %.{cause} Lift the hold to go on, or cancel the jobs."
     )
     people = responsible_users(RequestState.ON_HOLD, stage.request.experiment_id)
     hold = hold_stage(stage=stage, at=at, reason=reason, people=people)
