@@ -16,13 +16,11 @@ That scouts measure memory and wall time for the jobs after them is not built, a
 import argparse
 import heapq
 import json
-import os
 import random
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.database import settings
+from benchmarks.database import set_up_without_database
 
 SLOTS = 200
 VERDICT_SECONDS = 120
@@ -140,11 +138,7 @@ def main() -> None:
     parser.add_argument("--broken", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    os.environ |= settings(Path("/nonexistent"), "postgres://localhost:1/none")
-    os.environ |= {"DJANGO_SETTINGS_MODULE": "opsportal.settings", "ALLOWED_HOSTS": "testserver"}
-    import django
-
-    django.setup()
+    set_up_without_database()
     began = time.process_time()
     chance = random.Random(options.seed)
     stopped = 0

@@ -13,11 +13,9 @@ Needs no database.
 
 import argparse
 import json
-import os
 import time
-from pathlib import Path
 
-from benchmarks.database import settings
+from benchmarks.database import set_up_without_database
 
 SMALL_JOBS = 20_000
 SMALL_CONTROL_PERCENT = 20
@@ -37,11 +35,7 @@ def main() -> None:
     parser.add_argument("--months", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    os.environ |= settings(Path("/nonexistent"), "postgres://localhost:1/none")
-    os.environ |= {"DJANGO_SETTINGS_MODULE": "opsportal.settings", "ALLOWED_HOSTS": "testserver"}
-    import django
-
-    django.setup()
+    set_up_without_database()
     from benchmarks.recovery import months
 
     began = time.process_time()

@@ -289,8 +289,8 @@ def test_bad_row_is_flagged_and_no_other_is_lost(tmp_path: Path, change: dict[st
     slurm = make_slurm(tmp_path, [row("5"), bad, row("7")])
     read = list(slurm.finished_jobs(since=SINCE, until=UNTIL))
 
-    assert [one.job_id for one in read if isinstance(one, JobRecord)] == ["5", "7"]
-    assert [json.loads(one.raw) for one in read if isinstance(one, Flagged)] == [[bad]]
+    assert [record.job_id for record in read if isinstance(record, JobRecord)] == ["5", "7"]
+    assert [json.loads(flagged.raw) for flagged in read if isinstance(flagged, Flagged)] == [[bad]]
 
 
 def test_state_that_is_unknown_flags_the_row() -> None:

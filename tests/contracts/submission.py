@@ -131,10 +131,10 @@ def ended(harness: Harness, spool_id: str) -> dict[str, JobRecord]:
     """What accounting has of an array, by the number of the task."""
     now = harness.moment()
     records = {}
-    for one in harness.scheduler.finished_jobs(since=now - timedelta(hours=1), until=now):
-        assert isinstance(one, JobRecord), f"{one.reason} {one.raw}"
-        if one.spool_id == spool_id:
-            records[one.job_id.partition("_")[2]] = one
+    for record in harness.scheduler.finished_jobs(since=now - timedelta(hours=1), until=now):
+        assert isinstance(record, JobRecord), f"{record.reason} {record.raw}"
+        if record.spool_id == spool_id:
+            records[record.job_id.partition("_")[2]] = record
     return records
 
 

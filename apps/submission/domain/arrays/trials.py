@@ -24,7 +24,7 @@ from apps.submission.domain.arrays.submissions import jobs_of, last_tests
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Assignment, Submission
 
-#: How long to wait for the verdict on a failed test.
+#: How long to wait for the verdict on a failed job, of a test or among the first of a stage.
 VERDICT_WITHIN = timedelta(minutes=15)
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -22,12 +22,11 @@ from apps.production.domain.holds import hold_stage
 from apps.production.enums import RequestState
 from apps.production.models import Stage
 from apps.submission.domain.arrays.submissions import index_of
+from apps.submission.domain.arrays.trials import VERDICT_WITHIN
 from apps.submission.domain.scouts.ratio_test import Finding, RatioTest
 from apps.submission.enums import Purpose, ScoutState, SubmissionState
 from apps.submission.models import StageScouts, Submission
 
-#: How long the verdict on a failed job is awaited.
-VERDICT_WITHIN = timedelta(minutes=15)
 #: Evidence against a stage is sought in so many jobs, and no more are read.
 NEWEST = 1_000
 #: States and causes that say nothing about the stage: the next jobs may well succeed.
