@@ -26,6 +26,8 @@ from tests.worst_inputs import PIECES, SIZE, Input, long_words, pumped, worst_in
 MOST_SECONDS = 1.0
 #: An input is tried in these sizes, until one proves that `SIZE` is fast, or takes too long.
 _SIZES = (2_000, 20_000, 60_000, SIZE)
+#: A loop that is run beside what is measured, and its time on an idle machine of 2025.
+_LOOP_STEPS, _LOOP_SECONDS = 100_000, 0.02
 Refused = tuple[type[Exception], ...]
 _METHODS = {"fullmatch", "match", "search", "finditer", "findall", "sub", "subn", "split"}
 
@@ -55,6 +57,32 @@ def within(seconds: float = MOST_SECONDS, what: str = "") -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, old)
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """Return the CPU time of a call, in seconds of a processor that does nothing else.
+
+    A processor that is slow, or shared, is slow for a known loop too: the time is a ratio to the
+    loop's time just before and after.
+    """
+    gc.freeze()  # as in `slow_input`
+    try:
+        loop_before = _loop_seconds()
+        began = time.thread_time()
+        call()
+        took = time.thread_time() - began
+        loop = max(loop_before, _loop_seconds())
+    finally:
+        gc.unfreeze()
+    return took / loop * _LOOP_SECONDS
+
+
+def _loop_seconds() -> float:
+    began = time.thread_time()
+    counts: dict[int, str] = {}
+    for number in range(_LOOP_STEPS):
+        counts[number % 1000] = f"{number}"
+    return time.thread_time() - began
 
 
 def slow_input(

@@ -233,7 +233,7 @@ def test_slow_answer_is_given_up(client, provider, settings, kind):
     provider.answers[DISCOVERY] = SLOW[kind]
     start = time.monotonic()
     assert "Lab login does not answer" in log_in(client, provider)[0]
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 8  # of the 10 s that it drips
 
 
 def test_tls_handshake_that_drips_is_given_up(settings):

@@ -103,7 +103,7 @@ def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status
         queue_harvests(job_ids=[job.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
 
-    verdicts = Verdict.objects.all()
+    verdicts = Verdict.objects.order_by("job__raw_id")
 
     assert {(verdict.verdict, verdict.cause) for verdict in verdicts} == {("unknown", "")}
     assert (
