@@ -129,9 +129,9 @@ def test_files_are_taken_up_once_as_they_come(keep_up, detector, end_jobs, fake)
 def test_files_are_cut_into_jobs(keep_up, detector, arguments, groups):
     detector(r1=["a", "b", "c"], r2=["d"])
     submission = step(keep_up("reco", **arguments), AT + timedelta(days=1))
-    files_by_job = {job: [] for job in TakenFile.objects.values_list("job", flat=True)}
+    files_by_job = {}
     for file in TakenFile.objects.order_by("pk"):
-        files_by_job[file.job].append(file.name)
+        files_by_job.setdefault(file.job, []).append(file.name)
     assert list(files_by_job.values()) == groups
     assert submission.tasks == len(groups)
 
