@@ -155,6 +155,15 @@ class Environment(BaseModel):
             "one. If more fail within an hour, it excludes none. 0: it never excludes a host."
         ),
     )
+    HOST_PROBE_MINUTES: int = Field(
+        default=5, ge=1, le=1_440, description="Minutes between probe jobs on an excluded host."
+    )
+    HOST_PROBE_HOURS: int = Field(
+        default=24,
+        ge=0,
+        le=720,
+        description="Hours between probe jobs on the other hosts. 0: excluded hosts alone.",
+    )
     SCOUT_FALSE_STOP: float = Field(
         default=0.001,
         gt=0,

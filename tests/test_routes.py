@@ -67,6 +67,7 @@ BY_TOKEN = {
     "api:feed",
     "api:job-logs",
     "api:phases",
+    "api:probe-results",
     "notifications:feed-experiment",
     "notifications:feed-inbox",
     "notifications:feed-request",
@@ -177,6 +178,7 @@ EXPECTED = {
     "api:request-test": OPERATOR,
     "api:request-cancel": REQUESTER,  # a draft is the liaison's alone
     "api:request-supersede": REQUESTER,
+    "api:measured-state-list": ALL,
     "api:notification-list": ALL,
     "api:notification-preferences": ALL,
     "api:notification-read": ALL,
@@ -310,6 +312,7 @@ EXPECTED = {
     "hosts:exclusions": ALL,
     "hosts:extend": OPG,
     "hosts:of-host": ALL,
+    "hosts:probes": ALL,
     "hosts:return": OPG,
     "jobs:accept-claims": OPERATOR,
     "jobs:claims": OF_EXPERIMENT,

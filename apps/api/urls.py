@@ -12,6 +12,7 @@ from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorV
 from apps.diagnosis.api.packs import ExperimentPackViewSet
 from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
+from apps.hosts.api.probes import MeasuredStateViewSet, ProbeResultsView
 from apps.hosts.api.views import HostExclusionViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
@@ -80,6 +81,7 @@ router.register("known-errors", KnownErrorViewSet, basename="known-error")
 router.register("experiment-packs", ExperimentPackViewSet, basename="experiment-pack")
 router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")
 router.register("hosts/exclusions", HostExclusionViewSet, basename="host-exclusion")
+router.register("hosts/measured-states", MeasuredStateViewSet, basename="measured-state")
 router.register("recovery-rules", RecoveryRuleViewSet, basename="recovery-rule")
 router.register("recovery-decisions", RecoveryDecisionViewSet, basename="recovery-decision")
 router.register("verdicts", VerdictViewSet, basename="verdict")
@@ -113,6 +115,7 @@ urlpatterns = [
     path("capture/batches/", ReceiveBatch.as_view(), name="capture-batches"),
     path("capture/report/", Report.as_view(), name="capture-report"),
     path("schema/", login_not_required(SchemaView.as_view()), name="schema"),
+    path("hosts/probe-results/", ProbeResultsView.as_view(), name="probe-results"),
     path("phases/", PhasesView.as_view(), name="phases"),
     path("job-logs/", PostedLogsView.as_view(), name="job-logs"),
     path("phases/tokens/", PhaseTokensView.as_view(), name="phase-tokens"),

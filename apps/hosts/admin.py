@@ -1,7 +1,30 @@
-"""Exclusions of hosts in the admin, read-only: they are changed on their pages."""
+"""Hosts in the admin: probes can be edited; the rest is read-only, or changed on its pages."""
 
-from apps.core.admin import register_read_only
-from apps.hosts.models import CentralCause, HostExclusion
+from django.contrib import admin
+from django.db import models
+from django.forms import Textarea
+
+from apps.core.admin import PortalAdmin, register_read_only
+from apps.hosts.models import (
+    CentralCause,
+    HostExclusion,
+    MeasuredState,
+    Probe,
+    ProbeJob,
+    ProbeResult,
+)
+
+
+@admin.register(Probe)
+class ProbeAdmin(PortalAdmin):
+    list_display = ["name", "description", "service", "timeout_seconds", "active"]
+    list_filter = ["active", "service"]
+    search_fields = ["name", "description"]
+    filter_horizontal = ["clusters"]
+    formfield_overrides = {
+        models.TextField: {"widget": Textarea(attrs={"rows": 16, "class": "mono"})}
+    }
+
 
 register_read_only(
     HostExclusion,
@@ -11,4 +34,17 @@ register_read_only(
 )
 register_read_only(
     CentralCause, "cluster failing_hosts known_hosts started_at ended_at", filters=["cluster"]
+)
+register_read_only(
+    ProbeJob,
+    "name cluster host state good planned_at ended_at last_error",
+    search="host",
+    filters=["cluster", "state", "good"],
+)
+register_read_only(ProbeResult, "job probe good seconds message measured_at", filters=["good"])
+register_read_only(
+    MeasuredState,
+    "cluster host probe good message measured_at since",
+    search="host",
+    filters=["cluster", "probe", "good"],
 )

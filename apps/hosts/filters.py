@@ -1,4 +1,4 @@
-"""Filters of exclusions of hosts."""
+"""Filters of exclusions of hosts, and of measured states."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from apps.core.web.query import AnyOf
 from apps.hosts.domain.known_hosts import short_name
-from apps.hosts.models import HostExclusion
+from apps.hosts.models import HostExclusion, MeasuredState
 
 
 class Exclusions(AnyOf):
@@ -35,3 +35,23 @@ class Exclusions(AnyOf):
         self, exclusions: QuerySet[HostExclusion], name: str, value: Any
     ) -> QuerySet[HostExclusion]:
         return exclusions.filter(host=short_name(str(value)))
+
+
+class MeasuredStates(AnyOf):
+    """Filters of measured states; `host` may have its domain."""
+
+    good = django_filters.BooleanFilter()
+    cluster = django_filters.CharFilter(field_name="cluster__name")
+    site = django_filters.CharFilter(field_name="cluster__site__name")
+    probe = django_filters.CharFilter(field_name="probe__name")
+    service = django_filters.CharFilter(field_name="probe__service__slug")
+    host = django_filters.CharFilter(method="of_host")
+
+    class Meta:
+        model = MeasuredState
+        fields: tuple[str, ...] = ()
+
+    def of_host(
+        self, states: QuerySet[MeasuredState], name: str, value: Any
+    ) -> QuerySet[MeasuredState]:
+        return states.filter(host=short_name(str(value)))

@@ -1,16 +1,21 @@
-"""Exclusions of hosts from new jobs, and times when too many hosts fail to exclude any."""
+"""Exclusions of hosts from new jobs, times when too many hosts fail, and probes of hosts."""
 
 from datetime import datetime
 from typing import Self
 
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.urls import reverse
 
 from apps.clusters.models import Cluster
+from apps.core.models import Work
 from apps.diagnosis.models import FailureGroup
-from apps.hosts.enums import EndKind
-from apps.statusboard.models import Announcement, Incident
+from apps.hosts.enums import EndKind, ProbeState
+from apps.statusboard.models import Announcement, Incident, Service
+
+#: The longest that one probe may take.
+MOST_PROBE_SECONDS = 120
 
 
 class HostExclusionQuerySet(models.QuerySet["HostExclusion"]):
@@ -124,3 +129,146 @@ class CentralCause(models.Model):
 
     def __str__(self) -> str:
         return str(self.cluster)
+
+
+class Probe(models.Model):
+    """A short check of one thing that jobs need, run on hosts by a probe job.
+
+    The script is POSIX shell; exit code 0 means good. The last line that it prints is shown.
+    """
+
+    name = models.SlugField(max_length=64, unique=True)
+    description = models.CharField(max_length=200, blank=True)
+    service = models.ForeignKey(
+        Service,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="probes",
+        help_text="The service that it needs. Empty: it checks the host alone.",
+    )
+    clusters = models.ManyToManyField(
+        Cluster,
+        blank=True,
+        related_name="probes",
+        help_text="Where it runs. Empty: on all clusters to which the portal submits.",
+    )
+    script = models.TextField(
+        help_text=(
+            "A script for sh. Exit code 0 means good; the last line that it prints is shown beside "
+            "the result."
+        )
+    )
+    timeout_seconds = models.PositiveSmallIntegerField(
+        "timeout",
+        default=20,
+        validators=[MinValueValidator(1), MaxValueValidator(MOST_PROBE_SECONDS)],
+        help_text=f"Seconds after which it counts as bad, at most {MOST_PROBE_SECONDS}.",
+    )
+    active = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ProbeJob(Work):
+    """A job that runs the probes `asked`, by name, on one host.
+
+    It is good if all of them were. `exclusion` is that of the host at the time of planning.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="probe_jobs")
+    host = models.CharField(max_length=255, help_text="Name of the host, without its domain.")
+    name = models.CharField(max_length=64, unique=True, help_text="Name of the job.")
+    asked = models.JSONField(default=list, help_text="Names of the probes.")
+    exclusion = models.ForeignKey(
+        HostExclusion,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="probe_jobs",
+    )
+    state = models.CharField(max_length=16, choices=ProbeState, default=ProbeState.PLANNED)
+    spool_id = models.CharField(max_length=64, blank=True)
+    planned_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    good = models.BooleanField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-planned_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "host"],
+                condition=Q(ended_at=None),
+                name="probe_job_open_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(ended_at=None, good=None, state__in=ProbeState.unfinished())
+                | Q(
+                    ended_at__isnull=False,
+                    good__isnull=False,
+                    state__in=ProbeState.finished(),
+                ),
+                name="probe_job_end",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "host", "-planned_at"], name="probe_job_of_host"),
+            models.Index(fields=["exclusion", "-planned_at"], name="probe_job_of_exclusion"),
+            models.Index(fields=["ended_at"], name="probe_job_ended"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ProbeResult(models.Model):
+    """How one probe of a probe job ended. `seconds` is its wall time, None if it did not end."""
+
+    job = models.ForeignKey(ProbeJob, on_delete=models.CASCADE, related_name="results")
+    probe = models.ForeignKey(Probe, on_delete=models.CASCADE, related_name="results")
+    good = models.BooleanField()
+    seconds = models.PositiveIntegerField(null=True, blank=True)
+    message = models.CharField(max_length=300, blank=True)
+    measured_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["probe__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "probe"], name="probe_result_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.probe} of {self.job}"
+
+
+class MeasuredState(models.Model):
+    """The newest result of a probe on a host, and since when its results have been alike."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="measured_states")
+    host = models.CharField(max_length=255)
+    probe = models.ForeignKey(Probe, on_delete=models.CASCADE, related_name="measured_states")
+    good = models.BooleanField()
+    message = models.CharField(max_length=300, blank=True)
+    measured_at = models.DateTimeField()
+    since = models.DateTimeField()
+
+    class Meta:
+        ordering = ["cluster__name", "host", "probe__name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "host", "probe"], name="measured_state_once"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["cluster", "host"], condition=Q(good=False), name="measured_state_bad"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.probe} on {self.host} of {self.cluster}"

@@ -14,7 +14,7 @@ from apps.diagnosis.domain.packs.changes import propose_pack
 from apps.diagnosis.domain.verdicts.harvest import harvest_log
 from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange, LogHarvest
 from apps.hosts.domain.exclusions import exclude_host
-from apps.hosts.models import HostExclusion
+from apps.hosts.models import HostExclusion, MeasuredState, Probe
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
@@ -186,6 +186,15 @@ def build(
         by=shifter,
         at=at,
         expires_at=at + timedelta(days=30),
+    )
+    MeasuredState.objects.create(
+        cluster=job.cluster,
+        host="wn-0233",
+        probe=Probe.objects.get(name="scratch"),
+        good=False,
+        message="<b>read-only</b> file system",
+        measured_at=at,
+        since=at,
     )
     propose_pack(text=PACK, by=liaison, at=at, reason="Our own levels.")
     freeze_weekly_reports(at=at + timedelta(days=7))

@@ -5,13 +5,15 @@ from datetime import timedelta
 
 import pytest
 
+from apps.clusters.models import Site
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.groups.blame import find_broken_hosts
 from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.domain.exclusions import exclude_host
-from apps.hosts.models import HostExclusion
+from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob, ProbeResult
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
+from apps.statusboard.models import Service, StateInterval
 from tests.pages import count_queries, text_of
 
 HOSTS = [f"wn-{number}" for number in range(20)]
@@ -198,3 +200,148 @@ def test_central_cause_is_shown(alps, run_well, break_host, browse, liaison, at)
     exclude_failing_hosts(at=at)
     page = text_of(browse(liaison).get(LIST))
     assert "Central cause on alps: nearly every job fails on 5 of 25 hosts" in page
+
+
+def words_of(response):
+    """Return the text of a page without its tags."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text_of(response)).split())
+
+
+@pytest.fixture
+def measured(alps, at):
+    """Two hosts of CNAF: on one of them CVMFS, which is reported as up, is bad."""
+    alps.site = Site.objects.create(name="CNAF")
+    alps.save()
+    service = Service.objects.create(slug="cvmfs", name="CVMFS")
+    StateInterval.objects.create(service=service, state="up", started_at=at, cause="feed")
+    probe = Probe.objects.get(name="cvmfs")
+    probe.service = service
+    probe.active = True
+    probe.save()
+    for host, message in (("wn-1", "no <b>mount</b>"), ("wn-2", "")):
+        MeasuredState.objects.create(
+            cluster=alps,
+            host=host,
+            probe=probe,
+            good=not message,
+            message=message,
+            measured_at=at - timedelta(minutes=5),
+            since=at - timedelta(hours=2),
+        )
+    return probe
+
+
+def test_matrix_links_each_number_to_its_hosts(measured, browse, liaison):
+    client = browse(liaison)
+    page = words_of(client.get("/probes/"))
+    assert "CVMFS up" in page
+    assert "CNAF 1 of 2" in page
+    assert "wn-1" in page
+    assert "wn-2" not in page  # bad hosts alone
+    link = "?site=CNAF&amp;probe=cvmfs"
+    assert link in client.get("/probes/").content.decode()
+    page = words_of(client.get("/probes/", {"site": "CNAF", "probe": "cvmfs"}))
+    assert "Hosts of CNAF by cvmfs 2" in page
+    assert "wn-2" in page
+    assert "Nothing was measured there" in words_of(client.get("/probes/", {"site": "else"}))
+    assert "<b>mount" not in client.get("/probes/").content.decode()
+
+
+def test_page_of_probes_says_when_none_is_active_and_none_is_bad(alps, browse, admin, liaison):
+    page = words_of(browse(liaison).get("/probes/"))
+    assert "No probe is active" in page
+    assert "Nothing measured yet" in page
+    assert "No probe is bad on any host" in page
+    assert "Edit probes" not in page
+    assert "Edit probes" in words_of(browse(admin).get("/probes/"))
+
+
+def test_status_board_and_host_show_what_was_measured(measured, alps, run_well, browse, liaison):
+    client = browse(liaison)
+    assert 'hx-get="/probes/"' in client.get("/services/").content.decode()
+    card = client.get("/probes/", headers={"hx-request": "true"}).content.decode()
+    assert "<html" not in card
+    assert 'id="measured"' in card
+    assert "cvmfs alps" in words_of(client.get("/excluded-hosts/of/wn-1/"))
+    MeasuredState.objects.all().delete()
+    assert "/probes/" not in words_of(client.get("/services/"))
+    assert 'hx-get="/probes/"' not in client.get("/services/").content.decode()
+
+
+def test_exclusion_shows_its_probe_jobs_and_how_many_are_missing(
+    exclusion, measured, browse, liaison, at
+):
+    job = ProbeJob(
+        cluster=exclusion.cluster,
+        host="wn-1",
+        asked=["cvmfs"],
+        exclusion=exclusion,
+        planned_at=at,
+        due_at=at,
+        name="opsportal-probe-1",
+        ended_at=at,
+    )
+    job.state = "ended"
+    job.good = False
+    job.save()
+    ProbeResult.objects.create(
+        job=job, probe=measured, good=False, message="no mount", measured_at=at
+    )
+    client = browse(liaison)
+    page = words_of(client.get(exclusion.get_absolute_url()))
+    assert "people return this host, whatever they measure" in page
+    assert "cvmfs : no mount" in page
+    exclusion.automatic = True
+    exclusion.save()
+    ProbeJob.objects.create(
+        cluster=exclusion.cluster,
+        host="wn-1",
+        asked=["cvmfs"],
+        exclusion=exclusion,
+        planned_at=at + timedelta(minutes=5),
+        due_at=at,
+        name="opsportal-probe-2",
+        state="lost",
+        good=False,
+        ended_at=at,
+    )
+    page = words_of(client.get(exclusion.get_absolute_url()))
+    assert "0 of 3 good in a row return the host" in page
+    assert "Did not report in time" in page
+
+
+def test_queries_of_probe_pages_do_not_grow(measured, exclusion, alps, client, shifter, at):
+    def queries():
+        client.force_login(shifter)
+        counts = []
+        for path in ("/probes/", "/probes/?site=CNAF", exclusion.get_absolute_url()):
+            counts.append(count_queries(client, path))
+        return counts
+
+    before = queries()
+    for number in range(20):
+        MeasuredState.objects.create(
+            cluster=alps,
+            host=f"wn-{number + 100}",
+            probe=measured,
+            good=False,
+            measured_at=at,
+            since=at,
+        )
+        job = ProbeJob.objects.create(
+            cluster=alps,
+            host=f"wn-{number}",
+            asked=["cvmfs"],
+            exclusion=exclusion,
+            planned_at=at,
+            due_at=at,
+            name=f"opsportal-probe-{number}",
+            state="ended",
+            good=True,
+            ended_at=at,
+        )
+        ProbeResult.objects.create(job=job, probe=measured, good=True, measured_at=at)
+    after = queries()
+    # The first probe jobs of an exclusion cost their results and the probes of these.
+    assert after[:2] == before[:2]
+    assert after[2] <= before[2] + 2

@@ -50,9 +50,9 @@ CHEAP = {
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
         hold-detail hold-lift hold-list host-exclusion-detail host-exclusion-extend host-exclusion-list
         host-exclusion-return-host inbox-list incident-close incident-detail incident-divide
-        incident-impact incident-list index job-detail job-list job-log job-logs known-error-change
+        incident-impact incident-list index job-detail job-list job-log job-logs known-error-change measured-state-list
         known-error-detail known-error-export known-error-list notification-list
-        notification-preferences notification-read phase-tokens phases progress-detail quality-again
+        notification-preferences notification-read phase-tokens phases probe-results progress-detail quality-again
         quality-detail quality-files quality-histograms quality-results quality-waive
         quality-withdraw-waiver queue-detail queue-list queue-move queue-undo-move queue-what-if
         recovery-decision-detail recovery-decision-list recovery-rule-change recovery-rule-detail
@@ -89,7 +89,7 @@ CHEAP = {
         reclassifications running-log open-running-log slice-groups verdict
     """,
     "hosts": """
-        exclude exclusion exclusions extend of-host return
+        exclude exclusion exclusions extend of-host probes return
     """,
     "jobs": """
         accept-claims claims flagged host-rate list phases withdraw-claims

@@ -9,6 +9,7 @@ from apps.accounts.models import Principal
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.exclusions import count_by_cluster, open_exclusions
+from apps.hosts.domain.probes.states import current_states
 from apps.hosts.permissions import may_exclude_hosts
 
 
@@ -20,6 +21,11 @@ def link_excluded_hosts(at: datetime) -> list[tuple[str, str]]:
         address = f"{reverse('hosts:exclusions')}?{urlencode({'cluster': cluster})}"
         links.append((f"{hosts:,} host{plural} of {cluster}", address))
     return links
+
+
+def has_measured_states(at: datetime) -> bool:
+    """Return whether probes measured anything lately."""
+    return current_states(at).exists()
 
 
 def link_exclusion_of(group: FailureGroup, user: Principal, at: datetime) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 from django.urls import path
 
 from apps.core.web import converters  # noqa: F401 -- registers them
-from apps.hosts.web import views
+from apps.hosts.web import probes, views
 
 app_name = "hosts"
 urlpatterns = [
@@ -10,5 +10,6 @@ urlpatterns = [
     path("excluded-hosts/<int:pk>/", views.exclusion, name="exclusion"),
     path("excluded-hosts/<int:pk>/extend/", views.extend, name="extend"),
     path("excluded-hosts/<int:pk>/return/", views.return_to_jobs, name="return"),
+    path("probes/", probes.probes, name="probes"),
     path("excluded-hosts/of/<text:name>/", views.of_host, name="of-host"),
 ]

@@ -6,6 +6,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -26,7 +27,14 @@ from apps.hosts.domain.exclusions import (
     open_exclusions,
     return_host,
 )
-from apps.hosts.models import HostExclusion
+from apps.hosts.domain.probes.results import (
+    GOOD_IN_A_ROW,
+    count_good_in_a_row,
+    finished_jobs_of,
+    returns_by_probes,
+)
+from apps.hosts.domain.probes.states import states_of_host
+from apps.hosts.models import HostExclusion, ProbeJob
 from apps.hosts.permissions import may_exclude_hosts
 from apps.hosts.web.forms import ExcludeForm, ExtendForm, ReturnForm
 from apps.jobs.domain.records.jobs import matches_host
@@ -37,6 +45,8 @@ PAGE_SIZE = 50
 MOST_OPEN = 500
 #: Exclusions on the page of a host.
 SHOWN_OF_HOST = 10
+#: Probe jobs on the page of an exclusion.
+SHOWN_PROBE_JOBS = 10
 
 
 @require_safe
@@ -98,6 +108,9 @@ def _page(request: AuthenticatedRequest, shown: HostExclusion, **forms: Any) -> 
         "exclusion": shown,
         "is_open": is_open,
         "events": events_of(shown),
+        "probe_jobs": _probe_jobs_of(shown),
+        "good_in_a_row": count_good_in_a_row(finished_jobs_of(shown)),
+        "good_needed": GOOD_IN_A_ROW if is_open and returns_by_probes(shown) else 0,
         "extend_form": ExtendForm(initial={"expires_at": shown.expires_at}, prefix="extend"),
         "return_form": ReturnForm(prefix="return"),
         "may_change": is_open and may_exclude_hosts(request.user),
@@ -118,6 +131,11 @@ def return_to_jobs(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Let a host get new jobs again."""
     form = ReturnForm(request.POST, prefix="return")
     return _change(request, pk, form, return_host, "gets new jobs again.")
+
+
+def _probe_jobs_of(shown: HostExclusion) -> QuerySet[ProbeJob]:
+    jobs = ProbeJob.objects.filter(exclusion=shown).order_by("-planned_at", "-pk")
+    return jobs.prefetch_related("results__probe")[:SHOWN_PROBE_JOBS]
 
 
 def _change(
@@ -155,6 +173,7 @@ def of_host(request: AuthenticatedRequest, name: str) -> HttpResponse:
         "name": name,
         "rows": rows,
         "current": [row for row in rows if row.is_in_effect(at)],
+        "states": states_of_host(name, at).order_by("good", "cluster__name", "probe__name"),
         "may_exclude": may_exclude,
         "cluster": newest or "",
     }

@@ -10,6 +10,7 @@ from apps.core.domain.work import Queue, QueueFigures, queue_figures
 from apps.diagnosis.domain.causes.common.causes import ANALYSES
 from apps.diagnosis.domain.verdicts.harvest import HARVESTS
 from apps.diagnosis.domain.verdicts.reclassification import RUNS
+from apps.hosts.domain.probes.probe_jobs import PROBE_JOBS
 from apps.notifications.domain.delivery import CALLS, MAIL
 from apps.recovery.domain.deciding import DECISIONS
 from apps.statusboard.domain.monitoring.payloads import PAYLOADS
@@ -22,6 +23,7 @@ QUEUES: tuple[Queue[Any], ...] = (
     *(HARVESTS, RUNS, ANALYSES),
     BATCHES,
     DECISIONS,
+    PROBE_JOBS,
 )
 
 

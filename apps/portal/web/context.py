@@ -12,7 +12,7 @@ from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
-from apps.hosts.web.links import link_excluded_hosts, link_exclusion_of
+from apps.hosts.web.links import has_measured_states, link_excluded_hosts, link_exclusion_of
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
@@ -21,7 +21,7 @@ from apps.submission.domain.retries.offers import retry_offer
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
 PLACES = [
-    ("Operations", "portal:home", ("/services/", "/excluded-hosts/")),
+    ("Operations", "portal:home", ("/services/", "/excluded-hosts/", "/probes/")),
     ("Requests", "production:request-list", ("/requests/", "/quality/", "/submissions/")),
     ("Jobs", "jobs:list", ("/jobs/", "/hosts/", "/sites/", "/users/")),
     ("Failures", "diagnosis:failures", ("/failures/", "/retries/", "/recovery/")),
@@ -34,6 +34,7 @@ SECTIONS = {
         ("Overview", "portal:home"),
         ("Services", "statusboard:board"),
         ("Hosts", "hosts:exclusions"),
+        ("Probes", "hosts:probes"),
         ("Calendar", "statusboard:calendar"),
         ("Monitoring", "statusboard:sources"),
     ],
@@ -99,6 +100,7 @@ HELP = [
     ("/jobs/", "jobs"),
     ("/hosts/", "jobs"),
     ("/excluded-hosts/", "hosts"),
+    ("/probes/", "hosts"),
     ("/sites/", "jobs"),
     ("/users/", "jobs"),
     ("/reports/", "jobs"),
@@ -183,12 +185,14 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, s
 
     The link of a failure group states what its dry run would retry. Where its jobs hit a limit,
     another link proposes a larger one; that of a host excludes it. The status board names the
-    clusters with excluded hosts.
+    clusters with excluded hosts, and loads what probes measured.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     match = request.resolver_match
     if match is not None and match.view_name == "statusboard:board":
-        return {**links, "board": link_excluded_hosts(timezone.now())}
+        at = timezone.now()
+        cards = [("Measured by probes", "hosts:probes")] if has_measured_states(at) else []
+        return {**links, "board": link_excluded_hosts(at), "board_cards": cards}
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])

@@ -1,0 +1,224 @@
+"""Store what probe jobs report, and return hosts that have proved themselves."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.core.domain.secrets.masking import Masker
+from apps.core.errors import NotAllowed
+from apps.hosts.domain.exclusions import end_exclusion
+from apps.hosts.enums import EndKind, ProbeState
+from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob, ProbeResult
+from apps.jobs.domain.collection.masking_rules import current_rules
+from apps.jobs.domain.records.conversion import clean_text
+from apps.jobs.domain.records.values import BadRecord, read_number, read_time
+from apps.production.enums import PORTAL
+
+#: A host that the portal excluded returns after so many good probe jobs in a row.
+GOOD_IN_A_ROW = 3
+#: A host that was excluded again so soon after it was returned by its probes is left to people:
+#: they do not see what is wrong with it.
+RELAPSE = timedelta(days=1)
+_MOST_MESSAGE = 300
+_MOST_SECONDS = 100_000
+
+
+@dataclass
+class StoredResults:
+    """The number of reported results that were new, unchanged and rejected.
+
+    `problems` has the number of each rejected result, from 1, and the reason. A phase that has
+    only started is unchanged.
+    """
+
+    new: int = 0
+    unchanged: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def changed(self) -> int:
+        return 0
+
+    @property
+    def rejected(self) -> int:
+        return len(self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one probe ended."""
+
+    good: bool
+    seconds: int | None
+    message: str
+
+
+@transaction.atomic
+def store_results(*, job_name: str, phases: Sequence[object], at: datetime) -> StoredResults:
+    """Store the results of a probe job's probes, which `ops-phase` reports as phases.
+
+    Repeating a report changes nothing, and an invalid result does not affect the others. The job
+    ends with its last result. Raises `NotAllowed` if the job does not exist any more.
+    """
+    jobs = ProbeJob.objects.select_for_update(of=("self",))
+    job = jobs.select_related("cluster", "exclusion").filter(name=job_name).first()
+    if job is None:
+        raise NotAllowed("The portal has no probe job of this token.")
+    probes = {probe.name: probe for probe in Probe.objects.filter(name__in=job.asked)}
+    known = set(ProbeResult.objects.filter(job=job).values_list("probe__name", flat=True))
+    done = StoredResults()
+    for number, phase in enumerate(phases, start=1):
+        try:
+            name, outcome = _read_phase(phase)
+            if name not in probes:
+                raise BadRecord("name is not that of a probe of this job.")
+            if outcome is None or name in known:
+                done.unchanged += 1
+                continue
+            if job.ended_at is not None:
+                raise BadRecord("The probe job has ended.")
+        except BadRecord as error:
+            done.problems.append((number, str(error)))
+            continue
+        _store_result(job, probes[name], outcome, at)
+        known.add(name)
+        done.new += 1
+
+    if job.ended_at is None and done.new and known >= probes.keys():
+        bad_results = ProbeResult.objects.filter(job=job, good=False)
+        end_probe_job(job, ProbeState.ENDED, good=not bad_results.exists(), at=at)
+    return done
+
+
+def _read_phase(phase: object) -> tuple[str, Outcome | None]:
+    """Return the name of a phase and its outcome, None if it has not ended.
+
+    Raises `BadRecord`.
+    """
+    if not isinstance(phase, dict):
+        raise BadRecord("This is no object.")
+    name = phase.get("name")
+    if not isinstance(name, str):
+        raise BadRecord("name is missing.")
+    if phase.get("ended_at") is None:
+        return name, None
+    wall = read_time("ended_at", phase["ended_at"]) - read_time(
+        "started_at", phase.get("started_at")
+    )
+    exit_code = read_number("exit_code", phase.get("exit_code"), negative=True)
+    note = phase.get("note", "")
+    if not isinstance(note, str):
+        raise BadRecord("note is no text.")
+    seconds = min(max(int(wall.total_seconds()), 0), _MOST_SECONDS)
+    message = note.strip()
+    if exit_code and not message:
+        message = f"exit code {exit_code:g}"
+    return name, Outcome(good=exit_code == 0, seconds=seconds, message=message)
+
+
+def _store_result(job: ProbeJob, probe: Probe, outcome: Outcome, at: datetime) -> None:
+    """Store a result, and the state of its host.
+
+    The time is that of the portal: the clock of the host may be wrong.
+    """
+    message = clean_text(_masked(outcome.message), _MOST_MESSAGE)
+    ProbeResult.objects.create(
+        job=job,
+        probe=probe,
+        good=outcome.good,
+        seconds=outcome.seconds,
+        message=message,
+        measured_at=at,
+    )
+    values = {"good": outcome.good, "message": message, "measured_at": at}
+    states = MeasuredState.objects.select_for_update(of=("self",))
+    state, created = states.get_or_create(
+        cluster=job.cluster, host=job.host, probe=probe, defaults={**values, "since": at}
+    )
+    if created:
+        return
+    if state.good != outcome.good:
+        state.since = at
+    for name, value in values.items():
+        setattr(state, name, value)
+    state.save(update_fields=["good", "message", "measured_at", "since"])
+
+
+def _masked(message: str) -> str:
+    masker = Masker(
+        names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules()
+    )
+    return masker.mask_text(message)
+
+
+def store_missing_results(job: ProbeJob, *, at: datetime) -> None:
+    """Store that probes of a lost job did not end, in the transaction of the caller.
+
+    Without any result nothing is known of them: the host or the network may be at fault.
+    """
+    known = set(ProbeResult.objects.filter(job=job).values_list("probe", flat=True))
+    if not known:
+        return
+    for probe in Probe.objects.filter(name__in=job.asked).exclude(pk__in=known):
+        _store_result(job, probe, Outcome(False, None, "It did not end in time."), at)
+
+
+def end_probe_job(job: ProbeJob, state: ProbeState, *, good: bool, at: datetime) -> None:
+    """End a locked probe job, in the transaction of the caller.
+
+    `good` means that all its probes were. It may return the host, if that has proved itself.
+    """
+    job.state = state
+    job.good = good
+    job.ended_at = at
+    job.save(update_fields=["state", "good", "ended_at", "last_error"])
+    if good and job.exclusion_id is not None:
+        _return_if_proven(job.exclusion_id, at)
+
+
+def count_good_in_a_row(jobs: Iterable[ProbeJob]) -> int:
+    """Return how many of these finished probe jobs, newest first, were good without a bad one."""
+    good_jobs = 0
+    for job in jobs:
+        if not job.good:
+            break
+        good_jobs += 1
+    return good_jobs
+
+
+def finished_jobs_of(exclusion: HostExclusion) -> list[ProbeJob]:
+    """Return the newest finished probe jobs of an exclusion, as many as its end depends on."""
+    finished = ProbeJob.objects.filter(exclusion=exclusion, ended_at__isnull=False)
+    return list(finished.order_by("-planned_at", "-pk")[:GOOD_IN_A_ROW])
+
+
+def is_relapse(exclusion: HostExclusion) -> bool:
+    """Return whether a host was excluded again soon after its probes had returned it."""
+    earlier = HostExclusion.objects.filter(
+        cluster=exclusion.cluster_id,
+        host=exclusion.host,
+        ended_as=EndKind.PROBED,
+        ended_at__gt=exclusion.started_at - RELAPSE,
+        ended_at__lte=exclusion.started_at,
+    )
+    return earlier.exists()
+
+
+def returns_by_probes(exclusion: HostExclusion) -> bool:
+    """Return whether good probes end an exclusion: one by the portal that is no relapse."""
+    return exclusion.automatic and not is_relapse(exclusion)
+
+
+def _return_if_proven(exclusion_id: int, at: datetime) -> None:
+    rows = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
+    exclusion = rows.get(pk=exclusion_id)
+    if not exclusion.is_in_effect(at) or not returns_by_probes(exclusion):
+        return
+    jobs = finished_jobs_of(exclusion)
+    if count_good_in_a_row(jobs) < GOOD_IN_A_ROW:
+        return
+    reason = f"{GOOD_IN_A_ROW} probe jobs in a row were good ({', '.join(jobs[0].asked)})."
+    end_exclusion(exclusion, EndKind.PROBED, by=PORTAL, at=at, reason=reason)
