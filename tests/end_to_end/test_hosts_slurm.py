@@ -1,16 +1,27 @@
-"""Excluded hosts on a real Slurm: new arrays run elsewhere, and are never refused because of them."""
+"""Excluded hosts on a real Slurm: new arrays run elsewhere, and are never refused because of them.
 
+Probe jobs run on them, and return those that are mended.
+"""
+
+import time
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster, Host
 from apps.clusters.schedulers.base import BatchJob, SubmissionRefused
-from apps.hosts.domain.exclusions import exclude_host, return_host
-from apps.hosts.models import HostExclusion
+from apps.hosts.domain.exclusions import exclude_host, return_host, store_exclusion
+from apps.hosts.domain.probes.probe_jobs import (
+    give_up_on_probe_jobs,
+    plan_probe_jobs,
+    send_probe_jobs,
+)
+from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob
 from apps.jobs.domain.hosts import read_hosts
+from apps.production.enums import PORTAL
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Assignment, Submission
@@ -130,3 +141,92 @@ def test_arrays_are_not_refused_because_of_exclusions(slurm, listed, send, exclu
     array = send(jobs=1)
     assert (array.state, array.exclusions_dropped) == ("sent", True), array.last_error
     assert HostExclusion.objects.filter(ended_at=None).count() == 4
+
+
+@pytest.fixture
+def probe(slurm, listed, settings, live_server, tmp_path):
+    """A probe that is good while a file exists, in jobs that reach the portal."""
+    settings.PORTAL_URL = live_server.url
+    settings.HOST_PROBE_HOURS = 0
+    mended = tmp_path / "mended"
+    script = f"echo on $SLURMD_NODENAME; test -e {mended}"
+    return Probe.objects.create(
+        name="mended", script=script, timeout_seconds=5, active=True
+    ), mended
+
+
+def probe_at(at) -> ProbeJob:
+    """Plan and submit the probe job that is due."""
+    assert plan_probe_jobs(at=at) == 1
+    assert send_probe_jobs(at=at) == 1
+    return ProbeJob.objects.latest("planned_at")
+
+
+def wait_for_results(job) -> ProbeJob:
+    for _ in range(600):
+        job.refresh_from_db()
+        if job.ended_at is not None:
+            return job
+        time.sleep(0.1)
+    raise AssertionError("the probe job did not report")
+
+
+def test_mended_host_proves_itself_by_its_probes_and_gets_jobs_again(slurm, listed, probe, send):
+    _, mended = probe
+    node = slurm.nodes[0]
+    now = timezone.now()
+    with transaction.atomic():
+        exclusion = store_exclusion(
+            cluster=listed,
+            host=node,
+            reason="9 of 9 jobs failed.",
+            by=PORTAL,
+            at=now,
+            expires_at=now + timedelta(days=1),
+            evidence=None,
+            automatic=True,
+        )
+    job = wait_for_results(probe_at(now))
+    assert (job.state, job.good) == ("ended", False)
+    state = MeasuredState.objects.get()
+    assert (state.host, state.good, state.message) == (node, False, f"on {node}")
+
+    mended.touch()
+    for minutes in (6, 12, 18):
+        job = wait_for_results(probe_at(now + timedelta(minutes=minutes)))
+        assert job.good
+    exclusion.refresh_from_db()
+    assert exclusion.ended_as == "probed"
+    assert MeasuredState.objects.get().good
+    slurm.wait_ended([job.spool_id])  # it reports before it ends
+    rows = slurm.run("sacct", "-nPX", "-o", "NodeList,State", "-j", job.spool_id)
+    assert rows.split() == [f"{node}|COMPLETED"]
+    array = send(jobs=4)
+    assert array.excluded_hosts == []
+    assert node in hosts_of(slurm, array)
+
+
+def test_drained_host_does_not_report_and_its_probe_job_is_cancelled(slurm, listed, probe, shifter):
+    node = slurm.nodes[0]
+    exclude_host(cluster=listed, host=node, reason="Bad disk.", by=shifter, at=timezone.now())
+    slurm.scontrol("update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    try:
+        job = probe_at(timezone.now())
+        assert job.spool_id in slurm.run("squeue", "--noheader", "--format=%F")
+        assert give_up_on_probe_jobs(at=timezone.now() + timedelta(minutes=30)) == 1
+        job.refresh_from_db()
+        assert (job.state, job.good) == ("lost", False)
+        assert job.spool_id not in slurm.run("squeue", "--noheader", "--format=%F")
+    finally:
+        slurm.scontrol("update", f"NodeName={node}", "State=RESUME")
+
+
+def test_vanished_host_is_refused_by_slurm_or_not_asked(slurm, listed, probe, shifter):
+    Host.objects.create(cluster=listed, name="vanished", listed_at=timezone.now())
+    Host.objects.update(listed_at=timezone.now())
+    exclude_host(cluster=listed, host="vanished", reason="Gone.", by=shifter, at=timezone.now())
+    job = probe_at(timezone.now())
+    assert (job.state, job.good) == ("refused", False)
+    assert "Invalid node name" in job.last_error
+    Host.objects.filter(name="vanished").delete()
+    assert plan_probe_jobs(at=timezone.now() + timedelta(minutes=10)) == 0

@@ -8,6 +8,7 @@ import yaml
 from django.db import transaction
 
 from apps.accounts.models import User
+from apps.hosts.models import Probe, ProbeJob
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.domain.maintenance.windows import schedule_window
 from apps.statusboard.domain.monitoring.sources import (
@@ -48,6 +49,7 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
         source.heartbeat_timeout_seconds = silence
         record_heartbeat(source=source, heartbeat=True, at=at)
         rebuild_services_of(source=source, since=since)
+    _activate_probes(services)
     if not DowntimeWindow.objects.exists():
         hour = at.replace(minute=0, second=0, microsecond=0)
         for row in _DATA["windows"]:
@@ -70,6 +72,16 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
                 by=users["approver"],
                 at=at - timedelta(hours=row["hours_ago"]),
             )
+
+
+def _activate_probes(services: dict[str, Service]) -> None:
+    """Activate the shipped probes, each with its service, unless someone has chosen others."""
+    if ProbeJob.objects.exists() or Probe.objects.filter(active=True).exists():
+        return
+    for probe in Probe.objects.filter(name__in=_DATA["probes"]):
+        probe.service = services.get(_DATA["probes"][probe.name])
+        probe.active = True
+        probe.save(update_fields=["service", "active"])
 
 
 def _services_of(services: dict[str, Service], row: dict[str, Any]) -> list[Service]:

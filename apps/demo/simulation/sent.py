@@ -15,6 +15,7 @@ from typing import Any
 
 from apps.demo.simulation.causes import Cause, Kind
 from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.probes import is_probe_job, probe_attempts
 from apps.demo.simulation.workload import Attempt, Runs, Submission, raw_id_of
 from apps.demo.simulation.world import DOMAIN, Campaign, random_of
 
@@ -39,6 +40,7 @@ class Sent:
     variables: list[str] = field(repr=False)
     held: int
     is_new: bool
+    is_probe: bool = False
 
 
 class SentJobs:
@@ -118,7 +120,10 @@ class SentJobs:
                 + int(random.expovariate(1 / 120) / self.runs.pace)
             )
             raw_id = raw_id_of(spool_id, task, tasks)
-            planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
+            if is_probe_job(values):
+                planned.append(probe_attempts(values, raw_id, job_id, queued))
+            else:
+                planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
 
         query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
         commands = []
@@ -138,7 +143,12 @@ class SentJobs:
             values["comment"],
         )
         return Sent(
-            submission, values["script"], _variables(values, campaign), held, is_new=taken is None
+            submission,
+            values["script"],
+            _variables(values, campaign),
+            held,
+            is_new=taken is None,
+            is_probe=is_probe_job(values),
         )
 
 

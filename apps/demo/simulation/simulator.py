@@ -26,6 +26,7 @@ from apps.clusters.schedulers.simulated import (
 from apps.demo.simulation.causes import Kind
 from apps.demo.simulation.logs import log_of
 from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.probes import ProbeReport, log_of_probes, report_of
 from apps.demo.simulation.records import record_of, truth_of
 from apps.demo.simulation.scripts import script_of, spooled_environment, variables_of
 from apps.demo.simulation.sent import Sent, SentJobs
@@ -92,6 +93,8 @@ class Simulator:
             self.store, self.state["seed"], self.trouble, pace=config.pace, calm=config.calm
         )
         self._held: dict[int, Sent] = {}
+        self._probe_jobs: dict[int, Sent] = {}
+        self._reports: list[ProbeReport] = []
         for sent in self.sent.taken():
             self._line_up(sent)
         if self.truth.exists() and self.truth.stat().st_size > self.state["truth_bytes"]:
@@ -133,6 +136,12 @@ class Simulator:
         for period in self.state["campaigns"]:
             in_period = tuple(Campaign(**values) for values in period["campaigns"])
             self._periods.append((period["first_hour"], in_period))
+
+    def take_reports(self) -> list[ProbeReport]:
+        """Return what probe jobs that ended since the last call have to report."""
+        reports = self._reports
+        self._reports = []
+        return reports
 
     def finished(self) -> int:
         """Return the number of attempts in accounting."""
@@ -237,13 +246,21 @@ class Simulator:
         self._ends += [(a.ended, a.raw_id, a.number, sent.submission, a) for a in attempts]
         heapq.heapify(self._ends)
         self._held.pop(spool_id, None)
+        if sent.is_probe:
+            self._probe_jobs[spool_id] = sent
         if sent.held:
             self._held[spool_id] = sent
 
     def _end(self, submission: Submission, attempt: Attempt) -> JobRecord:
         """Write the log of an attempt and return its accounting record."""
         log = self._log_pattern(submission).with_name(f"{submission.name}-{attempt.job_id}.out")
-        if attempt.started is not None:
+        probe_job = self._probe_jobs.pop(submission.spool_id, None)
+        if probe_job is not None and attempt.started is not None:
+            report = report_of(probe_job.variables, attempt, self.trouble)
+            self._reports.append(report)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("".join(log_of_probes(report)), encoding="utf-8")
+        elif attempt.started is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             random = random_of(self.state["seed"], "log", attempt.raw_id, attempt.number)
             # A requeued job overwrites its output.

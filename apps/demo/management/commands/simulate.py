@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand
 
 from apps.demo.simulation.alerts import AlertSender
 from apps.demo.simulation.catalogue import write_catalogue
+from apps.demo.simulation.probes import ReportSender
 from apps.demo.simulation.simulator import Config, Simulator
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, read_campaigns
 
@@ -125,6 +126,8 @@ def _sender(simulator: Simulator, config: Config, options: dict[str, Any]) -> Al
 
 def _live(simulator: Simulator, directory: Path, stopped: threading.Event) -> None:
     campaigns = directory / "campaigns.json"
+    report_sender = ReportSender()
+    report_sender.start()
     looked = 0.0
     while not stopped.wait(
         max(0.0, min(_LONGEST_SLEEP_SECONDS, simulator.next_due() - time.time()))
@@ -133,6 +136,8 @@ def _live(simulator: Simulator, directory: Path, stopped: threading.Event) -> No
         for _ in simulator.advance(now):
             if stopped.is_set():
                 return
+        for report in simulator.take_reports():
+            report_sender.send(report)
         if now - looked > _LOOK_SECONDS:
             looked = now
             # The file may change at any time.
