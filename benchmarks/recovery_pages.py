@@ -8,14 +8,12 @@ kept, and used again.
 
 import argparse
 import json
-import os
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.database import database, set_up_django
+from benchmarks.page_visits import shifter, visit_pages
 
 DAYS = 90
 VERDICTS = """
@@ -67,7 +65,8 @@ def main() -> None:
         call_command("collectstatic", verbosity=0, interactive=False)
         if not Decision.objects.exists():
             fill(options.decisions)
-        print(json.dumps(measure(options.visits)))
+        figures = visit_pages(addresses(), options.visits)
+        print(json.dumps({"decisions": Decision.objects.count(), **figures}))
 
 
 def fill(count: int) -> None:
@@ -130,49 +129,6 @@ def addresses() -> list[str]:
         "/api/v1/recovery-decisions/",
         f"/api/v1/recovery-decisions/?rule={rule}&arm=acted&outcome=failed",
     ]
-
-
-def shifter() -> Any:
-    from apps.accounts.enums import Role
-    from apps.accounts.models import Membership, User
-
-    user, _ = User.objects.get_or_create(username="visitor")
-    Membership.objects.get_or_create(user=user, role=Role.SHIFTER)
-    return user
-
-
-def measure(visits: int) -> dict[str, object]:
-    """Visit each address once unmeasured, then as often as asked for."""
-    from django.test import Client
-
-    from apps.recovery.models import Decision
-
-    client = Client()
-    client.force_login(shifter(), "django.contrib.auth.backends.ModelBackend")
-    taken: dict[str, list[float]] = {}
-    for address in addresses():
-        seconds = []
-        for _ in range(visits + 1):
-            started = time.perf_counter()
-            response = client.get(address)
-            seconds.append(time.perf_counter() - started)
-            assert response.status_code == 200, (address, response.status_code)
-        taken[address] = seconds[1:]
-    every = []
-    for seconds in taken.values():
-        every += seconds
-    pages = {}
-    for address, seconds in taken.items():
-        pages[address] = {
-            "median_ms": round(1000 * median(seconds)),
-            "slowest_ms": round(1000 * max(seconds)),
-        }
-    return {
-        "decisions": Decision.objects.count(),
-        "p95_ms": round(1000 * quantiles(every, n=20)[-1]),
-        "pages": pages,
-        "load": os.getloadavg()[0],
-    }
 
 
 if __name__ == "__main__":

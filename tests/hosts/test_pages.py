@@ -345,3 +345,10 @@ def test_queries_of_probe_pages_do_not_grow(measured, exclusion, alps, client, s
     # The first probe jobs of an exclusion cost their results and the probes of these.
     assert after[:2] == before[:2]
     assert after[2] <= before[2] + 2
+
+
+def test_many_exclusions_are_reached_by_cluster(exclusion, alps, browse, liaison, monkeypatch):
+    monkeypatch.setattr("apps.hosts.web.views.MOST_OPEN", 0)
+    page = words_of(browse(liaison).get(LIST))
+    assert "By cluster: alps (1)" in page
+    assert "By cluster" not in words_of(browse(liaison).get(LIST, {"cluster": "alps"}))

@@ -18,6 +18,7 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.core.web.templatetags.look import short_time
 from apps.hosts.domain.exclusions import (
+    count_by_cluster,
     default_expiry,
     exclude_host,
     exclusions_of,
@@ -42,7 +43,7 @@ from apps.jobs.models import Job
 
 PAGE_SIZE = 50
 #: Exclusions in effect that the list shows at most.
-MOST_OPEN = 500
+MOST_OPEN = 200
 #: Exclusions on the page of a host.
 SHOWN_OF_HOST = 10
 #: Probe jobs on the page of an exclusion.
@@ -62,10 +63,12 @@ def exclusions(request: AuthenticatedRequest) -> HttpResponse:
         earlier = earlier.filter(cluster__name=cluster)
         causes = causes.filter(cluster__name=cluster)
     page = Paginator(earlier, PAGE_SIZE).get_page(number_in(request.GET, "page") or 1)
+    count = current.count()
     context = {
         "cluster": cluster,
         "current": current[:MOST_OPEN],
-        "count": current.count(),
+        "count": count,
+        "clusters": count_by_cluster(at) if count > MOST_OPEN and not cluster else [],
         "page": page,
         "causes": causes,
         "may_exclude": may_exclude_hosts(request.user),
