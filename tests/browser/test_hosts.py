@@ -9,7 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from apps.hosts.domain.exclusions import exclude_host, return_host
-from apps.hosts.models import HostExclusion
+from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob, ProbeResult
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from tests.factories import clusters, jobs
 
@@ -31,6 +31,30 @@ def excluded(transactional_db, shifter, nova):
         exclude_host(cluster=alps, host=host, reason="Bad disk, #4711.", by=shifter, at=at)
     returned = HostExclusion.objects.get(host="wn-1")
     return_host(exclusion=returned, by=shifter, at=at, reason="New disk.")
+    probe, _ = Probe.objects.get_or_create(name="scratch", defaults={"script": "true"})
+    job = ProbeJob.objects.create(
+        cluster=alps,
+        host="wn-0",
+        asked=["scratch"],
+        name="opsportal-probe-1",
+        exclusion=HostExclusion.objects.get(host="wn-0"),
+        planned_at=at,
+        due_at=at,
+        state="ended",
+        good=False,
+        ended_at=at,
+    )
+    message = "/scratch cannot be written"
+    ProbeResult.objects.create(job=job, probe=probe, good=False, message=message, measured_at=at)
+    MeasuredState.objects.create(
+        cluster=alps,
+        host="wn-0",
+        probe=probe,
+        good=False,
+        message=message,
+        measured_at=at,
+        since=at,
+    )
     return HostExclusion.objects.get(host="wn-0")
 
 
@@ -45,11 +69,16 @@ def test_pages_are_neat_and_accessible(
         "exclusion": excluded.get_absolute_url(),
         "host": "/hosts/wn-0/",
         "board": "/services/",
+        "probes": "/probes/",
+        "probes-of-site": "/probes/?site=alps&probe=scratch",
     }
     for name, path in pages.items():
         page.goto(path)
         if name == "host":
             expect(page.locator("#exclusion")).to_contain_text("Extend it or return the host")
+            expect(page.locator("#probes")).to_contain_text("/scratch cannot be written")
+        if name == "board":
+            expect(page.locator("#measured")).to_contain_text("0 of 1")
         assert_accessible(page)
         wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wider <= 0, name
