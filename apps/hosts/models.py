@@ -177,7 +177,8 @@ class Probe(models.Model):
 class ProbeJob(Work):
     """A job that runs the probes `asked`, by name, on one host.
 
-    It is good if all of them were. `exclusion` is that of the host at the time of planning.
+    It is good if all of them were, but for those whose service was reported as not up.
+    `exclusion` is that of the host at the time of planning.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="probe_jobs")
@@ -227,11 +228,16 @@ class ProbeJob(Work):
 
 
 class ProbeResult(models.Model):
-    """How one probe of a probe job ended. `seconds` is its wall time, None if it did not end."""
+    """How one probe of a probe job ended. `seconds` is its wall time, None if it did not end.
+
+    A bad result is `excused` if the service of the probe was reported as not up: it says nothing
+    about the host.
+    """
 
     job = models.ForeignKey(ProbeJob, on_delete=models.CASCADE, related_name="results")
     probe = models.ForeignKey(Probe, on_delete=models.CASCADE, related_name="results")
     good = models.BooleanField()
+    excused = models.BooleanField(default=False)
     seconds = models.PositiveIntegerField(null=True, blank=True)
     message = models.CharField(max_length=300, blank=True)
     measured_at = models.DateTimeField()

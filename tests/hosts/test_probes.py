@@ -242,6 +242,30 @@ def test_job_of_a_scheduler_that_stays_down_is_given_up(fake, farm, probes, excl
     assert ProbeJob.objects.get().state == "lost"
 
 
+def test_bad_probe_of_a_service_that_is_out_does_not_speak_against_the_host(
+    fake, farm, probes, excluded, at
+):
+    disk, mount = probes
+    mount.service = Service.objects.create(slug="cvmfs", name="CVMFS")
+    mount.save()
+    StateInterval.objects.create(
+        service=mount.service, state="down", started_at=at, ended_at=at + 6 * MINUTE, cause="feed"
+    )
+    for minutes in (0, 5, 10):
+        plan_probe_jobs(at=at + minutes * MINUTE)
+        send_probe_jobs(at=at + minutes * MINUTE)
+        job = ProbeJob.objects.get(state="sent")
+        report(job, at + minutes * MINUTE, names=["disk"])
+        report(job, at + minutes * MINUTE, names=["mount"], exit_code=1)
+    jobs = ProbeJob.objects.order_by("planned_at")
+    assert list(jobs.values_list("good", flat=True)) == [True, True, False]
+    results = ProbeResult.objects.filter(probe=mount).order_by("measured_at")
+    assert list(results.values_list("excused", flat=True)) == [True, True, False]
+    assert not MeasuredState.objects.get(probe=mount).good
+    excluded.refresh_from_db()
+    assert excluded.ended_at is None
+
+
 def test_hosts_that_people_excluded_stay_excluded(fake, farm, probes, shifter, at):
     exclusion = exclude_host(cluster=farm, host="wn-2", reason="Fan.", by=shifter, at=at)
     for minutes in range(0, 30, 5):

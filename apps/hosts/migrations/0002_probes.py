@@ -67,6 +67,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('good', models.BooleanField()),
+                ('excused', models.BooleanField(default=False)),
                 ('seconds', models.PositiveIntegerField(blank=True, null=True)),
                 ('message', models.CharField(blank=True, max_length=300)),
                 ('measured_at', models.DateTimeField()),

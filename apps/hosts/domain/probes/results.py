@@ -16,6 +16,8 @@ from apps.jobs.domain.collection.masking_rules import current_rules
 from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.domain.records.values import BadRecord, read_number, read_time
 from apps.production.enums import PORTAL
+from apps.statusboard.enums import INCIDENT_STATES, State
+from apps.statusboard.models import StateInterval
 
 #: A host that the portal excluded returns after so many good probe jobs in a row.
 GOOD_IN_A_ROW = 3
@@ -88,8 +90,8 @@ def store_results(*, job_name: str, phases: Sequence[object], at: datetime) -> S
         done.new += 1
 
     if job.ended_at is None and done.new and known >= probes.keys():
-        bad_results = ProbeResult.objects.filter(job=job, good=False)
-        end_probe_job(job, ProbeState.ENDED, good=not bad_results.exists(), at=at)
+        faults = ProbeResult.objects.filter(job=job, good=False, excused=False)
+        end_probe_job(job, ProbeState.ENDED, good=not faults.exists(), at=at)
     return done
 
 
@@ -129,6 +131,7 @@ def _store_result(job: ProbeJob, probe: Probe, outcome: Outcome, at: datetime) -
         job=job,
         probe=probe,
         good=outcome.good,
+        excused=not outcome.good and _is_service_out(probe, at),
         seconds=outcome.seconds,
         message=message,
         measured_at=at,
@@ -145,6 +148,14 @@ def _store_result(job: ProbeJob, probe: Probe, outcome: Outcome, at: datetime) -
     for name, value in values.items():
         setattr(state, name, value)
     state.save(update_fields=["good", "message", "measured_at", "since"])
+
+
+def _is_service_out(probe: Probe, at: datetime) -> bool:
+    """Return whether the service of a probe is reported as down, degraded or in maintenance."""
+    if probe.service_id is None:
+        return False
+    intervals = StateInterval.objects.filter(service=probe.service_id).current(at)
+    return intervals.filter(state__in=[*INCIDENT_STATES, State.MAINTENANCE]).exists()
 
 
 def _masked(message: str) -> str:
@@ -169,7 +180,7 @@ def store_missing_results(job: ProbeJob, *, at: datetime) -> None:
 def end_probe_job(job: ProbeJob, state: ProbeState, *, good: bool, at: datetime) -> None:
     """End a locked probe job, in the transaction of the caller.
 
-    `good` means that all its probes were. It may return the host, if that has proved itself.
+    `good` means that no probe speaks against the host. It may return the host, if that has proved itself.
     """
     job.state = state
     job.good = good
