@@ -180,7 +180,7 @@ def store_missing_results(job: ProbeJob, *, at: datetime) -> None:
 def end_probe_job(job: ProbeJob, state: ProbeState, *, good: bool, at: datetime) -> None:
     """End a locked probe job, in the transaction of the caller.
 
-    `good` means that no probe speaks against the host. It may return the host, if that has proved itself.
+    `good` means that no probe speaks against the host. It may be the one that returns the host.
     """
     job.state = state
     job.good = good
