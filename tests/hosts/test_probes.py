@@ -245,7 +245,7 @@ def test_job_of_a_scheduler_that_stays_down_is_given_up(fake, farm, probes, excl
 def test_bad_probe_of_a_service_that_is_out_does_not_speak_against_the_host(
     fake, farm, probes, excluded, at
 ):
-    disk, mount = probes
+    _, mount = probes
     mount.service = Service.objects.create(slug="cvmfs", name="CVMFS")
     mount.save()
     StateInterval.objects.create(
