@@ -14,7 +14,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.groups import triage as groups
-from apps.diagnosis.domain.groups.blame import _chance, _densest_run, find_bad_releases
+from apps.diagnosis.domain.groups.blame import find_bad_releases
+from apps.diagnosis.domain.groups.broken_hosts import chance_of, densest_run
 from apps.diagnosis.domain.groups.fingerprints import mask
 from apps.diagnosis.domain.groups.profile import lift, profile_of
 from apps.diagnosis.domain.groups.sweep import sweep_groups
@@ -536,7 +537,7 @@ def test_densest_run_has_the_largest_excess_of_failures(failures):
         taken = failures[run]
         return sum(taken) - 4 * (len(taken) - sum(taken))
 
-    run = _densest_run(failures)
+    run = densest_run(failures)
     places = range(len(failures) + 1)
     assert excess(run) == max(
         excess(slice(start, end)) for start in places for end in places if start <= end
@@ -552,7 +553,7 @@ def test_chance_is_never_below_the_binomial_tail(jobs_in_all, failed, rate):
         comb(jobs_in_all, number) * rate**number * (1 - rate) ** (jobs_in_all - number)
         for number in numbers
     )
-    assert _chance(jobs_in_all, failed / jobs_in_all, rate) >= tail * (1 - 1e-9)
+    assert chance_of(jobs_in_all, failed / jobs_in_all, rate) >= tail * (1 - 1e-9)
 
 
 def test_the_example_log_shows_the_deciding_line_below_many_others(client, fail, shifter):

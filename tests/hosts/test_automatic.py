@@ -84,17 +84,6 @@ def test_clusters_without_submission_are_left_alone(alps, run_well, break_host, 
     assert exclude_failing_hosts(at=at) == 1
 
 
-def test_next_run_continues_with_the_hosts_that_are_left(
-    alps, run_well, break_host, at, monkeypatch
-):
-    monkeypatch.setattr(automatic, "MOST_A_RUN", 1)
-    run_well(alps, HOSTS)
-    break_host(alps, "bad-1")
-    break_host(alps, "bad-2")
-    assert [exclude_failing_hosts(at=at + minute * MINUTE) for minute in range(3)] == [1, 1, 0]
-    assert excluded(alps, at) == ["bad-1", "bad-2"]
-
-
 def test_zero_percent_turns_it_off(alps, run_well, break_host, at, settings):
     settings.HOST_EXCLUSION_PERCENT = 0
     run_well(alps, HOSTS)
@@ -284,13 +273,13 @@ def test_two_workers_at_once_exclude_each_host_once_and_keep_the_bound(
     break_host(alps, "bad-2")
     # Both decide before either of them stores anything.
     together = threading.Barrier(2)
-    decide = automatic.stands_out
+    decide = automatic.those_that_stand_out
 
-    def wait_for_the_other(failing, *, at):
+    def wait_for_the_other(failing_hosts, *, at):
         together.wait(timeout=20)
-        return decide(failing, at=at)
+        return decide(failing_hosts, at=at)
 
-    monkeypatch.setattr(automatic, "stands_out", wait_for_the_other)
+    monkeypatch.setattr(automatic, "those_that_stand_out", wait_for_the_other)
     done = []
 
     def work():

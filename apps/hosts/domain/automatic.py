@@ -1,8 +1,8 @@
 """Exclude hosts on which nearly every job fails, but never many at once.
 
-The rule is that of failure groups of hosts (`apps.diagnosis.domain.groups.blame`); its figures are
-the evidence. If more hosts fail within an hour than may be excluded, their cause is central:
-nothing is excluded, and people are told once.
+The rule is that of failure groups of hosts (`apps.diagnosis.domain.groups.broken_hosts`); its
+figures are the evidence. If more hosts fail within an hour than may be excluded, their cause is
+central: nothing is excluded, and people are told once.
 """
 
 import math
@@ -17,7 +17,11 @@ from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError, SubmitsAsOwner
 from apps.core.domain.events import publish
-from apps.diagnosis.domain.groups.blame import FailingHost, find_failing_hosts, stands_out
+from apps.diagnosis.domain.groups.broken_hosts import (
+    FailingHost,
+    find_failing_hosts,
+    those_that_stand_out,
+)
 from apps.diagnosis.domain.groups.triage import HOST_WITHIN
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup, Verdict
@@ -40,9 +44,6 @@ from apps.statusboard.models import Incident, Service
 
 #: Hosts that failed their last job so recently fail at the same time.
 SAME_TIME = timedelta(hours=1)
-#: Hosts of a cluster that one run excludes; the next run continues. The comparison of a host with
-#: the others takes 35 ms with 20,000 jobs in six hours.
-MOST_A_RUN = 50
 #: So long an announcement of a central cause is shown.
 ANNOUNCED = timedelta(days=1)
 
@@ -122,53 +123,48 @@ def _follow_cluster(cluster: Cluster, failing: Sequence[FailingHost], at: dateti
     if not failing and cause is None:
         return 0
     hosts = {*known_hosts(cluster, at=at), *(host.host for host in failing)}
-    if len(failing) > most_excluded(len(hosts)):
+    most = most_excluded(len(hosts))
+    # A stage whose jobs fail everywhere is no cause that hosts have in common.
+    failing_in_all = [host for host in failing if not host.of_kinds]
+    if len(failing_in_all) > most:
         if cause is None:
-            _note_central_cause(cluster, failing, len(hosts), at)
+            _note_central_cause(cluster, failing_in_all, len(hosts), at)
         return 0
     if cause is not None:
         _end_central_cause(cause, at)
         return 0  # what counts from now on are jobs that start from now on
 
+    excluded_now = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
+    others = [host for host in failing if host.host not in excluded_now]
+    if not others or len(excluded_now) >= most:
+        return 0
+    return _exclude(cluster, those_that_stand_out(others, at=at), most, at)
+
+
+@transaction.atomic
+def _exclude(cluster: Cluster, broken: Sequence[FailingHost], most: int, at: datetime) -> int:
+    """Exclude hosts until `most` of the cluster are; return how many."""
+    # Of two workers the second waits here, and then sees what the first has stored.
+    lock_cluster(cluster)
+    if CentralCause.objects.filter(cluster=cluster, ended_at=None).exists():
+        return 0
+    names = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
+    room = most - len(names)
+    since = _starts_that_count(at)
+    broken_names = {failing.host for failing in broken}
+    groups = FailureGroup.objects.filter(kind=GroupKind.HOST, cluster=cluster)
+    group_by_host = {group.host: group for group in groups.filter(host__in=broken_names)}
     excluded = 0
-    for host in failing:
-        if excluded < MOST_A_RUN:
-            excluded += _exclude(cluster, host, len(hosts), at)
-    return excluded
-
-
-def _exclude(cluster: Cluster, failing: FailingHost, hosts: int, at: datetime) -> bool:
-    """Exclude a host, unless it is excluded, or the bound is reached, or other hosts fail alike."""
-    exclusions = open_exclusions(at).filter(cluster=cluster)
-    if exclusions.filter(host=failing.host).exists() or not stands_out(failing, at=at):
-        return False
-    group = FailureGroup.objects.filter(
-        kind=GroupKind.HOST, cluster=cluster, host=failing.host
-    ).first()
-    with transaction.atomic():
-        # Of two workers the second waits here, and then sees what the first has stored.
-        lock_cluster(cluster)
-        names = set(exclusions.values_list("host", flat=True))
-        has_central_cause = CentralCause.objects.filter(cluster=cluster, ended_at=None).exists()
-        was_ended = HostExclusion.objects.filter(
-            cluster=cluster, host=failing.host, ended_at__gte=failing.first_ended_at
-        )
-        cause_ended = CentralCause.objects.filter(
-            cluster=cluster, ended_at__gte=failing.first_ended_at
-        )
-        if failing.host in names or has_central_cause:
-            return False
-        if was_ended.exists() or cause_ended.exists():
-            return False  # another worker or a person was faster: these failures no longer count
-        if len(names) >= most_excluded(hosts):
-            return False
+    for failing in broken:
+        counts_from = since(cluster.pk, failing.host)
+        # Another worker or a person may have been faster: then these failures no longer count.
+        is_known = counts_from is not None and counts_from >= failing.first_ended_at
+        if failing.host in names or is_known or excluded >= room:
+            continue
         store_exclusion(
             cluster=cluster,
             host=failing.host,
-            reason=(
-                f"{failing.failed} of {failing.ended} jobs failed, of several stages or "
-                "experiments, and other hosts are fine."
-            ),
+            reason=_reason(failing),
             by=PORTAL,
             at=at,
             expires_at=default_expiry(at),
@@ -177,11 +173,25 @@ def _exclude(cluster: Cluster, failing: FailingHost, hosts: int, at: datetime) -
                 failing.ended,
                 failing.first_ended_at,
                 failing.last_ended_at,
-                group,
+                group_by_host.get(failing.host),
             ),
             automatic=True,
         )
-    return True
+        excluded += 1
+    return excluded
+
+
+def _reason(failing: FailingHost) -> str:
+    if not failing.of_kinds:
+        return (
+            f"{failing.failed} of {failing.ended} jobs failed, of several stages or experiments, "
+            "and other hosts are fine."
+        )
+    stages = sorted({stage or "no stage" for _, stage in failing.jobs_by_kind})
+    return (
+        f"{failing.failed} of {failing.ended} jobs of {', '.join(stages)[:200]} failed, and other "
+        "hosts run them well."
+    )
 
 
 @transaction.atomic
