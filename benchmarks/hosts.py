@@ -7,7 +7,8 @@ two hours,
 
 * on 100 clusters (N) one host breaks: a quarter each fail all jobs within a minute, fail all jobs
   after half their time, fail the jobs of the stages that need one service, or those of one
-  experiment. It is mended two hours later, and returned by its probes;
+  experiment. Such jobs that run there at that time fail at their end. The host is mended two hours
+  later, and returned by its probes;
 * 100 clusters (N) have what may look like it, on no host: a bad release, arrays of bad input, jobs
   that fail at random, outages of one service;
 * on 20 clusters (N) all jobs fail, on every host, for an hour.
@@ -25,7 +26,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -148,6 +149,12 @@ class Farm:
             by_hole = True
         return Running(array, host, minute, minute + length, fails_as, by_hole)
 
+    def _broken(self, job: Running) -> Running:
+        """Return a job that runs when the host breaks: it fails at its end if it is hit."""
+        if job.host != self.bad_host or not self._is_hit(job.array, BREAKS_AT):
+            return job
+        return replace(job, fails_as=self.chance.choice(["service", "unknown"]), by_hole=True)
+
     def _is_out(self, array: Array, minute: float) -> bool:
         if not BREAKS_AT <= minute < BREAKS_AT + OUTAGE_MINUTES:
             return False
@@ -164,6 +171,8 @@ class Farm:
 
     def step(self, minute: int, excluded: set[str]) -> list[Running]:
         """Return the jobs that ended before this minute, and fill the free slots."""
+        if minute == BREAKS_AT:
+            self.running = [self._broken(job) for job in self.running]
         ended = [job for job in self.running if job.ends <= minute]
         self.running = [job for job in self.running if job.ends > minute]
         for job in ended:
@@ -261,7 +270,7 @@ class Store:
 
 def plant(options: argparse.Namespace, directory: Path) -> list[Farm]:
     """Create the clusters, and plant what is wrong on them."""
-    from apps.clusters.models import Cluster
+    from apps.clusters.models import Cluster, Host
     from apps.clusters.schedulers.simulated import open_accounting
     from apps.statusboard.models import Service
 
@@ -288,6 +297,8 @@ def plant(options: argparse.Namespace, directory: Path) -> list[Farm]:
                 farm.out_service = chance.choice(["cvmfs", "storage", "conditions"])
         else:
             farm.has_outage = True
+        for host in farm.hosts:
+            Host.objects.create(cluster=cluster, name=host, listed_at=datetime.now(UTC))
         farms.append(farm)
     return farms
 
@@ -400,9 +411,10 @@ def main() -> None:
         set_up_django(base, url, LOG_LEVEL="ERROR")
         from apps.hosts.models import Probe
 
-        Probe.objects.create(name="everything", script="true", active=True)
         began = time.perf_counter()
         farms = plant(options, base / "clusters")
+        probe = Probe.objects.create(name="everything", script="true", active=True)
+        probe.clusters.set([farm.cluster for farm in farms if farm.hole])
         store = Store(datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=5))
         for minute in run(farms, store):
             if minute % 30 == 0:

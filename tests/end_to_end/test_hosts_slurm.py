@@ -13,6 +13,7 @@ from django.utils import timezone
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster, Host
 from apps.clusters.schedulers.base import BatchJob, SubmissionRefused
+from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.domain.exclusions import exclude_host, return_host, store_exclusion
 from apps.hosts.domain.probes.probe_jobs import (
     give_up_on_probe_jobs,
@@ -21,12 +22,13 @@ from apps.hosts.domain.probes.probe_jobs import (
 )
 from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob
 from apps.jobs.domain.hosts import read_hosts
+from apps.jobs.models import Job
 from apps.production.enums import PORTAL
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Assignment, Submission
 from tests.end_to_end.test_recovery_slurm import start  # noqa: F401
-from tests.end_to_end.test_submission_slurm import cluster  # noqa: F401
+from tests.end_to_end.test_submission_slurm import Portal, cluster  # noqa: F401
 
 pytestmark = [
     pytest.mark.slurm,
@@ -63,11 +65,11 @@ def send(slurm, listed, start):  # noqa: F811
     """Return a function that submits the next array of a request, each of some jobs."""
     most_arrays = 5
 
-    def sending(*, jobs) -> Submission:
+    def sending(*, jobs, program=PROGRAM) -> Submission:
         if not Assignment.objects.exists():
-            start(PROGRAM, jobs=jobs * most_arrays)
+            start(program, jobs=jobs * most_arrays)
         slurm_cluster = Cluster.objects.get(pk=listed.pk)
-        slurm_cluster.submission["array_size"] = jobs
+        slurm_cluster.submission |= {"array_size": jobs, "scouts": 0}
         slurm_cluster.save()
         plan_next(assignment=Assignment.objects.get(), at=timezone.now())
         claimed = dispatch.claim_next(cluster=slurm_cluster, at=timezone.now())
@@ -204,6 +206,46 @@ def test_mended_host_proves_itself_by_its_probes_and_gets_jobs_again(slurm, list
     array = send(jobs=4)
     assert array.excluded_hosts == []
     assert node in hosts_of(slurm, array)
+
+
+def take_in(portal, array) -> None:
+    """Wait for the jobs of an array, and do what collectors and workers do about them."""
+    portal.slurm.wait_ended([array.spool_id])
+    portal.collect({array.spool_id: array.tasks})
+    portal.work_off()
+
+
+def test_bad_host_is_excluded_the_others_finish_and_it_returns_after_its_probes(
+    slurm, listed, probe, send, tmp_path
+):
+    _, mended = probe
+    bad_node = slurm.nodes[0]
+    program = f"#!/bin/bash\ntest -e {mended} || test $SLURMD_NODENAME != {bad_node} || exit 71\n"
+    portal = Portal(listed, slurm, tmp_path / "journal")
+
+    first = send(jobs=30, program=program)
+    take_in(portal, first)
+    failed = Job.objects.filter(spool_id=first.spool_id, state="failed")
+    assert set(failed.values_list("host", flat=True)) == {bad_node}
+    assert exclude_failing_hosts(at=timezone.now()) == 1
+    exclusion = HostExclusion.objects.get()
+    assert exclusion.host == bad_node
+    assert exclusion.failed_jobs == failed.count() >= 5
+
+    second = send(jobs=30)
+    take_in(portal, second)
+    assert second.excluded_hosts == [bad_node]
+    jobs = Job.objects.filter(spool_id=second.spool_id)
+    assert set(jobs.values_list("state", flat=True)) == {"completed"}
+    assert exclude_failing_hosts(at=timezone.now()) == 0
+
+    now = timezone.now()
+    assert not wait_for_results(probe_at(now)).good
+    mended.touch()
+    for minutes in (6, 12, 18):
+        assert wait_for_results(probe_at(now + timedelta(minutes=minutes))).good
+    exclusion.refresh_from_db()
+    assert exclusion.ended_as == "probed"
 
 
 def test_drained_host_does_not_report_and_its_probe_job_is_cancelled(slurm, listed, probe, shifter):
