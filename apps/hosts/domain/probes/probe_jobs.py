@@ -34,6 +34,8 @@ from apps.hosts.models import HostExclusion, Probe, ProbeJob
 
 log = logging.getLogger(__name__)
 
+#: How often probe jobs are planned, by the schedule of `hosts.probe`.
+PLANNED_EVERY = timedelta(seconds=30)
 #: Probe jobs of a cluster, on hosts that are not excluded, that wait or run at once.
 MOST_SURVEYS_AT_ONCE = 50
 #: Submissions of one run; the next one continues.
@@ -117,7 +119,7 @@ def _due_others(
 ) -> list[str]:
     """Return the hosts to probe now, those first that were not probed for longest.
 
-    No more than a minute's share of them, so that they do not all come at once.
+    No more than the share of one run, so that they do not all come at once.
     """
     if not settings.HOST_PROBE_HOURS:
         return []
@@ -127,7 +129,8 @@ def _due_others(
         last = newest.get(host, _LONG_AGO)
         if last <= due_before and host not in busy_hosts:
             due.append((last, host))
-    share = math.ceil(len(hosts) / (settings.HOST_PROBE_HOURS * 60))
+    runs = timedelta(hours=settings.HOST_PROBE_HOURS) / PLANNED_EVERY
+    share = math.ceil(len(hosts) / runs)
     return [host for _, host in sorted(due)[:share]]
 
 
