@@ -25,7 +25,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -274,6 +274,7 @@ def plant(options: argparse.Namespace, directory: Path) -> list[Farm]:
     from apps.clusters.schedulers.simulated import open_accounting
     from apps.statusboard.models import Service
 
+    listed_at = datetime.now(UTC)
     farms = []
     for number in range(options.holes + options.nulls + options.outages):
         store = directory / f"c{number}"
@@ -297,8 +298,8 @@ def plant(options: argparse.Namespace, directory: Path) -> list[Farm]:
                 farm.out_service = chance.choice(["cvmfs", "storage", "conditions"])
         else:
             farm.has_outage = True
-        for host in farm.hosts:
-            Host.objects.create(cluster=cluster, name=host, listed_at=datetime.now(UTC))
+        listed = [Host(cluster=cluster, name=host, listed_at=listed_at) for host in farm.hosts]
+        Host.objects.bulk_create(listed)
         farms.append(farm)
     return farms
 
@@ -374,16 +375,20 @@ def figures_of(farms: list[Farm]) -> dict[str, Any]:
     probe_seconds = PROBE_SECONDS * ProbeJob.objects.exclude(ended_at=None).count()
     used_seconds = 60 * sum(farm.minutes_used for farm in farms)
     return {
-        "minutes": median(farm.excluded_at - BREAKS_AT for farm in found),
-        "jobs_lost": median(farm.lost for farm in found),
+        "minutes": _median([farm.excluded_at - BREAKS_AT for farm in found]),
+        "jobs_lost": _median([farm.lost for farm in found]),
         "false_exclusions": of_nulls.count() + of_good_hosts.count(),
         "in_outages": in_outages.count(),
         "incidents": incidents.values("service").distinct().count() / max(len(outages), 1),
         "probe_share": round(probe_seconds / used_seconds, 6),
-        "return_minutes": median(farm.returned_at - MENDED_AT for farm in returned),
+        "return_minutes": _median([farm.returned_at - MENDED_AT for farm in returned]),
         "never_excluded": len(holes) - len(found),
         "never_returned": len(found) - len(returned),
     }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
 
 
 def print_table(farms: list[Farm]) -> None:
