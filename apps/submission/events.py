@@ -23,6 +23,11 @@ declare(
     ),
     EventKind("submission.planned", "planned jobs of {stage}", "has new jobs planned"),
     EventKind(
+        "submission.resources_set",
+        "set memory and time limit of the next jobs of {stage}: {old} → {new}",
+        "has jobs with another memory and time limit",
+    ),
+    EventKind(
         "submission.planned_again",
         "planned refused jobs of {stage} again",
         "has refused jobs planned again",

@@ -337,6 +337,30 @@ class StageScouts(models.Model):
     judged_at = models.DateTimeField(
         null=True, blank=True, help_text="Time of the last change of its state."
     )
+    measured_jobs = models.PositiveIntegerField(
+        default=0, help_text="Completed scouts whose wall time was measured."
+    )
+    asked_memory_bytes = models.BigIntegerField(
+        null=True, blank=True, help_text="Memory of a job that the stage asked for when measured."
+    )
+    measured_memory_bytes = models.BigIntegerField(
+        null=True, blank=True, help_text="95th percentile of the peak memory of the scouts."
+    )
+    memory_bytes = models.BigIntegerField(
+        null=True, blank=True, help_text="Memory of the jobs after the scouts. Empty: as asked."
+    )
+    asked_wall_seconds = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Time limit that the stage asked for when measured."
+    )
+    measured_wall_seconds = models.PositiveIntegerField(
+        null=True, blank=True, help_text="95th percentile of the wall time of the scouts."
+    )
+    wall_seconds = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Time limit of the jobs after the scouts. Empty: as asked."
+    )
+    measured_at = models.DateTimeField(
+        null=True, blank=True, help_text="When all scouts had ended and were measured."
+    )
 
     class Meta:
         verbose_name_plural = "stage scouts"

@@ -33,6 +33,7 @@ class SubmissionOptions(BaseModel):
     experiment and overrides `experiment_in_flight`; 0 means no limit. A test job that failed
     because of a service is repeated `retries` times; recovery rules retry jobs of production.
     At least the first `scouts` jobs of a large stage run before the others; 0 means none do.
+    With `scouts_measure`, memory and wall time of the others follow from what these used.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -53,6 +54,7 @@ class SubmissionOptions(BaseModel):
     test_events: int = Field(100, ge=0, le=MAX_TEST_EVENTS)
     retries: int = Field(2, ge=0, le=10)
     scouts: int = Field(10, ge=0, le=1000)
+    scouts_measure: bool = True
 
     def limit_of(self, experiment: str) -> int:
         return min(

@@ -78,7 +78,9 @@ class ScoutsReader(serializers.ModelSerializer[StageScouts]):
         fields = [
             *("request", "position", "state", "allowed", "usual_rate"),
             *("ended", "completed", "failed", "group", "hold", "hold_lifted_at"),
-            *("started_at", "judged_at"),
+            *("started_at", "judged_at", "measured_jobs", "measured_at"),
+            *("asked_memory_bytes", "measured_memory_bytes", "memory_bytes"),
+            *("asked_wall_seconds", "measured_wall_seconds", "wall_seconds"),
         ]
 
 

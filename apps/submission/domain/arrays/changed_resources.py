@@ -41,6 +41,16 @@ class Changes:
         """Return the changed values that a scheduler is asked for, by name."""
         return replace(self, cluster="", events_part=0).as_stored()
 
+    def without_reductions(self, *, memory_bytes: int, time_limit_seconds: int) -> "Changes":
+        """Return the changes without resources below these, which the stage asks for."""
+        return replace(
+            self,
+            memory_bytes=self.memory_bytes if self.memory_bytes > memory_bytes else 0,
+            time_limit_seconds=(
+                self.time_limit_seconds if self.time_limit_seconds > time_limit_seconds else 0
+            ),
+        )
+
     def on_top_of(self, earlier: "Changes") -> "Changes":
         """Return the changes of a retry of a retry: it never gets less than before.
 

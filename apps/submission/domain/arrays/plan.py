@@ -18,6 +18,7 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.keepup import listed_files, take_new_files, takes_files
 from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
+from apps.submission.domain.arrays.scout_resources import resources_after_scouts
 from apps.submission.domain.arrays.scouts import jobs_allowed
 from apps.submission.domain.arrays.scripts import StagePlan
 from apps.submission.domain.arrays.submissions import (
@@ -78,7 +79,11 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
             most = min(array_size(assignment, options), allowed)
             tasks = min(most, (point + 1) * jobs_each - first)
             plan = plans_of(request, job=first)[stage.position]
-            return _plan(assignment, plan, at, first=first, tasks=tasks)
+            changes = Changes()
+            # All scouts of a scan are of its first point, which says little of the others.
+            if options.scouts_measure and scan.count == 1:
+                changes = resources_after_scouts(stage, assignment.cluster, at=at)
+            return _plan(assignment, plan, at, first=first, tasks=tasks, changes=changes)
 
         if not stage_submissions.is_located:  # the next stage reads its outputs from the catalogue
             return None

@@ -86,8 +86,9 @@ def new_submission(
     """Return an unsaved row with its script.
 
     Its jobs are `tasks` from number `first` on, or those of `indices`. `changes` are resources that
-    differ from those of the stage; a retry keeps the changes of the array that it retries. A retry
-    on another cluster names it in its `changes`.
+    differ from those of the stage; a retry keeps the changes of the array that it retries, but for
+    less memory or wall time than the stage asks for. A retry on another cluster names it in its
+    `changes`.
     """
     token = uuid.uuid4()
     if plan.takes_files and files is None:
@@ -95,7 +96,10 @@ def new_submission(
     options = options_of(cluster)
     changes = changes or Changes()
     if retry_of is not None:
-        changes = changes.on_top_of(Changes.read(retry_of.changes))
+        earlier = Changes.read(retry_of.changes).without_reductions(
+            memory_bytes=plan.memory_bytes, time_limit_seconds=plan.wall_seconds
+        )
+        changes = changes.on_top_of(earlier)
     script = write_script(
         plan,
         first=first,

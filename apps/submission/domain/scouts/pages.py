@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from apps.production.models import Request, Stage
 from apps.submission.enums import ScoutState
 from apps.submission.models import StageScouts
@@ -9,7 +11,7 @@ from apps.submission.models import StageScouts
 
 @dataclass(frozen=True)
 class ShownScouts:
-    """The scouts of a stage whose other jobs wait, or that was stopped and is on hold."""
+    """The scouts of a stage: its other jobs wait, were stopped, or got other resources."""
 
     row: StageScouts
     stage: Stage
@@ -19,14 +21,23 @@ class ShownScouts:
         return self.row.state == ScoutState.BROKEN
 
     @property
+    def has_set_resources(self) -> bool:
+        return self.row.state == ScoutState.SOUND
+
+    @property
     def waiting_jobs(self) -> int:
         return max(0, (self.stage.jobs or 0) - self.row.allowed)
 
 
 def shown_scouts(request: Request) -> list[ShownScouts]:
-    """Return the scouts of a request that keep jobs from starting, in the order of its stages."""
+    """Return the scouts of a request that keep jobs from starting or set their resources.
+
+    They are in the order of the stages.
+    """
     stages = {stage.position: stage for stage in request.stages.all()}
-    rows = request.scouts.exclude(state=ScoutState.SOUND).select_related("group", "hold")
+    is_as_asked = Q(memory_bytes=None, wall_seconds=None)
+    rows = request.scouts.exclude(is_as_asked, state=ScoutState.SOUND)
+    rows = rows.select_related("group", "hold")
     shown = []
     for row in rows.order_by("position"):
         is_over = row.hold is None or row.hold.lifted_at is not None

@@ -1,0 +1,242 @@
+"""Memory and wall time of the jobs after the scouts of a stage, from what these used."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Q
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
+from apps.core.domain.quantities import round_duration, round_size
+from apps.jobs.domain.collection.proof import SKEW
+from apps.jobs.models import Job
+from apps.production.enums import PORTAL
+from apps.production.models import Stage
+from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.enums import Purpose, ScoutState
+from apps.submission.models import StageScouts, Submission
+
+#: Fewer completed scouts say too little of the other jobs.
+FEWEST_SCOUTS = 5
+#: No more of the newest scouts are read.
+MOST_SCOUTS = 1_000
+#: The other jobs get this multiple of the 95th percentile of the scouts.
+MEMORY_MARGIN = 1.25
+WALL_MARGIN = 1.5
+#: They get at least this multiple of what any scout used, and this share of what was asked for:
+#: the scheduler samples memory, so the peak of a short job can be missed.
+_ABOVE_LARGEST = 1.1
+_LOWEST_SHARE = 0.1
+#: A smaller reduction is not worth a change.
+_WORTH_SHARE = 0.9
+_MEMORY_UNIT = 2**20
+_WALL_UNIT = 60
+
+
+@dataclass
+class ScoutUse:
+    """Peak memory in bytes and wall time in seconds of completed scouts, by job.
+
+    `hit_memory` and `hit_time`: a scout was killed at this limit. `have_all_ended`: no scout runs.
+    """
+
+    memory_bytes: list[int] = field(default_factory=list)
+    wall_seconds: list[int] = field(default_factory=list)
+    hit_memory: bool = False
+    hit_time: bool = False
+    have_all_ended: bool = False
+
+
+def percentile_95(values: Sequence[int]) -> int:
+    """Return the smallest value that at least 95 % of the values do not exceed."""
+    rank = math.ceil(0.95 * len(values))
+    return sorted(values)[rank - 1]
+
+
+def fit_resource(
+    used: Sequence[int], *, asked: int, bound: int, margin: float, unit: int, hit_limit: bool
+) -> int:
+    """Return what other jobs get of a resource, in the unit of `asked`; `asked` if unchanged.
+
+    `used` is what each completed scout used. The result is a multiple of `unit`, unless it is
+    `bound`, which it never exceeds. It is not below `asked` if a scout hit its limit.
+    """
+    if len(used) < FEWEST_SCOUTS:
+        return asked
+    needed = max(margin * percentile_95(used), _ABOVE_LARGEST * max(used), _LOWEST_SHARE * asked)
+    value = min(math.ceil(needed / unit) * unit, bound)
+    if value < asked and (hit_limit or value > _WORTH_SHARE * asked):
+        return asked
+    return value
+
+
+def fit_memory(use: ScoutUse, *, asked: int, bound: int) -> int:
+    """Return the memory of a job after the scouts, in bytes."""
+    return fit_resource(
+        use.memory_bytes,
+        asked=asked,
+        bound=bound,
+        margin=MEMORY_MARGIN,
+        unit=_MEMORY_UNIT,
+        hit_limit=use.hit_memory,
+    )
+
+
+def fit_wall_time(use: ScoutUse, *, asked: int, bound: int) -> int:
+    """Return the time limit of a job after the scouts, in seconds.
+
+    The shortest scouts end first, so the limit stays as it is until all have ended.
+    """
+    if not use.have_all_ended:
+        return asked
+    return fit_resource(
+        use.wall_seconds,
+        asked=asked,
+        bound=bound,
+        margin=WALL_MARGIN,
+        unit=_WALL_UNIT,
+        hit_limit=use.hit_time,
+    )
+
+
+def signed_bound(asked: int, *, signed: int | None, limit_of_cluster: int | None) -> int:
+    """Return the most that a job may get: what was signed with the request, within the cluster.
+
+    Without a signed bound, that is what the stage asks for. It is never below that, either.
+    """
+    bound = signed or asked
+    if limit_of_cluster:
+        bound = min(bound, limit_of_cluster)
+    return max(asked, bound)
+
+
+def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> Changes:
+    """Return memory and wall time of the next jobs of a stage, in the caller's transaction.
+
+    Measures its scouts until all have ended, and keeps what changed in the timeline.
+    """
+    row = StageScouts.objects.filter(
+        request=stage.request_id, position=stage.position, state=ScoutState.SOUND
+    ).first()
+    if row is None or not stage.memory_bytes or not stage.wall_seconds:
+        return Changes()
+    is_as_asked = (row.asked_memory_bytes, row.asked_wall_seconds) == (
+        stage.memory_bytes,
+        stage.wall_seconds,
+    )
+    if row.measured_at is None or not is_as_asked:
+        _measure(row, stage, cluster, at)
+    return Changes(memory_bytes=row.memory_bytes or 0, time_limit_seconds=row.wall_seconds or 0)
+
+
+def _measure(row: StageScouts, stage: Stage, cluster: Cluster, at: datetime) -> None:
+    asked_memory = stage.memory_bytes or 0
+    asked_wall = stage.wall_seconds or 0
+    use = _read_use(row)
+    memory = fit_memory(
+        use,
+        asked=asked_memory,
+        bound=signed_bound(
+            asked_memory,
+            signed=stage.retry_memory_bytes,
+            limit_of_cluster=cluster.max_memory_bytes,
+        ),
+    )
+    wall = fit_wall_time(
+        use,
+        asked=asked_wall,
+        bound=signed_bound(
+            asked_wall,
+            signed=stage.retry_wall_seconds,
+            limit_of_cluster=cluster.max_wall_seconds,
+        ),
+    )
+    before = (row.memory_bytes or asked_memory, row.wall_seconds or asked_wall)
+    row.asked_memory_bytes = asked_memory
+    row.asked_wall_seconds = asked_wall
+    row.measured_jobs = len(use.wall_seconds)
+    row.measured_memory_bytes = percentile_95(use.memory_bytes) if use.memory_bytes else None
+    row.measured_wall_seconds = percentile_95(use.wall_seconds) if use.wall_seconds else None
+    row.memory_bytes = memory if memory != asked_memory else None
+    row.wall_seconds = wall if wall != asked_wall else None
+    row.measured_at = at if use.have_all_ended else None
+    row.save()
+    if (memory, wall) != before:
+        _publish(row, stage, before, (memory, wall), at)
+
+
+def _read_use(row: StageScouts) -> ScoutUse:
+    """Return what the jobs of a stage used that were planned while its scouts ran."""
+    scouts = list(
+        Submission.objects.filter(
+            request=row.request_id,
+            position=row.position,
+            purpose=Purpose.PRODUCTION,
+            retry_of=None,
+            created_at__lt=row.judged_at,
+        ).defer("script")
+    )
+    use = ScoutUse(have_all_ended=all(scout.ended >= scout.tasks for scout in scouts))
+    arrays = Q(pk=None)
+    times = []
+    for scout in scouts:
+        if scout.sent_at:
+            arrays |= Q(cluster=scout.cluster_id, spool_id=scout.spool_id)
+            times.append(scout.sent_at)
+    if not times:
+        return use
+
+    jobs = Job.objects.filter(arrays, submitted_at__gte=min(times) - SKEW)
+    values = jobs.order_by("-ended_at", "-pk").values_list(
+        "state", "max_memory_bytes", "wall_seconds"
+    )
+    for state, memory_bytes, wall_seconds in values[:MOST_SCOUTS]:
+        if state == JobState.COMPLETED:
+            use.wall_seconds.append(wall_seconds)
+            if memory_bytes:
+                use.memory_bytes.append(memory_bytes)
+        elif state == JobState.OUT_OF_MEMORY:
+            use.hit_memory = True
+        elif state == JobState.TIMEOUT:
+            use.hit_time = True
+    return use
+
+
+def _publish(
+    row: StageScouts,
+    stage: Stage,
+    before: tuple[int, int],
+    after: tuple[int, int],
+    at: datetime,
+) -> None:
+    reason = f"{row.measured_jobs} completed scouts were measured; the 95th percentile is "
+    if row.measured_memory_bytes is not None:
+        reason += f"{round_size(row.measured_memory_bytes)} and "
+    reason += f"{round_duration(row.measured_wall_seconds or 0)}."
+    publish(
+        kind="submission.resources_set",
+        target=stage.request,
+        by=PORTAL,
+        at=at,
+        old=_describe(*before),
+        new=_describe(*after),
+        reason=reason,
+        data={
+            "stage": stage.name,
+            "position": row.position,
+            "jobs": row.measured_jobs,
+            "memory_bytes": after[0],
+            "wall_seconds": after[1],
+            "asked_memory_bytes": row.asked_memory_bytes,
+            "asked_wall_seconds": row.asked_wall_seconds,
+            "measured_memory_bytes": row.measured_memory_bytes,
+            "measured_wall_seconds": row.measured_wall_seconds,
+        },
+    )
+
+
+def _describe(memory_bytes: int, wall_seconds: int) -> str:
+    return f"{round_size(memory_bytes)}, {round_duration(wall_seconds)}"
