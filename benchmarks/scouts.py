@@ -10,7 +10,10 @@ that the broken ones would have used), `first_result_later` (mean delay of the f
 of sound stages, as a share of the time without scouts). Without a bar: how much later sound stages
 end, and the broken ones that were not stopped. Needs no database.
 
-That scouts measure memory and wall time for the jobs after them is not built, and not measured.
+`memory` compares four ways to ask for memory, on the same planted peaks of jobs: as requested, what
+the portal sets after its scouts, the 95th percentile of the scouts without a margin, and an oracle
+that knows each job. Each has its unused GB-hours, as a share of what the request asks for, and the
+share of jobs killed at the limit.
 """
 
 import argparse
@@ -132,6 +135,75 @@ def _first_result(stage: Stage, ends: list[float]) -> float | None:
     return min(completed, default=None)
 
 
+@dataclass
+class MemoryUse:
+    """Sums of one way to ask for memory: GB-hours that no job used, and jobs that were killed."""
+
+    unused: float = 0.0
+    killed: int = 0
+
+    def add_job(self, *, given: float, peak: float, gb_hours: float) -> None:
+        """Count a job; `gb_hours` is what one byte of memory for its wall time amounts to."""
+        self.unused += max(0.0, given - peak) * gb_hours
+        self.killed += peak > given
+
+
+def compare_memory(chance: random.Random, stages: int) -> dict[str, dict[str, float]]:
+    """Run sound stages whose requests ask for 1.1 to 6 times the median peak of their jobs."""
+    from apps.submission.domain.arrays.scout_resources import ScoutUse, fit_memory, percentile_95
+    from apps.submission.domain.arrays.scouts import scouts_of_stage
+
+    ways = {
+        "as_requested": MemoryUse(),
+        "scouts": MemoryUse(),
+        "fixed_95th_percentile": MemoryUse(),
+        "oracle": MemoryUse(),
+    }
+    all_jobs = 0
+    all_asked = 0.0
+    for _ in range(stages):
+        jobs = round(FEWEST_JOBS * (MOST_JOBS / FEWEST_JOBS) ** chance.random())
+        median = chance.uniform(0.5e9, 8e9)
+        spread = chance.uniform(0.02, 0.3)
+        asked = round(median * chance.uniform(1.1, 6))
+        hours = chance.uniform(600, 36_000) / 3600
+        peaks = []
+        for _ in range(jobs):
+            peaks.append(round(median * chance.lognormvariate(0, spread)))
+
+        scouts = scouts_of_stage(jobs, 10)
+        # The others start when half of the scouts have completed. One killed keeps the limit.
+        first_peaks = peaks[: max(5, scouts // 2)]
+        completed = []
+        for peak in first_peaks:
+            if peak <= asked:
+                completed.append(peak)
+        use = ScoutUse(memory_bytes=completed, hit_memory=len(completed) < len(first_peaks))
+        fitted = fit_memory(use, asked=asked, bound=2 * asked)
+        percentile = percentile_95(completed) if completed else asked
+        for job, peak in enumerate(peaks):
+            is_scout = job < scouts
+            gb_hours = hours / 1e9
+            all_jobs += 1
+            all_asked += asked * gb_hours
+            given = {
+                "as_requested": asked,
+                "scouts": asked if is_scout else fitted,
+                "fixed_95th_percentile": asked if is_scout else percentile,
+                "oracle": peak,
+            }
+            for name, way in ways.items():
+                way.add_job(given=given[name], peak=peak, gb_hours=gb_hours)
+
+    compared = {}
+    for name, way in ways.items():
+        compared[name] = {
+            "unused": round(way.unused / all_asked, 4),
+            "killed": round(way.killed / all_jobs, 5),
+        }
+    return compared
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arrays", type=int, default=10_000)
@@ -175,6 +247,11 @@ def main() -> None:
     bars: dict[str, object] = {}
     for name, bar in BARS.items():
         bars[name] = {"measured": measured[name], "bar": bar}
+    memory = compare_memory(chance, options.arrays // 10)
+    for name, sums in memory.items():
+        label = name.replace("_", " ")
+        print(f"memory {label}: {sums['unused']:.1%} unused, {sums['killed']:.3%} of jobs killed")
+    bars["memory"] = memory
     bars["cpu_seconds"] = round(time.process_time() - began)
     print(json.dumps(bars))
 
