@@ -37,9 +37,9 @@ class SlurmServer:
     Its jobs run as root, and write to `jobs_dir` unless they are told otherwise.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, cluster: str = CLUSTER) -> None:
         self.directory = directory
-        self.cluster = CLUSTER
+        self.cluster = cluster
         self.conf = directory / "etc" / "slurm.conf"
         self.state_dir = directory / "state"
         self.jobs_dir = directory / "jobs"
@@ -160,9 +160,11 @@ def slurm() -> Iterator[SlurmServer]:
 
 
 @contextmanager
-def running_slurm(*options: str, etc: Mapping[str, str] | None = None) -> Iterator[SlurmServer]:
+def running_slurm(
+    *options: str, cluster: str = CLUSTER, etc: Mapping[str, str] | None = None
+) -> Iterator[SlurmServer]:
     """Start a Slurm of one's own with options of `slurm-up` and files beside its slurm.conf,
-    skipped as the fixture.
+    skipped as the fixture. Several can run side by side.
     """
     directory = Path(tempfile.mkdtemp(prefix="opsportal-slurm-"))
     directory.chmod(0o755)  # slurmd checks that a job's user may get to its spool
@@ -172,7 +174,7 @@ def running_slurm(*options: str, etc: Mapping[str, str] | None = None) -> Iterat
     watchdog = stop_when_gone(directory)
     try:
         started = subprocess.run(
-            [BIN / "slurm-up", directory, "--cluster", CLUSTER, *options],
+            [BIN / "slurm-up", directory, "--cluster", cluster, *options],
             capture_output=True,
             text=True,
             timeout=600,
@@ -183,7 +185,7 @@ def running_slurm(*options: str, etc: Mapping[str, str] | None = None) -> Iterat
                 f"slurm: {started.stderr.strip()}"
             )
         assert started.returncode == 0, started.stderr
-        yield SlurmServer(directory)
+        yield SlurmServer(directory, cluster)
     finally:
         watchdog.communicate(timeout=120)
 
