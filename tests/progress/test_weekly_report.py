@@ -87,7 +87,7 @@ def test_week_is_the_last_that_was_over_six_hours_before(at, monday):
 def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
     week, nova, django_assert_max_num_queries
 ):
-    with django_assert_max_num_queries(11):
+    with django_assert_max_num_queries(15):
         report = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)
     assert report["week"] == "2026-W47"
     jobs = {

@@ -78,8 +78,8 @@ class DataQuality:
     def in_part(self) -> bool:
         """Whether the request can only be partially done.
 
-        A waiver states it, a stage was accepted as is, or jobs completed with a part of their
-        events.
+        A waiver states it, a stage was accepted as is, or not all events were produced: jobs are
+        missing, or completed with a part of their events.
         """
         if self.accepted or self.not_produced:
             return True
