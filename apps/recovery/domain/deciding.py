@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from math import floor
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Count, Q, Sum
 
 from apps.core.domain.locks import lock_for_this_transaction
@@ -69,6 +69,19 @@ _DECIDED_FIELDS = (
     "attempts",
 )
 
+_COPIED_FROM_VERDICT = ("job", "experiment", "failed_at")
+#: Adds jobs without a decision; their other columns have the defaults of the model.
+_ENROL = """
+INSERT INTO recovery_decision (job_id, experiment_id, failed_at, due_at, {columns})
+SELECT verdict.job_id, verdict.experiment_id, verdict.ended_at, %s, {placeholders}
+FROM diagnosis_verdict verdict
+LEFT JOIN recovery_decision decision ON decision.job_id = verdict.job_id
+WHERE verdict.decided_at >= %s AND decision.id IS NULL
+ORDER BY verdict.decided_at, verdict.id
+LIMIT %s
+ON CONFLICT DO NOTHING
+"""
+
 #: The failed jobs to decide about.
 DECISIONS = Queue(
     name="recovery_decisions",
@@ -81,15 +94,25 @@ DECISIONS = Queue(
 
 
 def enrol_failures(*, at: datetime) -> int:
-    """Add failed jobs with a new verdict to the queue of decisions; return how many."""
-    verdicts = Verdict.objects.filter(decided_at__gte=at - VERDICT_WITHIN, job__recovery=None)
-    new = []
-    rows = verdicts.order_by("decided_at", "pk").values_list("job__pk", "experiment_id", "ended_at")
-    for job, experiment, ended_at in rows[: 10 * BATCH]:
-        row = Decision(job_id=job, experiment_id=experiment, failed_at=ended_at, due_at=at)
-        new.append(row)
-    Decision.objects.bulk_create(new, batch_size=BATCH, ignore_conflicts=True)
-    return len(new)
+    """Add failed jobs with a new verdict to the queue of decisions; return how many.
+
+    One statement, as rows that pass through Python took a fifth of the time of deciding.
+    """
+    quote = connection.ops.quote_name
+    columns = []
+    values = []
+    for decision_field in Decision._meta.concrete_fields:
+        if decision_field.name not in (*_COPIED_FROM_VERDICT, "id", "due_at"):
+            columns.append(quote(str(decision_field.column)))
+            default = decision_field.get_default()
+            values.append(decision_field.get_db_prep_save(default, connection))
+    statement = _ENROL.format(
+        columns=", ".join(columns), placeholders=", ".join(["%s"] * len(columns))
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [at, *values, at - VERDICT_WITHIN, 10 * BATCH])
+        enrolled: int = cursor.rowcount
+    return enrolled
 
 
 def decide_due(*, at: datetime) -> int:
@@ -145,9 +168,9 @@ def _decide(decisions: Sequence[Decision], at: datetime) -> None:
 
 def _verdicts_of(decisions: Sequence[Decision]) -> dict[int, Verdict]:
     jobs = [decision.job_id for decision in decisions]
-    verdicts = Verdict.objects.filter(job__in=jobs).select_related(
-        "job__cluster", "job__site", "experiment"
-    )
+    # Many jobs share few clusters, sites and experiments: each is read once, not with every job.
+    verdicts = Verdict.objects.filter(job__in=jobs).select_related("job")
+    verdicts = verdicts.prefetch_related("job__cluster", "job__site", "experiment")
     return {verdict.job_id: verdict for verdict in verdicts}
 
 

@@ -1,7 +1,7 @@
 """What a retry asks for other than the failed attempt: memory, time, hosts, cluster."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -33,8 +33,13 @@ class Changes:
 
     def as_stored(self) -> dict[str, Any]:
         """Return the changed values by name, for a JSON field."""
-        values = asdict(self)
-        values["avoided_hosts"] = list(self.avoided_hosts)
+        values = {
+            "memory_bytes": self.memory_bytes,
+            "time_limit_seconds": self.time_limit_seconds,
+            "avoided_hosts": list(self.avoided_hosts),
+            "cluster": self.cluster,
+            "events_part": self.events_part,
+        }
         return {name: value for name, value in values.items() if value}
 
     def as_asked(self) -> dict[str, Any]:
