@@ -193,7 +193,7 @@ def test_produced_and_not_produced_are_what_was_requested(events_per_job, parts,
     produced = 0
     for part in completed:
         changes = {"events_part": part} if part > 1 else {}
-        arrays.append(Submission(changes=changes, completed=1))
+        arrays.append(Submission(changes=changes, first=0, tasks=1, completed=1))
         produced += events_of_part(events_per_job, part)
     acceptance = StageAcceptance(jobs_asked=len(parts), jobs_completed=len(completed))
 

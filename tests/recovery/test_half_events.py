@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.jobs.models import Job
+from apps.production.models import Stage
 from apps.progress.domain.progress import progress_now
 from apps.recovery.domain import choice
 from apps.recovery.domain.acting import act_on_due
@@ -20,7 +21,11 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.scripts import events_of_part, plan_stage, write_script
 from apps.submission.domain.arrays.shortfalls import shortfalls_of
-from apps.submission.domain.arrays.submissions import EventsInPart, stage_submissions_of
+from apps.submission.domain.arrays.submissions import (
+    EventsInPart,
+    events_in_part,
+    stage_submissions_of,
+)
 from apps.submission.models import Submission
 from tests.factories.workflows import workflow
 from tests.pages import text_of
@@ -198,6 +203,32 @@ def test_script_and_count_of_missing_events_agree(events, jobs, halvings):
     last = jobs - 1
     produced = str(events_of_part(events, part))
     assert run(script, last) == [str(last * events + 1), produced, produced]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 50), st.integers(0, 49), st.integers(1, 4))
+def test_count_of_missing_events_is_exact_if_jobs_are_uneven(jobs, surplus, halvings):
+    events = 9 * jobs + surplus % jobs
+    part = 2**halvings
+    command = ["/usr/bin/printf", r"%s\0", "{events_per_job}"]
+    content = contents(command, events=events, jobs=jobs)
+    plan = plan_stage(key="NOVA-1", content=content, position=0)
+    stage = Stage(events=events, jobs=jobs)
+    for index in {0, surplus % jobs, jobs - 1}:
+        whole = run(write_script(plan), index)
+        half = run(write_script(plan, events_part=part), index)
+        lacking = int(whole[0]) - int(half[0])
+        array = Submission(changes={"events_part": part}, first=index, tasks=1, completed=1)
+        assert events_in_part(stage, [array]).events_missing == lacking
+
+
+def test_failed_jobs_of_an_uneven_array_do_not_count():
+    stage = Stage(events=29, jobs=3)
+    half = {"events_part": 2}
+    array = Submission(changes=half, first=0, tasks=3, completed=1, failed_indices="0-1")
+    assert events_in_part(stage, [array]).events_missing == 9 - 5
+    array = Submission(changes=half, first=0, tasks=3, completed=1, failed_indices="1-2")
+    assert events_in_part(stage, [array]).events_missing == 10 - 5
 
 
 def test_changes_of_a_retry_of_a_retry():

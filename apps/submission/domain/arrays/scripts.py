@@ -87,6 +87,18 @@ def events_of_part(events: int, part: int) -> int:
     return -(-events // part) if part > 1 else events
 
 
+def events_of_job(events: int, jobs: int, index: int, *, points: int = 1) -> int:
+    """Return how many events a script gives the job of a number, of all those of its stage.
+
+    The first jobs of each point of a scan have one event more than the others if the events of the
+    point cannot be divided evenly.
+    """
+    jobs_each = max(1, jobs // points)
+    point = min(index // jobs_each, points - 1)
+    events_per_job, extra_jobs = divmod(events // points, jobs_each)
+    return events_per_job + (index - point * jobs_each < extra_jobs)
+
+
 def stage_in_environment(name: str, purpose: str) -> str:
     """Return the name of a stage in the environment of its jobs."""
     suffix = _SUFFIXES[Purpose(purpose)]

@@ -70,7 +70,9 @@ def events_in_part_of(requests: Iterable[Request]) -> dict[int, EventsInPart]:
         return {}
 
     in_part = {}
-    for stage in Stage.objects.filter(request__in={request for request, _ in arrays_at}):
+    for stage in Stage.objects.filter(
+        request__in={request for request, _ in arrays_at}
+    ).select_related("request"):
         place = (stage.request_id, stage.position)
         if place in arrays_at:
             in_part[stage.pk] = events_in_part(stage, arrays_at[place])

@@ -18,14 +18,14 @@ from apps.core.errors import NotAllowed
 from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.actors import may
-from apps.production.domain.content.scan import Scan
+from apps.production.domain.content.scan import Scan, read_scan
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.priority.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.arrays.scripts import events_of_part
+from apps.submission.domain.arrays.scripts import events_of_job, events_of_part
 from apps.submission.enums import IN_SCHEDULER, Purpose, RetryState, SubmissionState
 from apps.submission.models import Assignment, RetryJob, Submission
 
@@ -271,15 +271,23 @@ class EventsInPart:
 
 
 def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInPart:
-    """Return what the jobs of a stage lack that were retried with a part of their events."""
-    events = (stage.events or 0) // (stage.jobs or 1)
+    """Return what the jobs of a stage lack that were retried with a part of their events.
+
+    Exact once an array has finished. Which of its jobs completed until then is not stored: they
+    count as the first ones that did not fail, and some jobs have one event more than others.
+    """
     jobs = 0
     missing = 0
     for submission in submissions:
         part = Changes.read(submission.changes).events_part
-        if part:
+        if part and submission.completed:
+            failed = set(read_ranges(submission.failed_indices))
+            good = [index for index in indices_of(submission) if index not in failed]
+            points = read_scan(stage.request.scan).count if stage.request_id else 1
             jobs += submission.completed
-            missing += submission.completed * (events - events_of_part(events, part))
+            for index in good[: submission.completed]:
+                events = events_of_job(stage.events or 0, stage.jobs or 1, index, points=points)
+                missing += events - events_of_part(events, part)
     return EventsInPart(jobs, missing)
 
 
