@@ -1,4 +1,4 @@
-"""Scouts on a real Slurm: a broken stage stops after its first jobs, and goes on by a click."""
+"""Scouts on a real Slurm: a broken stage stops, and a sound one gets the memory that it needs."""
 
 from pathlib import Path
 
@@ -25,6 +25,10 @@ PROGRAM = """#!/bin/bash
 test -e {jobs}/mended && exit
 echo "ValueError: no such geometry" >&2
 exit 3
+"""
+#: Uses about 30 MB for long enough that accounting samples it.
+FRUGAL_PROGRAM = """#!/bin/bash
+head -c 20M /dev/zero | tail -c 20M | (sleep 3; wc -c)
 """
 JOBS = 60
 
@@ -56,3 +60,30 @@ def test_broken_stage_stops_after_its_first_jobs_and_goes_on_by_a_click(
     completed = Job.objects.filter(request=request, state=JobState.COMPLETED)
     assert completed.count() == JOBS - sent
     assert Hold.objects.count() == 1
+
+
+def test_stage_that_asked_far_too_much_memory_gets_less_and_completes(
+    slurm,
+    cluster,  # noqa: F811
+    start,  # noqa: F811
+    tmp_path: Path,
+):
+    request = start(FRUGAL_PROGRAM, jobs=JOBS)
+    portal = Portal(cluster, slurm, tmp_path / "journal")
+    sent = 0
+    asked = []
+    while sent < JOBS:
+        for array in portal.turn():
+            sent += array.tasks
+            asked.append((array.tasks, array.asked["time_limit_seconds"]))
+            memory_bytes = array.asked["memory_bytes"]
+            jobs = Job.objects.filter(spool_id=array.spool_id)
+            assert set(jobs.values_list("requested_memory_bytes", flat=True)) == {memory_bytes}
+    row = StageScouts.objects.get()
+    assert row.state == ScoutState.SOUND
+    assert row.measured_memory_bytes < row.memory_bytes < row.asked_memory_bytes
+    assert asked[0] == (10, 600)
+    assert asked[-1] == (JOBS - 10, row.wall_seconds)
+    assert row.wall_seconds < 600
+    completed = Job.objects.filter(request=request, state=JobState.COMPLETED)
+    assert completed.count() == JOBS
