@@ -44,6 +44,7 @@ TASKS = {
     "Services and monitoring": (
         "statusboard.Service",
         "statusboard.MonitoringSource",
+        "hosts.Probe",
         "statusboard.LabelRule",
         "statusboard.UnmappedAlert",
         "statusboard.RawPayload",

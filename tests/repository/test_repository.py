@@ -40,6 +40,7 @@ READ_JOBS = {
     "apps/archive/domain/links.py": "the last attempt of each task nearest to a submission",
     "apps/diagnosis/domain/causes/common/columns.py": "a binary copy of a month of jobs",
     "apps/diagnosis/domain/causes/impact/count.py": "overlaps of jobs with an incident",
+    "apps/recovery/domain/deciding.py": "new verdicts without a decision, thousands at once",
     "apps/progress/domain/stage_history.py": "quantiles of the jobs of a request",
 }
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))

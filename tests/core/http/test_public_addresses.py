@@ -54,6 +54,7 @@ CONNECT = {
     "core/http/deadline": "cuts what others have opened",
     "core/http/errors": "errors of the client",
     "demo/simulation/alerts": "the demo's own portal",
+    "demo/simulation/probes": "the demo's own portal",
     "notifications/domain/mail": "the operator's mail server",
     "notifications/domain/webhook_posts": "a user's, on the public internet only",
     "statusboard/domain/monitoring/source_fetch": "hosts listed by the operator",

@@ -102,6 +102,16 @@ def test_more_than_asked_is_set_within_the_signed_bound_and_the_cluster(
     assert step(running, AT + HOUR).asked["memory_bytes"] == expected
 
 
+def test_limits_of_another_cluster_hold_after_the_measurement(running, end_jobs, cluster):
+    end_jobs(step(running))
+    step(running, AT + HOUR)
+    cluster.max_memory_bytes = 2 * GB
+    cluster.max_wall_seconds = 1800
+    cluster.save()
+    running.cluster = cluster
+    assert asked_by(step(running, AT + HOUR)) == (2 * GB, 1800)
+
+
 def test_cluster_can_switch_it_off(running, end_jobs, cluster):
     cluster.submission |= {"scouts_measure": False}
     cluster.save()

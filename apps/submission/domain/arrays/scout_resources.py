@@ -129,7 +129,18 @@ def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> C
     )
     if row.measured_at is None or not is_as_asked:
         _measure(row, stage, cluster, at)
-    return Changes(memory_bytes=row.memory_bytes or 0, time_limit_seconds=row.wall_seconds or 0)
+    # They may have been measured on another cluster, whose limits are higher.
+    return Changes(
+        memory_bytes=_within(row.memory_bytes, cluster.max_memory_bytes),
+        time_limit_seconds=_within(row.wall_seconds, cluster.max_wall_seconds),
+    )
+
+
+def _within(value: int | None, limit: int | None) -> int:
+    """Return a value within the limit of a cluster; 0 for one that is as asked."""
+    if value and limit:
+        return min(value, limit)
+    return value or 0
 
 
 def _measure(row: StageScouts, stage: Stage, cluster: Cluster, at: datetime) -> None:
