@@ -362,8 +362,8 @@ def figures_of(farms: list[Farm]) -> dict[str, Any]:
     from apps.statusboard.models import Incident
 
     holes = [farm for farm in farms if farm.hole]
-    found = [farm for farm in holes if farm.excluded_at is not None]
-    returned = [farm for farm in found if farm.returned_at is not None]
+    excluded_holes = [farm for farm in holes if farm.excluded_at is not None]
+    returned = [farm for farm in excluded_holes if farm.returned_at is not None]
     of_nulls = HostExclusion.objects.filter(
         cluster__in=[farm.cluster for farm in farms if farm.is_null]
     )
@@ -375,15 +375,15 @@ def figures_of(farms: list[Farm]) -> dict[str, Any]:
     probe_seconds = PROBE_SECONDS * ProbeJob.objects.exclude(ended_at=None).count()
     used_seconds = 60 * sum(farm.minutes_used for farm in farms)
     return {
-        "minutes": _median([farm.excluded_at - BREAKS_AT for farm in found]),
-        "jobs_lost": _median([farm.lost for farm in found]),
+        "minutes": _median([farm.excluded_at - BREAKS_AT for farm in excluded_holes]),
+        "jobs_lost": _median([farm.lost for farm in excluded_holes]),
         "false_exclusions": of_nulls.count() + of_good_hosts.count(),
         "in_outages": in_outages.count(),
         "incidents": incidents.values("service").distinct().count() / max(len(outages), 1),
         "probe_share": round(probe_seconds / used_seconds, 6),
         "return_minutes": _median([farm.returned_at - MENDED_AT for farm in returned]),
-        "never_excluded": len(holes) - len(found),
-        "never_returned": len(found) - len(returned),
+        "never_excluded": len(holes) - len(excluded_holes),
+        "never_returned": len(excluded_holes) - len(returned),
     }
 
 
@@ -395,11 +395,13 @@ def print_table(farms: list[Farm]) -> None:
     print(f"{'bad host':16} {'found':>7} {'minutes':>8} {'slowest':>8} {'lost':>6} {'most':>6}")
     for kind in HOLE_KINDS:
         holes = [farm for farm in farms if farm.hole == kind]
-        found = [farm for farm in holes if farm.excluded_at is not None]
-        minutes = [farm.excluded_at - BREAKS_AT for farm in found if farm.excluded_at is not None]
-        lost = [farm.lost for farm in found]
+        excluded_holes = [farm for farm in holes if farm.excluded_at is not None]
+        minutes = [
+            farm.excluded_at - BREAKS_AT for farm in excluded_holes if farm.excluded_at is not None
+        ]
+        lost = [farm.lost for farm in excluded_holes]
         print(
-            f"{kind:16} {len(found):>3}/{len(holes):<3} {median(minutes or [0]):>8.1f} "
+            f"{kind:16} {len(excluded_holes):>3}/{len(holes):<3} {median(minutes or [0]):>8.1f} "
             f"{max(minutes, default=0):>8.1f} {median(lost or [0]):>6.1f} "
             f"{max(lost, default=0):>6}"
         )

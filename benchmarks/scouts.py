@@ -186,14 +186,14 @@ def compare_memory(chance: random.Random, stages: int) -> dict[str, dict[str, fl
             gb_hours = hours / 1e9
             all_jobs += 1
             all_asked += asked * gb_hours
-            given = {
+            memory_by_way = {
                 "as_requested": asked,
                 "scouts": asked if is_scout else fitted,
                 "fixed_95th_percentile": asked if is_scout else percentile,
                 "oracle": peak,
             }
             for name, way in ways.items():
-                way.add_job(given=given[name], peak=peak, gb_hours=gb_hours)
+                way.add_job(given=memory_by_way[name], peak=peak, gb_hours=gb_hours)
 
     compared = {}
     for name, way in ways.items():

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
@@ -23,7 +22,7 @@ from apps.clusters.schedulers.base import (
 )
 from apps.core.domain.events import publish
 from apps.core.domain.secrets.masking import Masker
-from apps.jobs.domain.collection.masking_rules import current_rules
+from apps.jobs.domain.collection.masking_rules import current_masker, masker_of
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.live.queue import Origin
 from apps.jobs.domain.records.conversion import clean_text
@@ -156,7 +155,7 @@ def take_facts(*, archived: Iterable[int]) -> int:
     clusters = {row.cluster for row in rows.values()}
     readers = {cluster: _arguments_reader(cluster) for cluster in clusters}
     # The collector has already masked by the settings, and by the rules of that time.
-    masker = _masker(names="")
+    masker = masker_of(names="")
 
     changes = {}
     for pk, facts in _facts_of(list(rows)):
@@ -282,15 +281,6 @@ def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
             arguments=masker.mask_text(clean_text(submission.arguments)),
         )
     return _save(changes)
-
-
-def current_masker() -> Masker:
-    """Return a masker with the current settings and the current rules of the back office."""
-    return _masker(names=settings.CAPTURE_MASK_NAMES)
-
-
-def _masker(*, names: str) -> Masker:
-    return Masker(names=names, key=settings.MASKING_KEY.encode(), rules=current_rules())
 
 
 def _locked(ids: Iterable[int]) -> QuerySet[ArchivedJob]:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from apps.accounts.models import Principal
-from apps.archive.domain.links import current_masker
 from apps.archive.domain.retention import kept_since
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
 from apps.archive.domain.store.jobs import store_jobs
@@ -17,6 +16,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import KeepsCopies, SchedulerError, StoredCopy
 from apps.clusters.schedulers.environment import pack, texts_in, variables_in
 from apps.core.domain.secrets.masking import Masker, replace_secrets, secrets_of, value_of
+from apps.jobs.domain.collection.masking_rules import current_masker
 from apps.jobs.models import Job
 from capture.wire.entry import CapturedJob
 

@@ -4,15 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db import transaction
 
-from apps.core.domain.secrets.masking import Masker
 from apps.core.errors import NotAllowed
 from apps.hosts.domain.exclusions import end_exclusion
 from apps.hosts.enums import EndKind, ProbeState
 from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob, ProbeResult
-from apps.jobs.domain.collection.masking_rules import current_rules
+from apps.jobs.domain.collection.masking_rules import current_masker
 from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.domain.records.values import BadRecord, read_number, read_time
 from apps.production.enums import PORTAL
@@ -126,7 +124,7 @@ def _store_result(job: ProbeJob, probe: Probe, outcome: Outcome, at: datetime) -
 
     The time is that of the portal: the clock of the host may be wrong.
     """
-    message = clean_text(_masked(outcome.message), _MOST_MESSAGE)
+    message = clean_text(current_masker().mask_text(outcome.message), _MOST_MESSAGE)
     ProbeResult.objects.create(
         job=job,
         probe=probe,
@@ -156,13 +154,6 @@ def _is_service_out(probe: Probe, at: datetime) -> bool:
         return False
     intervals = StateInterval.objects.filter(service=probe.service_id).current(at)
     return intervals.filter(state__in=[*INCIDENT_STATES, State.MAINTENANCE]).exists()
-
-
-def _masked(message: str) -> str:
-    masker = Masker(
-        names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules()
-    )
-    return masker.mask_text(message)
 
 
 def store_missing_results(job: ProbeJob, *, at: datetime) -> None:

@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Count, Max, QuerySet
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Flagged
-from apps.core.domain.secrets.masking import Masker
-from apps.jobs.domain.collection.masking_rules import current_rules
+from apps.jobs.domain.collection.masking_rules import current_masker
 from apps.jobs.domain.records.conversion import clean_text, keyed_digest
 from apps.jobs.enums import RecordSource
 from apps.jobs.models import FlaggedRecord
@@ -29,9 +27,7 @@ def keep_flagged(
     records = list(flagged)
     if not records:
         return
-    masker = Masker(
-        names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules()
-    )
+    masker = current_masker()
     rows = []
     for record in records:
         rows.append(

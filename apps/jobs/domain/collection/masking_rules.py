@@ -2,17 +2,28 @@
 
 from datetime import datetime
 
+from django.conf import settings
 from django.db import transaction
 
 from apps.accounts.models import Principal
 from apps.core.domain.events import publish
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import Masker, Rule
 from apps.jobs.models import MaskingRule
 
 
 def current_rules() -> list[Rule]:
     """Return the enabled rules."""
     return [rule.as_rule() for rule in MaskingRule.objects.filter(enabled=True)]
+
+
+def current_masker() -> Masker:
+    """Return a masker with the current settings and the current rules of the back office."""
+    return masker_of(names=settings.CAPTURE_MASK_NAMES)
+
+
+def masker_of(*, names: str) -> Masker:
+    """Return a masker of these names of variables, with the current rules."""
+    return Masker(names=names, key=settings.MASKING_KEY.encode(), rules=current_rules())
 
 
 @transaction.atomic
