@@ -6,6 +6,7 @@ import pytest
 
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
+from apps.jobs.models import Job
 from apps.production.enums import Verb
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
@@ -40,7 +41,12 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     submission = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     end_jobs(submission, failed={0, 2})
     dispatch.refresh_progress(cluster=cluster, at=AT)
+    Job.objects.filter(spool_id=submission.spool_id).update(
+        requested_memory_bytes=4_000_000_000, wall_seconds=900
+    )
     page = client.get(url).content.decode()
+    asked = submission.tasks * 4 * 900 / 3600
+    assert f"{asked:.2g}, {asked / 2:.2g}, {asked / 2:.2g} <small>50 %</small>" in page
     assert "Retry failed jobs of one" in page
     assert "No submissions yet" not in page
     script = client.get(f"{url}1/script/")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, Sum, When
+from django.db.models import Case, Exists, F, Max, OuterRef, Q, QuerySet, Sum, When
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Principal, User
@@ -36,6 +36,8 @@ ASSIGNABLE = frozenset({RequestState.QUEUED, *SENDABLE})
 #: Submissions in these states are not in the scheduler; no other array of their stage is planned
 #: meanwhile.
 _WAITING = {SubmissionState.PLANNED, SubmissionState.FAILED}
+#: Byte-seconds of a GB-hour.
+_GB_HOUR = 1e9 * 3600
 
 
 def write_ranges(numbers: Iterable[int]) -> str:
@@ -292,6 +294,21 @@ def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInP
 
 
 @dataclass
+class MemoryUse:
+    """GB-hours that jobs asked for and used, memory times wall time, where both are known.
+
+    A job counts as using its peak all the time.
+    """
+
+    asked: float = 0.0
+    used: float = 0.0
+
+    @property
+    def unused(self) -> float:
+        return max(0.0, self.asked - self.used)
+
+
+@dataclass
 class StageSubmissions:
     """The submissions of one stage."""
 
@@ -300,6 +317,7 @@ class StageSubmissions:
     test: Submission | None = None
     longest_seconds: int | None = None
     most_memory_bytes: int | None = None
+    memory_use: MemoryUse = field(default_factory=MemoryUse)
     acceptance: StageAcceptance | None = None
     is_located: bool = True
 
@@ -411,7 +429,10 @@ def stage_submissions_of(request: Request) -> list[StageSubmissions]:
 
 
 def measure(by_stage: Iterable[StageSubmissions]) -> None:
-    """Set the longest run time and peak memory of completed jobs of each stage, in one query."""
+    """Set what the ended jobs of each stage used, in one query.
+
+    The longest run time and the peak memory are those of completed jobs, the GB-hours of all.
+    """
     by_array: dict[tuple[int, str], tuple[StageSubmissions, Submission]] = {}
     for stage_submissions in by_stage:
         for submission in stage_submissions.rows:
@@ -426,19 +447,32 @@ def measure(by_stage: Iterable[StageSubmissions]) -> None:
     since = (
         min(submission.sent_at for _, submission in by_array.values() if submission.sent_at) - SKEW
     )
-    jobs = Job.objects.filter(
-        spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED
-    )
-    sums = jobs.filter(submitted_at__gte=since).order_by().values_list("cluster_id", "spool_id")
-    for cluster, spool_id, seconds, memory in sums.annotate(
-        Max("wall_seconds"), Max("max_memory_bytes")
+    jobs = Job.objects.filter(spool_id__in={spool for _, spool in by_array})
+    is_completed = Q(state=JobState.COMPLETED)
+    is_measured = Q(requested_memory_bytes__isnull=False, max_memory_bytes__isnull=False)
+    sums = jobs.filter(submitted_at__gte=since).order_by().values("cluster_id", "spool_id")
+    for row in sums.annotate(
+        longest=Max("wall_seconds", filter=is_completed),
+        peak=Max("max_memory_bytes", filter=is_completed),
+        asked=Sum(F("requested_memory_bytes") / _GB_HOUR * F("wall_seconds"), filter=is_measured),
+        used=Sum(F("max_memory_bytes") / _GB_HOUR * F("wall_seconds"), filter=is_measured),
     ):
-        if (cluster, spool_id) in by_array:
-            stage_submissions, _ = by_array[cluster, spool_id]
-            stage_submissions.longest_seconds = max(stage_submissions.longest_seconds or 0, seconds)
-            stage_submissions.most_memory_bytes = max(
-                filter(None, (stage_submissions.most_memory_bytes, memory)), default=None
-            )
+        array = by_array.get((row["cluster_id"], row["spool_id"]))
+        if array is None:
+            continue
+        stage_submissions, _ = array
+        stage_submissions.longest_seconds = _larger(
+            stage_submissions.longest_seconds, row["longest"]
+        )
+        stage_submissions.most_memory_bytes = _larger(
+            stage_submissions.most_memory_bytes, row["peak"]
+        )
+        stage_submissions.memory_use.asked += row["asked"] or 0
+        stage_submissions.memory_use.used += row["used"] or 0
+
+
+def _larger(first: int | None, second: int | None) -> int | None:
+    return max(filter(None, (first, second)), default=None)
 
 
 def publish_event(
