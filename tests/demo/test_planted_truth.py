@@ -1,5 +1,5 @@
 """What the portal says about the demo's jobs is what was planted: each verdict,
-and each host that failed every job.
+and each host that failed every job, which it excludes.
 """
 
 import json
@@ -13,6 +13,7 @@ import pytest
 from django.test import TestCase, override_settings
 
 from apps.accounts.models import User
+from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord
 from apps.clusters.schedulers.simulated import Simulated
 from apps.demo.simulation.outages import BAD_HOST_SECONDS
@@ -24,6 +25,9 @@ from apps.diagnosis.domain.groups.sweep import sweep_groups
 from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup, Verdict
+from apps.hosts.domain.automatic import exclude_failing_hosts
+from apps.hosts.domain.exclusions import end_expired_exclusions
+from apps.hosts.models import HostExclusion
 from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.questions import MEASURES, Question
@@ -140,6 +144,18 @@ class TestPlantedTruth(TestCase):
             Explorer(self.shifter).answer(question, limit=100).rows, key=lambda row: -row.failed
         )
         assert {row.key["host"].partition(".")[0] for row in rows[:3]} == set(planted)
+
+    def test_exactly_the_planted_hosts_are_excluded_while_they_fail(self) -> None:
+        Cluster.objects.update(submits=True)
+        at = SINCE
+        while at < NOW:
+            end_expired_exclusions(at=at)
+            exclude_failing_hosts(at=at)
+            at += timedelta(minutes=20)
+        exclusions = HostExclusion.objects.filter(started_at__gte=SINCE)
+        assert set(exclusions.values_list("host", flat=True)) == set(self.planted_hosts())
+        for exclusion in exclusions:
+            assert exclusion.failed_jobs >= 0.8 * exclusion.ended_jobs
 
     def test_the_group_of_a_host_has_its_jobs(self) -> None:
         planted = self.planted_hosts()
