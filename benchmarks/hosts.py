@@ -13,12 +13,15 @@ two hours,
   that fail at random, outages of one service;
 * on 20 clusters (N) all jobs fail, on every host, for an hour.
 
-A verdict takes a minute, probe jobs take six seconds. Prints a table and one JSON object last, in
+A verdict takes a minute, probe jobs take six seconds. On a host that is not excluded they wait
+until a job of the host ends. They see what is wrong with a host, and outages of services, but not
+what fails the jobs of one experiment. Prints a table and one JSON object last, in
 which each bar has its figure beside it: `minutes` and `jobs_lost` (medians, from the break until
 the exclusion), `false_exclusions` (of hosts of the clusters without a bad one), `in_outages`
 (hosts excluded in central outages), `incidents` (share of the outages in which one was opened),
 `probe_share` (core-hours of probe jobs of all), and `return_minutes` (median, from the mend until
-the return). Without a bar: holes that were never excluded.
+the return). Without a bar: holes that were never excluded, excluded hosts that were never returned,
+and those returned before they were mended.
 """
 
 import argparse
@@ -101,6 +104,7 @@ class Farm:
     current: Array | None = None
     left: int = 0
     lost: int = 0
+    freed: set[str] = field(default_factory=set)
     excluded_at: float | None = None
     returned_at: float | None = None
     minutes_used: float = 0.0
@@ -160,6 +164,15 @@ class Farm:
             return False
         return self.has_outage or self.out_service in STAGES[array.stage]
 
+    def probes_are_bad(self, host: str, minute: float) -> bool:
+        """Return whether a probe job on a host finds something wrong."""
+        if BREAKS_AT <= minute < BREAKS_AT + OUTAGE_MINUTES:
+            if self.has_outage or self.out_service:
+                return True
+        if host != self.bad_host or not BREAKS_AT <= minute < MENDED_AT:
+            return False
+        return self.hole in {"fast", "slow", "one service"}
+
     def _is_hit(self, array: Array, minute: float) -> bool:
         if not self.hole or not BREAKS_AT <= minute < MENDED_AT:
             return False
@@ -175,6 +188,7 @@ class Farm:
             self.running = [self._broken(job) for job in self.running]
         ended = [job for job in self.running if job.ends <= minute]
         self.running = [job for job in self.running if job.ends > minute]
+        self.freed = {job.host for job in ended}
         for job in ended:
             self.minutes_used += job.ends - job.started
             if job.by_hole and self.excluded_at is None:
@@ -337,17 +351,24 @@ def note_exclusion(farm: Farm, names: set[str], minute: int) -> None:
 
 def run_probes(farms: list[Farm], minute: int, at: datetime) -> None:
     """Submit the probe jobs that are due, and report what they find."""
-    from apps.hosts.domain.probes.probe_jobs import plan_probe_jobs, send_probe_jobs
+    from apps.hosts.domain.probes.probe_jobs import (
+        give_up_on_probe_jobs,
+        plan_probe_jobs,
+        send_probe_jobs,
+    )
     from apps.hosts.domain.probes.results import store_results
     from apps.hosts.models import ProbeJob
 
+    give_up_on_probe_jobs(at=at)
     plan_probe_jobs(at=at)
     while send_probe_jobs(at=at):
         pass
     farms_by_cluster = {farm.cluster.pk: farm for farm in farms}
     for job in ProbeJob.objects.filter(state="sent"):
         farm = farms_by_cluster[job.cluster_id]
-        is_bad = bool(farm.hole) and job.host == farm.bad_host and BREAKS_AT <= minute < MENDED_AT
+        if job.exclusion_id is None and job.host not in farm.freed:
+            continue
+        is_bad = farm.probes_are_bad(job.host, minute)
         phase = {
             "name": "everything",
             "started_at": at.timestamp(),
@@ -363,7 +384,15 @@ def figures_of(farms: list[Farm]) -> dict[str, Any]:
 
     holes = [farm for farm in farms if farm.hole]
     excluded_holes = [farm for farm in holes if farm.excluded_at is not None]
-    returned = [farm for farm in excluded_holes if farm.returned_at is not None]
+    returned = []
+    returned_early = 0
+    for farm in excluded_holes:
+        if farm.returned_at is None:
+            continue
+        if farm.returned_at < MENDED_AT:
+            returned_early += 1
+        else:
+            returned.append(farm)
     of_nulls = HostExclusion.objects.filter(
         cluster__in=[farm.cluster for farm in farms if farm.is_null]
     )
@@ -383,7 +412,8 @@ def figures_of(farms: list[Farm]) -> dict[str, Any]:
         "probe_share": round(probe_seconds / used_seconds, 6),
         "return_minutes": _median([farm.returned_at - MENDED_AT for farm in returned]),
         "never_excluded": len(holes) - len(excluded_holes),
-        "never_returned": len(excluded_holes) - len(returned),
+        "never_returned": len(excluded_holes) - len(returned) - returned_early,
+        "returned_early": returned_early,
     }
 
 
@@ -420,8 +450,7 @@ def main() -> None:
 
         began = time.perf_counter()
         farms = plant(options, base / "clusters")
-        probe = Probe.objects.create(name="everything", script="true", active=True)
-        probe.clusters.set([farm.cluster for farm in farms if farm.hole])
+        Probe.objects.create(name="everything", script="true", active=True)
         store = Store(datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=5))
         for minute in run(farms, store):
             if minute % 30 == 0:

@@ -1,12 +1,14 @@
 """Exclude hosts on which nearly every job fails, but never many at once.
 
 The rule is that of failure groups of hosts (`apps.diagnosis.domain.groups.broken_hosts`); its
-figures are the evidence. If more hosts fail within an hour than may be excluded, their cause is
-central: nothing is excluded, and people are told once.
+figures are the evidence. Fewer failures are enough where probes confirm them. If more hosts fail
+within an hour than may be excluded, their cause is central: nothing is excluded, and people are
+told once.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -19,7 +21,9 @@ from apps.clusters.schedulers.base import SchedulerError, SubmitsAsOwner
 from apps.core.domain.events import publish
 from apps.diagnosis.domain.groups.broken_hosts import (
     FailingHost,
+    StartedAfter,
     find_failing_hosts,
+    find_suspects,
     those_that_stand_out,
 )
 from apps.diagnosis.domain.groups.triage import HOST_WITHIN
@@ -34,6 +38,7 @@ from apps.hosts.domain.exclusions import (
     store_exclusion,
 )
 from apps.hosts.domain.known_hosts import is_host_name, known_hosts
+from apps.hosts.domain.probes.suspects import bad_by_probes, probe_suspects
 from apps.hosts.enums import EndKind
 from apps.hosts.models import CentralCause, HostExclusion
 from apps.production.enums import PORTAL
@@ -48,6 +53,14 @@ SAME_TIME = timedelta(hours=1)
 ANNOUNCED = timedelta(days=1)
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenHost:
+    """A host to exclude, and the reason that people read."""
+
+    failing: FailingHost
+    reason: str
+
+
 def exclude_failing_hosts(*, at: datetime) -> int:
     """Exclude the hosts on which nearly every job fails; return how many.
 
@@ -57,17 +70,28 @@ def exclude_failing_hosts(*, at: datetime) -> int:
     if not settings.HOST_EXCLUSION_PERCENT:
         _end_causes_besides([], at)
         return 0
-    failing_by_cluster: dict[int, list[FailingHost]] = {}
-    for failing in find_failing_hosts(at=at, started_after=_starts_that_count(at)):
-        if failing.last_ended_at > at - SAME_TIME and is_host_name(failing.host):
-            failing_by_cluster.setdefault(failing.cluster_id, []).append(failing)
-
+    started_after = _starts_that_count(at)
+    failing = _recent_by_cluster(find_failing_hosts(at=at, started_after=started_after), at)
+    suspects = _recent_by_cluster(find_suspects(at=at, started_after=started_after), at)
     clusters = _clusters_with_submission()
     _end_causes_besides(clusters, at)
     excluded = 0
     for cluster in clusters:
-        excluded += _follow_cluster(cluster, failing_by_cluster.get(cluster.pk, []), at)
+        excluded += _follow_cluster(
+            cluster, failing.get(cluster.pk, []), suspects.get(cluster.pk, []), at
+        )
     return excluded
+
+
+def _recent_by_cluster(
+    hosts: Iterable[FailingHost], at: datetime
+) -> Mapping[int, list[FailingHost]]:
+    """Return the hosts that failed a job within `SAME_TIME`, by cluster."""
+    hosts_by_cluster: dict[int, list[FailingHost]] = {}
+    for host in hosts:
+        if host.last_ended_at > at - SAME_TIME and is_host_name(host.host):
+            hosts_by_cluster.setdefault(host.cluster_id, []).append(host)
+    return hosts_by_cluster
 
 
 def most_excluded(hosts: int) -> int:
@@ -97,7 +121,7 @@ def _submits_as_owner(cluster: Cluster) -> bool:
     return isinstance(adapter, SubmitsAsOwner) and adapter.submits_as_owner
 
 
-def _starts_that_count(at: datetime) -> Callable[[int, str], datetime | None]:
+def _starts_that_count(at: datetime) -> StartedAfter:
     """Return a function that returns after which time the jobs of a host count as evidence.
 
     That is the end of its last exclusion, or of a central cause: earlier failures were known then.
@@ -118,9 +142,11 @@ def _starts_that_count(at: datetime) -> Callable[[int, str], datetime | None]:
     return started_after
 
 
-def _follow_cluster(cluster: Cluster, failing: Sequence[FailingHost], at: datetime) -> int:
+def _follow_cluster(
+    cluster: Cluster, failing: Sequence[FailingHost], suspects: Sequence[FailingHost], at: datetime
+) -> int:
     cause = CentralCause.objects.filter(cluster=cluster, ended_at=None).first()
-    if not failing and cause is None:
+    if not failing and not suspects and cause is None:
         return 0
     hosts = {*known_hosts(cluster, at=at), *(host.host for host in failing)}
     most = most_excluded(len(hosts))
@@ -135,15 +161,23 @@ def _follow_cluster(cluster: Cluster, failing: Sequence[FailingHost], at: dateti
         return 0  # what counts from now on are jobs that start from now on
 
     excluded_now = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
-    others = [host for host in failing if host.host not in excluded_now]
-    if not others or len(excluded_now) >= most:
+    if len(excluded_now) >= most:
         return 0
-    return _exclude(cluster, those_that_stand_out(others, at=at), most, at)
+    broken = {}
+    others = [host for host in failing if host.host not in excluded_now]
+    for host in those_that_stand_out(others, at=at):
+        broken[host.host] = BrokenHost(host, _reason(host))
+    suspects = [host for host in suspects if host.host not in excluded_now]
+    if suspects and cluster.submits:
+        probe_suspects(cluster, suspects, hosts - excluded_now, most=most, at=at)
+        for host, probes in bad_by_probes(cluster, suspects):
+            broken.setdefault(host.host, BrokenHost(host, _reason_by_probes(host, probes)))
+    return _exclude(cluster, broken, most, at) if broken else 0
 
 
 @transaction.atomic
-def _exclude(cluster: Cluster, broken: Sequence[FailingHost], most: int, at: datetime) -> int:
-    """Exclude hosts until `most` of the cluster are; return how many."""
+def _exclude(cluster: Cluster, broken: Mapping[str, BrokenHost], most: int, at: datetime) -> int:
+    """Exclude hosts, by name, until `most` of the cluster are excluded; return how many."""
     # Of two workers the second waits here, and then sees what the first has stored.
     lock_cluster(cluster)
     if CentralCause.objects.filter(cluster=cluster, ended_at=None).exists():
@@ -151,11 +185,11 @@ def _exclude(cluster: Cluster, broken: Sequence[FailingHost], most: int, at: dat
     names = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
     room = most - len(names)
     since = _starts_that_count(at)
-    broken_names = {failing.host for failing in broken}
     groups = FailureGroup.objects.filter(kind=GroupKind.HOST, cluster=cluster)
-    group_by_host = {group.host: group for group in groups.filter(host__in=broken_names)}
+    group_by_host = {group.host: group for group in groups.filter(host__in=broken)}
     excluded = 0
-    for failing in broken:
+    for host in broken.values():
+        failing = host.failing
         counts_from = since(cluster.pk, failing.host)
         # Another worker or a person may have been faster: then these failures no longer count.
         is_known = counts_from is not None and counts_from >= failing.first_ended_at
@@ -164,7 +198,7 @@ def _exclude(cluster: Cluster, broken: Sequence[FailingHost], most: int, at: dat
         store_exclusion(
             cluster=cluster,
             host=failing.host,
-            reason=_reason(failing),
+            reason=host.reason,
             by=PORTAL,
             at=at,
             expires_at=default_expiry(at),
@@ -191,6 +225,13 @@ def _reason(failing: FailingHost) -> str:
     return (
         f"{failing.failed} of {failing.ended} jobs of {', '.join(stages)[:200]} failed, and other "
         "hosts run them well."
+    )
+
+
+def _reason_by_probes(failing: FailingHost, probes: Sequence[str]) -> str:
+    return (
+        f"{failing.failed} of {failing.ended} jobs failed, and probes are bad there twice in a row "
+        f"({', '.join(probes)[:200]}), while those of other hosts are good."
     )
 
 

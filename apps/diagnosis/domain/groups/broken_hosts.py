@@ -27,6 +27,9 @@ HOST_JOBS = 5
 HOST_SHARE = 0.8
 HOST_FACTOR = 4
 HOST_CHANCE = 1e-6
+#: A suspect: minimum number of failures in `SUSPECT_WITHIN`, with the same share.
+SUSPECT_JOBS = 2
+SUSPECT_WITHIN = timedelta(hours=1)
 #: Failures of so many kinds are compared with all jobs of other hosts, of fewer with jobs of the
 #: same kinds.
 HOST_KINDS = 2
@@ -36,6 +39,8 @@ _OF_A_KIND = 2
 _PERIOD = timedelta(minutes=5)
 
 Kind = tuple[int | None, str]
+#: The time up to which the starts of jobs do not count, for a cluster and a host.
+StartedAfter = Callable[[int, str], datetime | None]
 _Name = Kind | str | None
 _ALL_JOBS = None
 
@@ -79,16 +84,31 @@ class FailingHost:
 
 
 def find_failing_hosts(
-    *, at: datetime, started_after: Callable[[int, str], datetime | None] | None = None
+    *, at: datetime, started_after: StartedAfter | None = None
 ) -> list[FailingHost]:
     """Return the hosts on which nearly every job, or every job of some kinds, failed before `at`.
 
     `started_after` returns, for cluster and host, a time up to which the starts of jobs do not
     count; None if all count. Takes three queries.
     """
-    blamed = recent_host_verdicts(at).annotate(short=_short_host("job__host"))
+    return _find_hosts(HOST_JOBS, HOST_WITHIN, at, started_after)
+
+
+def find_suspects(*, at: datetime, started_after: StartedAfter | None = None) -> list[FailingHost]:
+    """Return the hosts on which the last jobs failed, too few to tell whether the host is broken.
+
+    Hosts that `find_failing_hosts` returns are among them. Takes three queries.
+    """
+    return _find_hosts(SUSPECT_JOBS, SUSPECT_WITHIN, at, started_after)
+
+
+def _find_hosts(
+    least: int, within: timedelta, at: datetime, started_after: StartedAfter | None
+) -> list[FailingHost]:
+    """Return the hosts with at least so many failures in a run of the time before `at`."""
+    blamed = recent_host_verdicts(at, within).annotate(short=_short_host("job__host"))
     counted = blamed.order_by().values_list("job__cluster", "short").annotate(jobs=Count("pk"))
-    often = counted.filter(jobs__gte=HOST_JOBS)
+    often = counted.filter(jobs__gte=least)
     suspects = sorted((cluster, host) for cluster, host, _ in often)
     if not suspects:
         return []
@@ -96,23 +116,25 @@ def find_failing_hosts(
     of_suspects = Q(job__cluster__in={cluster for cluster, _ in suspects})
     blamed = blamed.filter(of_suspects, short__in={host for _, host in suspects})
     blamed_jobs = set(blamed.values_list("job_id", flat=True))
-    jobs_by_host = _ended_jobs(suspects, blamed_jobs, at)
+    jobs_by_host = _ended_jobs(suspects, blamed_jobs, _recent(at, within))
     failing_hosts = []
     for cluster, host in suspects:
         since = started_after(cluster, host) if started_after else None
         jobs = jobs_by_host[cluster, host]
         if since is not None:
             jobs = [job for job in jobs if job.started_at > since]
-        failing = _failing_in_all(cluster, host, jobs) or _failing_in_kinds(cluster, host, jobs)
+        failing = _failing_in_all(cluster, host, jobs, least)
+        if failing is None:
+            failing = _failing_in_kinds(cluster, host, jobs, least)
         if failing is not None:
             failing_hosts.append(failing)
     return failing_hosts
 
 
-def recent_host_verdicts(at: datetime) -> QuerySet[Verdict]:
+def recent_host_verdicts(at: datetime, within: timedelta = HOST_WITHIN) -> QuerySet[Verdict]:
     """Return the verdicts of the hours before `at` on failures that can be the fault of a host."""
     recent = Verdict.objects.filter(
-        ended_at__gte=at - HOST_WITHIN, ended_at__lte=at, verdict__in=HOST_VERDICTS
+        ended_at__gte=at - within, ended_at__lte=at, verdict__in=HOST_VERDICTS
     )
     return recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST]).exclude(job__host="")
 
@@ -122,13 +144,13 @@ def _short_host(name: str) -> Func:
 
 
 def _ended_jobs(
-    hosts: Sequence[tuple[int, str]], blamed_jobs: Collection[int], at: datetime
+    hosts: Sequence[tuple[int, str]], blamed_jobs: Collection[int], is_recent: Q
 ) -> Mapping[tuple[int, str], list[_EndedJob]]:
     """Return the completed and failed jobs of these hosts, sorted by start.
 
     A job that started before the host broke may complete long after.
     """
-    recent = Job.objects.filter(_recent(at), cluster__in={cluster for cluster, _ in hosts})
+    recent = Job.objects.filter(is_recent, cluster__in={cluster for cluster, _ in hosts})
     ended = recent.annotate(short=SHORT_HOST).filter(
         short__in={host for _, host in hosts},
         started_at__isnull=False,
@@ -154,20 +176,24 @@ def _ended_jobs(
     return jobs
 
 
-def _recent(at: datetime) -> Q:
-    return Q(ended_at__gte=at - HOST_WITHIN, ended_at__lte=at)
+def _recent(at: datetime, within: timedelta = HOST_WITHIN) -> Q:
+    return Q(ended_at__gte=at - within, ended_at__lte=at)
 
 
-def _failing_in_all(cluster: int, host: str, jobs: Sequence[_EndedJob]) -> FailingHost | None:
+def _failing_in_all(
+    cluster: int, host: str, jobs: Sequence[_EndedJob], least: int
+) -> FailingHost | None:
     """Return the run of jobs in which nearly every job failed, of several kinds; None without."""
     run = _failing_run(jobs)
     blamed_kinds = {job.kind for job in run if job.is_blamed}
     if len(blamed_kinds) < HOST_KINDS:
         return None
-    return _failing_host(cluster, host, run)
+    return _failing_host(cluster, host, run, least)
 
 
-def _failing_in_kinds(cluster: int, host: str, jobs: Sequence[_EndedJob]) -> FailingHost | None:
+def _failing_in_kinds(
+    cluster: int, host: str, jobs: Sequence[_EndedJob], least: int
+) -> FailingHost | None:
     """Return the run of the kinds of jobs of which nearly every job failed; None without."""
     jobs_by_kind: dict[Kind, list[_EndedJob]] = defaultdict(list)
     for job in jobs:
@@ -178,7 +204,7 @@ def _failing_in_kinds(cluster: int, host: str, jobs: Sequence[_EndedJob]) -> Fai
         if sum(job.is_blamed for job in run) >= _OF_A_KIND:
             failing_kinds.add(kind)
     run = _failing_run([job for job in jobs if job.kind in failing_kinds])
-    return _failing_host(cluster, host, run, of_kinds=True)
+    return _failing_host(cluster, host, run, least, of_kinds=True)
 
 
 def _failing_run(jobs: Sequence[_EndedJob]) -> Sequence[_EndedJob]:
@@ -186,11 +212,11 @@ def _failing_run(jobs: Sequence[_EndedJob]) -> Sequence[_EndedJob]:
 
 
 def _failing_host(
-    cluster: int, host: str, run: Sequence[_EndedJob], *, of_kinds: bool = False
+    cluster: int, host: str, run: Sequence[_EndedJob], least: int, *, of_kinds: bool = False
 ) -> FailingHost | None:
     failed = [job for job in run if job.has_failed]
     blamed = [job for job in run if job.is_blamed]
-    if len(blamed) < HOST_JOBS or len(failed) / len(run) < HOST_SHARE:
+    if len(blamed) < least or len(failed) / len(run) < HOST_SHARE:
         return None
     ends = [job.ended_at for job in failed]
     arrays = {job.array for job in failed}

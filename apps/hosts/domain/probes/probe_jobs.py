@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
@@ -66,17 +66,42 @@ def plan_probe_jobs(*, at: datetime) -> int:
     Excluded hosts are probed every HOST_PROBE_MINUTES, the others every HOST_PROBE_HOURS, spread
     over that time. Two workers at once plan no job twice.
     """
-    active_probes = list(Probe.objects.filter(active=True).prefetch_related("clusters"))
+    active_probes = list(_active_probes())
     planned = 0
     for cluster in Cluster.objects.filter(submits=True).order_by("pk"):
-        names = []
-        for probe in active_probes:
-            clusters = probe.clusters.all()
-            if not clusters or cluster in clusters:
-                names.append(probe.name)
+        names = _names_on(cluster, active_probes)
         if names:
             planned += _plan_on_cluster(cluster, names, at)
     return planned
+
+
+def plan_on_hosts(cluster: Cluster, hosts: Collection[str], *, at: datetime) -> int:
+    """Plan a probe job on each of these hosts that has none which is not finished.
+
+    Returns how many were planned at most; none where no probe runs.
+    """
+    names = _names_on(cluster, list(_active_probes()))
+    if not names:
+        return 0
+    jobs = []
+    for host in sorted(hosts):
+        jobs.append(_planned_job(cluster, host, names, at, None))
+    ProbeJob.objects.bulk_create(jobs, ignore_conflicts=True)
+    return len(jobs)
+
+
+def _active_probes() -> QuerySet[Probe]:
+    return Probe.objects.filter(active=True).prefetch_related("clusters")
+
+
+def _names_on(cluster: Cluster, active_probes: Sequence[Probe]) -> list[str]:
+    """Return the names of the probes that run on a cluster."""
+    names = []
+    for probe in active_probes:
+        clusters = probe.clusters.all()
+        if not clusters or cluster in clusters:
+            names.append(probe.name)
+    return names
 
 
 def _plan_on_cluster(cluster: Cluster, probe_names: Sequence[str], at: datetime) -> int:

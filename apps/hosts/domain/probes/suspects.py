@@ -1,0 +1,155 @@
+"""Hosts on which the last jobs failed: their probes tell whether the host is at fault.
+
+Two failures prove little, and more take long on a host with few slots. So such a host is probed at
+once, beside hosts that complete their jobs. If its probes are bad and theirs are good, it is the
+host; in an outage those of all hosts are bad.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence, Set
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.groups.broken_hosts import SUSPECT_WITHIN, FailingHost
+from apps.hosts.domain.probes.probe_jobs import plan_on_hosts
+from apps.hosts.enums import ProbeState
+from apps.hosts.models import ProbeJob, ProbeResult
+from apps.jobs.models import SHORT_HOST, Job
+
+#: A suspect is at fault after so many bad probe jobs in a row.
+BAD_IN_A_ROW = 2
+#: A suspect is probed so often at once, later every HOST_PROBE_MINUTES.
+PROBED_AT_ONCE = 3
+#: So many hosts that complete their jobs are probed beside the suspects; the probes of
+#: `GOOD_OTHERS` must be good.
+COMPARED_HOSTS = 3
+GOOD_OTHERS = 2
+#: Among the newest completed jobs of a cluster are those of other hosts.
+_NEWEST_JOBS = 100
+
+
+def probe_suspects(
+    cluster: Cluster,
+    suspects: Sequence[FailingHost],
+    hosts: Set[str],
+    *,
+    most: int,
+    at: datetime,
+) -> int:
+    """Plan probe jobs on the `most` suspects with most failures, and beside them on other hosts.
+
+    `hosts` are the hosts of the cluster that may be probed. Returns how many jobs were planned.
+    """
+    worst_first = sorted(suspects, key=lambda suspect: (-suspect.failed, suspect.host))
+    probed = [suspect for suspect in worst_first if suspect.host in hosts][:most]
+    jobs_by_host = _probe_jobs(cluster, probed)
+    due = set()
+    for suspect in probed:
+        if _is_due(jobs_by_host[suspect.host], suspect.first_ended_at, at):
+            due.add(suspect.host)
+    if not due:
+        return 0
+    others = hosts - {suspect.host for suspect in suspects}
+    return plan_on_hosts(cluster, due | _hosts_that_complete(cluster, others, at), at=at)
+
+
+def _probe_jobs(cluster: Cluster, suspects: Sequence[FailingHost]) -> Mapping[str, list[ProbeJob]]:
+    """Return the probe jobs since the first failure of a suspect, newest first, by host."""
+    jobs_by_host: dict[str, list[ProbeJob]] = defaultdict(list)
+    if not suspects:
+        return jobs_by_host
+    since = min(suspect.first_ended_at for suspect in suspects)
+    jobs = ProbeJob.objects.filter(cluster=cluster, planned_at__gte=since)
+    for job in jobs.order_by("-planned_at", "-pk"):
+        jobs_by_host[job.host].append(job)
+    return jobs_by_host
+
+
+def _is_due(jobs: Sequence[ProbeJob], first_failed_at: datetime, at: datetime) -> bool:
+    jobs = [job for job in jobs if job.planned_at >= first_failed_at]
+    if not jobs:
+        return True
+    newest = jobs[0]
+    if newest.ended_at is None:
+        return False
+    if len(jobs) < PROBED_AT_ONCE:
+        return True
+    return newest.planned_at <= at - timedelta(minutes=settings.HOST_PROBE_MINUTES)
+
+
+def _hosts_that_complete(cluster: Cluster, hosts: Collection[str], at: datetime) -> set[str]:
+    """Return the hosts that completed a job last: they work, and have just had a free slot."""
+    completed = Job.objects.filter(
+        cluster=cluster,
+        state=JobState.COMPLETED,
+        ended_at__gt=at - SUSPECT_WITHIN,
+        ended_at__lte=at,
+    )
+    newest = completed.order_by("-ended_at", "-pk").values_list(SHORT_HOST, flat=True)
+    compared: set[str] = set()
+    for host in newest[:_NEWEST_JOBS]:
+        if host in hosts and len(compared) < COMPARED_HOSTS:
+            compared.add(host)
+    return compared
+
+
+def bad_by_probes(
+    cluster: Cluster, suspects: Sequence[FailingHost]
+) -> list[tuple[FailingHost, list[str]]]:
+    """Return the suspects that their probes prove to be at fault, with the names of these probes.
+
+    The last probe jobs of such a host were bad, and after the first of them those of other hosts
+    were good, and none was bad. Takes two queries.
+    """
+    jobs_by_host = _probe_jobs(cluster, suspects)
+    suspected = {suspect.host for suspect in suspects}
+    bad_hosts = []
+    for suspect in suspects:
+        bad = _bad_in_a_row(jobs_by_host[suspect.host], suspect.first_ended_at)
+        if bad and _others_are_good(jobs_by_host, suspected, bad[-1].planned_at):
+            bad_hosts.append((suspect, bad[0]))
+    if not bad_hosts:
+        return []
+
+    newest_jobs = [job for _, job in bad_hosts]
+    results = ProbeResult.objects.filter(job__in=newest_jobs, good=False, excused=False)
+    names_by_job: dict[int, list[str]] = defaultdict(list)
+    for job_id, name in results.order_by("probe__name").values_list("job_id", "probe__name"):
+        names_by_job[job_id].append(name)
+    return [(suspect, names_by_job[job.pk]) for suspect, job in bad_hosts]
+
+
+def _bad_in_a_row(jobs: Sequence[ProbeJob], first_failed_at: datetime) -> list[ProbeJob]:
+    """Return the newest probe jobs if so many were bad as needed, else none.
+
+    One that did not report says nothing: it may have waited for a free slot.
+    """
+    reported = []
+    for job in jobs:
+        if job.state == ProbeState.ENDED and job.planned_at >= first_failed_at:
+            reported.append(job)
+    newest = reported[:BAD_IN_A_ROW]
+    if len(newest) < BAD_IN_A_ROW or any(job.good for job in newest):
+        return []
+    return newest
+
+
+def _others_are_good(
+    jobs_by_host: Mapping[str, Sequence[ProbeJob]], suspected: Collection[str], since: datetime
+) -> bool:
+    """Return whether the newest probe jobs of other hosts, ended after `since`, are all good."""
+    good_hosts = 0
+    for host, jobs in jobs_by_host.items():
+        reported = [job for job in jobs if job.state == ProbeState.ENDED]
+        if host in suspected or not reported:
+            continue
+        newest = reported[0]
+        if newest.exclusion_id is not None or newest.ended_at is None or newest.ended_at < since:
+            continue
+        if not newest.good:
+            return False
+        good_hosts += 1
+    return good_hosts >= GOOD_OTHERS
