@@ -49,8 +49,8 @@ WHERE exclusion.cluster_id = job.cluster_id AND exclusion.host = job.host
   AND exclusion.ended_at IS NULL
 """
 RESULTS = """
-INSERT INTO hosts_proberesult (job_id, probe_id, good, seconds, message, measured_at)
-SELECT job.id, probe.id, job.good OR probe.name <> 'cvmfs', 2, 'can be read', job.ended_at
+INSERT INTO hosts_proberesult (job_id, probe_id, good, excused, seconds, message, measured_at)
+SELECT job.id, probe.id, job.good OR probe.name <> 'cvmfs', false, 2, 'can be read', job.ended_at
 FROM hosts_probejob job, hosts_probe probe
 """
 STATES = """

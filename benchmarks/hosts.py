@@ -359,10 +359,11 @@ def run_probes(farms: list[Farm], minute: int, at: datetime) -> None:
     from apps.hosts.domain.probes.results import store_results
     from apps.hosts.models import ProbeJob
 
-    give_up_on_probe_jobs(at=at)
+    for farm in farms:
+        give_up_on_probe_jobs(cluster=farm.cluster, at=at)
     plan_probe_jobs(at=at)
-    while send_probe_jobs(at=at):
-        pass
+    for farm in farms:
+        send_probe_jobs(cluster=farm.cluster, now=lambda: at)
     farms_by_cluster = {farm.cluster.pk: farm for farm in farms}
     for job in ProbeJob.objects.filter(state="sent"):
         farm = farms_by_cluster[job.cluster_id]

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.db import models
 from django.forms import Textarea
+from django.http import HttpRequest
 
 from apps.core.admin import PortalAdmin, register_read_only
 from apps.hosts.models import (
@@ -24,6 +25,10 @@ class ProbeAdmin(PortalAdmin):
     formfield_overrides = {
         models.TextField: {"widget": Textarea(attrs={"rows": 16, "class": "mono"})}
     }
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Probe | None = None) -> list[str]:
+        """Jobs under way report by the name."""
+        return ["name"] if obj else []
 
 
 register_read_only(

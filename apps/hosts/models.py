@@ -200,7 +200,7 @@ class ProbeJob(Work):
     good = models.BooleanField(null=True, blank=True)
 
     class Meta:
-        ordering = ["-planned_at", "-pk"]
+        ordering = ["-pk"]
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "host"],
@@ -221,6 +221,7 @@ class ProbeJob(Work):
             models.Index(fields=["cluster", "host", "-planned_at"], name="probe_job_of_host"),
             models.Index(fields=["exclusion", "-planned_at"], name="probe_job_of_exclusion"),
             models.Index(fields=["ended_at"], name="probe_job_ended"),
+            models.Index(fields=["due_at"], condition=Q(state="planned"), name="probe_job_due"),
         ]
 
     def __str__(self) -> str:
@@ -243,7 +244,7 @@ class ProbeResult(models.Model):
     measured_at = models.DateTimeField()
 
     class Meta:
-        ordering = ["probe__name"]
+        ordering = ["-pk"]
         constraints = [
             models.UniqueConstraint(fields=["job", "probe"], name="probe_result_once"),
         ]

@@ -87,6 +87,10 @@ class MappedName(models.TextChoices):
     USER = "user", "User"
 
 
+#: The names of the portal's probe jobs begin like this. They say nothing of other jobs.
+PROBE_JOB_PREFIX = "opsportal-probe-"
+
+
 class MaskedPart(models.TextChoices):
     """The part that a masking rule applies to; the values are those of `core.masking.Rule`."""
 

@@ -160,7 +160,7 @@ def probe(slurm, listed, settings, live_server, tmp_path):
 def probe_at(at) -> ProbeJob:
     """Plan and submit the probe job that is due."""
     assert plan_probe_jobs(at=at) == 1
-    assert send_probe_jobs(at=at) == 1
+    assert send_probe_jobs(cluster=Cluster.objects.get(), now=lambda: at) == 1
     return ProbeJob.objects.latest("planned_at")
 
 
@@ -255,7 +255,8 @@ def test_drained_host_does_not_report_and_its_probe_job_is_cancelled(slurm, list
     try:
         job = probe_at(timezone.now())
         assert job.spool_id in slurm.run("squeue", "--noheader", "--format=%F")
-        assert give_up_on_probe_jobs(at=timezone.now() + timedelta(minutes=30)) == 1
+        late = timezone.now() + timedelta(minutes=30)
+        assert give_up_on_probe_jobs(cluster=Cluster.objects.get(), at=late) == 1
         job.refresh_from_db()
         assert (job.state, job.good) == ("lost", False)
         assert job.spool_id not in slurm.run("squeue", "--noheader", "--format=%F")

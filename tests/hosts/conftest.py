@@ -4,8 +4,11 @@ from itertools import count
 import pytest
 
 from apps.diagnosis.models import FailureGroup
+from apps.hosts.models import Probe
 from tests.factories import clusters, jobs
 from tests.factories.verdicts import verdict
+from tests.hosts.probing import exclude_as_portal, list_hosts
+from tests.submission.fake_slurm import FakeSlurm
 
 
 @pytest.fixture
@@ -68,3 +71,41 @@ def break_host(nova, numbers, at):
             verdict(job, at=ended_at, group=group, service=service)
 
     return failing
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return FakeSlurm(tmp_path / "slurm")
+
+
+@pytest.fixture
+def farm(db, fake, at):
+    """A cluster of five hosts to which the portal submits."""
+    cluster = clusters.cluster(
+        "farm",
+        "slurm",
+        submits=True,
+        options={"bin": str(fake.directory), "timeout_seconds": "5"},
+        submission={"partition": "long", "directory": "/tmp"},
+    )
+    list_hosts(cluster, ["wn-1", "wn-2", "wn-3", "wn-4", "wn-5"], at)
+    return cluster
+
+
+@pytest.fixture
+def probes(farm):
+    """Two probes that are good."""
+    return [
+        Probe.objects.create(name="disk", script="echo 5 GB free", active=True),
+        Probe.objects.create(name="mount", script="ls / > /dev/null", active=True),
+    ]
+
+
+@pytest.fixture
+def excluded(farm, at):
+    return exclude_as_portal(farm, "wn-1", at)
+
+
+@pytest.fixture
+def excluded_hosts_alone(settings):
+    settings.HOST_PROBE_HOURS = 0

@@ -63,7 +63,7 @@ def test_suspect_is_excluded_if_its_probes_are_bad_and_those_of_others_good(susp
     exclusion = HostExclusion.objects.get()
     assert (exclusion.host, exclusion.automatic) == (suspect, True)
     assert (exclusion.failed_jobs, exclusion.ended_jobs) == (2, 2)
-    assert "2 of 2 jobs failed, and probes are bad there twice in a row (disk)" in exclusion.reason
+    assert "2 of 2 jobs failed, and probes are bad there (disk)" in exclusion.reason
 
 
 def test_suspect_with_good_probes_is_not_excluded_and_then_probed_less_often(suspect, at, settings):
@@ -71,6 +71,13 @@ def test_suspect_with_good_probes_is_not_excluded_and_then_probed_less_often(sus
     follow(at, minutes=10)
     assert not HostExclusion.objects.exists()
     assert ProbeJob.objects.filter(host=suspect).count() == PROBED_AT_ONCE
+
+
+def test_after_three_failures_one_bad_probe_job_is_enough(suspect, alps, break_host, at):
+    break_host(alps, suspect, failures=1)
+    follow(at, minutes=2, bad_hosts={suspect})
+    assert HostExclusion.objects.get().failed_jobs == 3
+    assert ProbeJob.objects.filter(host=suspect, exclusion=None).count() == 1
 
 
 def test_bad_probes_everywhere_exclude_nobody(suspect, at):
@@ -94,11 +101,11 @@ def test_bad_and_good_in_turn_exclude_nobody(suspect, at):
     assert not HostExclusion.objects.exists()
 
 
-def test_probe_jobs_that_do_not_report_exclude_nobody(suspect, at):
+def test_probe_jobs_that_do_not_report_exclude_nobody(suspect, alps, at):
     for number in range(3):
         then = at + 11 * number * MINUTE
         exclude_failing_hosts(at=then)
-        give_up_on_probe_jobs(at=then + PATIENCE)
+        give_up_on_probe_jobs(cluster=alps, at=then + PATIENCE)
     assert ProbeJob.objects.filter(host=suspect, state="lost").count() >= 2
     assert not HostExclusion.objects.exists()
 

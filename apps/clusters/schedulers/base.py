@@ -418,7 +418,8 @@ class BatchJob:
     `name` consists of letters, digits, `.`, `_` and `-`; it is unique, because submitted jobs are
     looked up by name. `output` is the output path in the scheduler's own patterns; empty for its
     default. `most_at_once` limits concurrent tasks; 0 for no limit. `host` is the only host to run
-    on, `avoided_hosts` are hosts not to run on. Empty values are not requested.
+    on, `avoided_hosts` are hosts not to run on. A job that has not ended `deadline_seconds` after
+    its submission ends then, also in the queue. Empty values are not requested.
     """
 
     name: str
@@ -436,6 +437,7 @@ class BatchJob:
     qos: str = ""
     host: str = ""
     avoided_hosts: tuple[str, ...] = ()
+    deadline_seconds: int = 0
 
 
 @runtime_checkable

@@ -169,9 +169,10 @@ def _follow_cluster(
         broken[host.host] = BrokenHost(host, _reason(host))
     suspects = [host for host in suspects if host.host not in excluded_now]
     if suspects and cluster.submits:
-        probe_suspects(cluster, suspects, hosts - excluded_now, most=most, at=at)
         for host, probes in bad_by_probes(cluster, suspects):
             broken.setdefault(host.host, BrokenHost(host, _reason_by_probes(host, probes)))
+        open_suspects = [host for host in suspects if host.host not in broken]
+        probe_suspects(cluster, open_suspects, hosts - excluded_now, most=most, at=at)
     return _exclude(cluster, broken, most, at) if broken else 0
 
 
@@ -230,7 +231,7 @@ def _reason(failing: FailingHost) -> str:
 
 def _reason_by_probes(failing: FailingHost, probes: Sequence[str]) -> str:
     return (
-        f"{failing.failed} of {failing.ended} jobs failed, and probes are bad there twice in a row "
+        f"{failing.failed} of {failing.ended} jobs failed, and probes are bad there "
         f"({', '.join(probes)[:200]}), while those of other hosts are good."
     )
 

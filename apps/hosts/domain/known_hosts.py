@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from apps.clusters.models import Cluster, Host
 from apps.jobs.domain.records.jobs import matches_host, short_host
 from apps.jobs.models import SHORT_HOST, Job
@@ -37,6 +39,16 @@ def listed_hosts(cluster: Cluster, *, at: datetime) -> dict[str, str]:
         return {}
     names = hosts.filter(listed_at=newest).values_list("name", flat=True)
     return {short_name(name): name for name in names}
+
+
+def full_name(cluster: Cluster, host: str, *, at: datetime) -> str:
+    """Return the name under which the scheduler lists a host, given by its short name.
+
+    Without a listing that is the short name.
+    """
+    hosts = Host.objects.filter(cluster=cluster, listed_at__gte=at - LISTED_WITHIN)
+    names = hosts.filter(Q(name=host) | Q(name__startswith=f"{host}.")).order_by("-listed_at")
+    return names.values_list("name", flat=True).first() or host
 
 
 def known_hosts(cluster: Cluster, *, at: datetime) -> Collection[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -35,7 +35,7 @@ from apps.hosts.domain.probes.results import (
     returns_by_probes,
 )
 from apps.hosts.domain.probes.states import states_of_host
-from apps.hosts.models import HostExclusion, ProbeJob
+from apps.hosts.models import HostExclusion, ProbeJob, ProbeResult
 from apps.hosts.permissions import may_exclude_hosts
 from apps.hosts.web.forms import ExcludeForm, ExtendForm, ReturnForm
 from apps.jobs.domain.records.jobs import matches_host
@@ -138,7 +138,8 @@ def return_to_jobs(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 def _probe_jobs_of(shown: HostExclusion) -> QuerySet[ProbeJob]:
     jobs = ProbeJob.objects.filter(exclusion=shown).order_by("-planned_at", "-pk")
-    return jobs.prefetch_related("results__probe")[:SHOWN_PROBE_JOBS]
+    results = ProbeResult.objects.select_related("probe").order_by("probe__name")
+    return jobs.prefetch_related(Prefetch("results", results))[:SHOWN_PROBE_JOBS]
 
 
 def _change(

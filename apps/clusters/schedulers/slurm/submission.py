@@ -87,8 +87,15 @@ def options_of(job: BatchJob) -> list[str]:
         "qos": job.qos,
         "nodelist": job.host,
         "exclude": ",".join(job.avoided_hosts),
+        "deadline": _deadline_of(job),
     }
     return options + [f"--{name}={value}" for name, value in more.items() if value]
+
+
+def _deadline_of(job: BatchJob) -> str:
+    if not job.deadline_seconds:
+        return ""
+    return f"now+{math.ceil(job.deadline_seconds / 60)}minutes"
 
 
 def read_owner_command(text: str) -> list[str]:

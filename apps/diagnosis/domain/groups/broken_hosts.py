@@ -17,7 +17,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.groups.triage import HOST_VERDICTS, HOST_WITHIN
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import Verdict
-from apps.jobs.enums import FAILED_STATES
+from apps.jobs.enums import FAILED_STATES, PROBE_JOB_PREFIX
 from apps.jobs.models import SHORT_HOST, Job
 
 #: A broken host: minimum number of failures in `HOST_WITHIN`; the share of failures in a run of
@@ -136,7 +136,8 @@ def recent_host_verdicts(at: datetime, within: timedelta = HOST_WITHIN) -> Query
     recent = Verdict.objects.filter(
         ended_at__gte=at - within, ended_at__lte=at, verdict__in=HOST_VERDICTS
     )
-    return recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST]).exclude(job__host="")
+    of_hosts = recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST])
+    return of_hosts.exclude(job__host="").exclude(job__name__startswith=PROBE_JOB_PREFIX)
 
 
 def _short_host(name: str) -> Func:
@@ -177,7 +178,9 @@ def _ended_jobs(
 
 
 def _recent(at: datetime, within: timedelta = HOST_WITHIN) -> Q:
-    return Q(ended_at__gte=at - within, ended_at__lte=at)
+    """Select the jobs that ended in the time before `at`, but for probe jobs."""
+    is_probe_job = Q(name__startswith=PROBE_JOB_PREFIX)
+    return Q(ended_at__gte=at - within, ended_at__lte=at) & ~is_probe_job
 
 
 def _failing_in_all(

@@ -7,7 +7,7 @@ is looked up in the scheduler by its name before it is submitted again.
 import logging
 import math
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -25,15 +25,23 @@ from apps.clusters.schedulers.base import (
 from apps.clusters.schedulers.options import read_options
 from apps.core.domain.work import BackOff, Queue
 from apps.hosts.domain.exclusions import open_exclusions
-from apps.hosts.domain.known_hosts import hosts_of_jobs, listed_hosts
-from apps.hosts.domain.probes.results import end_probe_job, store_missing_results
+from apps.hosts.domain.known_hosts import (
+    full_name,
+    hosts_of_jobs,
+    is_host_name,
+    listed_hosts,
+)
+from apps.hosts.domain.probes.results import end_probe_job, has_faults, store_missing_results
 from apps.hosts.domain.probes.scripts import write_probe_script
 from apps.hosts.domain.probes.tokens import new_probe_token
 from apps.hosts.enums import ProbeState
 from apps.hosts.models import HostExclusion, Probe, ProbeJob
+from apps.jobs.enums import PROBE_JOB_PREFIX
 
 log = logging.getLogger(__name__)
 
+#: Of a cluster, while probe jobs are submitted to it.
+PROBING_LOCK = 4_716_047
 #: How often probe jobs are planned, by the schedule of `hosts.probe`.
 PLANNED_EVERY = timedelta(seconds=30)
 #: Probe jobs of a cluster, on hosts that are not excluded, that wait or run at once.
@@ -49,13 +57,14 @@ _MEMORY_BYTES = 256 * 2**20
 _MARGIN_SECONDS = 60
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: The lease is longer than any command of a scheduler.
+#: The lease is longer than any command of a scheduler, and so is the wait after one that failed:
+#: its job may appear until then.
 PROBE_JOBS = Queue(
     name="probes",
     title="Probe jobs",
     model=ProbeJob,
     unfinished_rows=Q(state=ProbeState.PLANNED),
-    back_off=BackOff((60, 180, 300)),
+    back_off=BackOff((300,)),
     lease=timedelta(minutes=5),
 )
 
@@ -107,6 +116,7 @@ def _names_on(cluster: Cluster, active_probes: Sequence[Probe]) -> list[str]:
 def _plan_on_cluster(cluster: Cluster, probe_names: Sequence[str], at: datetime) -> int:
     exclusions = {row.host: row for row in open_exclusions(at).filter(cluster=cluster)}
     hosts = set(listed_hosts(cluster, at=at)) or hosts_of_jobs(cluster, at=at) | exclusions.keys()
+    hosts = {host for host in hosts if is_host_name(host)}
     unfinished = ProbeJob.objects.filter(cluster=cluster, ended_at=None)
     busy_hosts = set(unfinished.values_list("host", flat=True))
     newest = _newest_by_host(cluster, at)
@@ -169,7 +179,7 @@ def _planned_job(
     return ProbeJob(
         cluster=cluster,
         host=host,
-        name=f"opsportal-probe-{uuid.uuid4().hex[:16]}",
+        name=f"{PROBE_JOB_PREFIX}{uuid.uuid4().hex[:16]}",
         asked=list(probe_names),
         exclusion=exclusion,
         planned_at=at,
@@ -177,14 +187,27 @@ def _planned_job(
     )
 
 
-def send_probe_jobs(*, at: datetime) -> int:
-    """Submit the planned probe jobs; return how many were submitted or refused."""
+def clusters_with_probe_jobs() -> QuerySet[Cluster]:
+    """Return the clusters with probe jobs that have not ended."""
+    return Cluster.objects.filter(
+        pk__in=ProbeJob.objects.filter(ended_at=None).values("cluster")
+    ).order_by("pk")
+
+
+def send_probe_jobs(*, cluster: Cluster, now: Callable[[], datetime]) -> int:
+    """Submit the planned probe jobs of a cluster; return how many were submitted or refused.
+
+    Ends with the first that the scheduler gives no clear answer to: the next run continues. Two
+    workers must not do this for a cluster at once.
+    """
     done = 0
-    for _ in range(MOST_A_RUN):
-        claimed = PROBE_JOBS.claim(PROBE_JOBS.due(at).select_related("cluster")[:1], at=at)
-        if not claimed:
+    while done < MOST_A_RUN:
+        at = now()
+        due = PROBE_JOBS.due(at).filter(cluster=cluster).select_related("cluster")
+        claimed = PROBE_JOBS.claim(due[:1], at=at)
+        if not claimed or not _send(claimed[0], at):
             break
-        done += _send(claimed[0], at)
+        done += 1
     return done
 
 
@@ -233,11 +256,12 @@ def _batch_job(job: ProbeJob, at: datetime) -> BatchJob:
     """Return the job as it is submitted. Raises `ValueError` for invalid options of the cluster."""
     probes = list(Probe.objects.filter(name__in=job.asked))
     options = read_options(job.cluster.submission)
+    time_limit_seconds = _time_limit_seconds(probes)
     return BatchJob(
         name=job.name,
         script=write_probe_script(probes),
         tasks=1,
-        time_limit_seconds=_time_limit_seconds(probes),
+        time_limit_seconds=time_limit_seconds,
         memory_bytes=_MEMORY_BYTES,
         environment={
             "OPSPORTAL_PROBES": " ".join(probe.name for probe in probes),
@@ -249,8 +273,9 @@ def _batch_job(job: ProbeJob, at: datetime) -> BatchJob:
         partition=options.partition,
         qos=options.qos,
         directory=options.directory,
-        output=options.output,
-        host=listed_hosts(job.cluster, at=at).get(job.host, job.host),
+        output="/dev/null",  # the results come by `ops-phase`
+        host=full_name(job.cluster, job.host, at=at),
+        deadline_seconds=int(PATIENCE.total_seconds()) + time_limit_seconds,
     )
 
 
@@ -258,33 +283,39 @@ def _time_limit_seconds(probes: Collection[Probe]) -> int:
     return _MARGIN_SECONDS + sum(probe.timeout_seconds + 5 for probe in probes)
 
 
-def give_up_on_probe_jobs(*, at: datetime) -> int:
-    """End the probe jobs that did not report in time, as lost; return how many."""
+def give_up_on_probe_jobs(*, cluster: Cluster, at: datetime) -> int:
+    """End the probe jobs of a cluster that did not report in time, as lost; return how many.
+
+    Two workers must not do this for a cluster, or submit to it, at once.
+    """
     planned_before = at - PATIENCE
-    overdue = ProbeJob.objects.filter(ended_at=None).filter(
+    overdue = ProbeJob.objects.filter(cluster=cluster, ended_at=None).filter(
         Q(state=ProbeState.PLANNED, planned_at__lte=planned_before, due_at__lte=at)
         | Q(state=ProbeState.SENT, sent_at__lte=planned_before)
     )
     lost = 0
+    answers = True
     for job in overdue.select_related("cluster").order_by("planned_at")[:MOST_A_RUN]:
         probes = list(Probe.objects.filter(name__in=job.asked))
         runs_at_most = timedelta(seconds=_time_limit_seconds(probes))
         if job.sent_at is not None and job.sent_at > at - PATIENCE - runs_at_most:
             continue
-        if job.spool_id:
-            _cancel(job)
+        if job.spool_id and answers:
+            answers = _cancel(job)
         lost += _store_loss(job, at)
     return lost
 
 
-def _cancel(job: ProbeJob) -> None:
-    """Cancel a job that waits or hangs. Without that, its time limit ends it."""
+def _cancel(job: ProbeJob) -> bool:
+    """Cancel a job that waits or hangs; False without an answer: then its deadline ends it."""
     try:
         adapter = adapter_of(job.cluster)
         if isinstance(adapter, Submits):
             adapter.cancel(job.spool_id)
     except Exception as error:
         log.warning("probe job %s was not cancelled: %s", job, error)
+        return False
+    return True
 
 
 @transaction.atomic
@@ -294,10 +325,13 @@ def _store_loss(job: ProbeJob, at: datetime) -> bool:
         .select_related("cluster", "exclusion")
         .get(pk=job.pk)
     )
-    if current.ended_at is not None or current.state != job.state:
+    is_unchanged = (current.state, current.attempts) == (job.state, job.attempts)
+    if current.ended_at is not None or not is_unchanged:
         return False
-    store_missing_results(current, at=at)
-    end_probe_job(current, ProbeState.LOST, good=False, at=at)
+    # Without any result nothing is known of the services: the host or the network is at fault.
+    has_reported = store_missing_results(current, at=at)
+    good = has_reported and not has_faults(current)
+    end_probe_job(current, ProbeState.LOST, good=good, at=at)
     return True
 
 

@@ -87,10 +87,15 @@ def store_results(*, job_name: str, phases: Sequence[object], at: datetime) -> S
         known.add(name)
         done.new += 1
 
-    if job.ended_at is None and done.new and known >= probes.keys():
-        faults = ProbeResult.objects.filter(job=job, good=False, excused=False)
-        end_probe_job(job, ProbeState.ENDED, good=not faults.exists(), at=at)
+    # Also after a report without news: a probe that had not reported may have been deleted.
+    if job.ended_at is None and known and known >= probes.keys():
+        end_probe_job(job, ProbeState.ENDED, good=not has_faults(job), at=at)
     return done
+
+
+def has_faults(job: ProbeJob) -> bool:
+    """Return whether a result of a probe job speaks against its host."""
+    return ProbeResult.objects.filter(job=job, good=False, excused=False).exists()
 
 
 def _read_phase(phase: object) -> tuple[str, Outcome | None]:
@@ -156,16 +161,17 @@ def _is_service_out(probe: Probe, at: datetime) -> bool:
     return intervals.filter(state__in=[*INCIDENT_STATES, State.MAINTENANCE]).exists()
 
 
-def store_missing_results(job: ProbeJob, *, at: datetime) -> None:
+def store_missing_results(job: ProbeJob, *, at: datetime) -> bool:
     """Store that probes of a lost job did not end, in the transaction of the caller.
 
-    Without any result nothing is known of them: the host or the network may be at fault.
+    Returns False, and stores nothing, if none of its probes has reported.
     """
     known = set(ProbeResult.objects.filter(job=job).values_list("probe", flat=True))
     if not known:
-        return
+        return False
     for probe in Probe.objects.filter(name__in=job.asked).exclude(pk__in=known):
         _store_result(job, probe, Outcome(False, None, "It did not end in time."), at)
+    return True
 
 
 def end_probe_job(job: ProbeJob, state: ProbeState, *, good: bool, at: datetime) -> None:
@@ -192,8 +198,12 @@ def count_good_in_a_row(jobs: Iterable[ProbeJob]) -> int:
 
 
 def finished_jobs_of(exclusion: HostExclusion) -> list[ProbeJob]:
-    """Return the newest finished probe jobs of an exclusion, as many as its end depends on."""
+    """Return the newest finished probe jobs of an exclusion, as many as its end depends on.
+
+    Those that could not be submitted say nothing about the host.
+    """
     finished = ProbeJob.objects.filter(exclusion=exclusion, ended_at__isnull=False)
+    finished = finished.exclude(state=ProbeState.LOST, sent_at=None)
     return list(finished.order_by("-planned_at", "-pk")[:GOOD_IN_A_ROW])
 
 

@@ -17,10 +17,11 @@ from apps.diagnosis.domain.groups.broken_hosts import SUSPECT_WITHIN, FailingHos
 from apps.hosts.domain.probes.probe_jobs import plan_on_hosts
 from apps.hosts.enums import ProbeState
 from apps.hosts.models import ProbeJob, ProbeResult
+from apps.jobs.enums import PROBE_JOB_PREFIX
 from apps.jobs.models import SHORT_HOST, Job
 
-#: A suspect is at fault after so many bad probe jobs in a row.
-BAD_IN_A_ROW = 2
+#: A suspect is at fault if its failed jobs and its last probe jobs, all bad, are so many.
+BAD_JOBS = 4
 #: A suspect is probed so often at once, later every HOST_PROBE_MINUTES.
 PROBED_AT_ONCE = 3
 #: So many hosts that complete their jobs are probed beside the suspects; the probes of
@@ -87,7 +88,7 @@ def _hosts_that_complete(cluster: Cluster, hosts: Collection[str], at: datetime)
         state=JobState.COMPLETED,
         ended_at__gt=at - SUSPECT_WITHIN,
         ended_at__lte=at,
-    )
+    ).exclude(name__startswith=PROBE_JOB_PREFIX)
     newest = completed.order_by("-ended_at", "-pk").values_list(SHORT_HOST, flat=True)
     compared: set[str] = set()
     for host in newest[:_NEWEST_JOBS]:
@@ -108,7 +109,7 @@ def bad_by_probes(
     suspected = {suspect.host for suspect in suspects}
     bad_hosts = []
     for suspect in suspects:
-        bad = _bad_in_a_row(jobs_by_host[suspect.host], suspect.first_ended_at)
+        bad = _last_bad_jobs(suspect, jobs_by_host[suspect.host])
         if bad and _others_are_good(jobs_by_host, suspected, bad[-1].planned_at):
             bad_hosts.append((suspect, bad[0]))
     if not bad_hosts:
@@ -122,19 +123,20 @@ def bad_by_probes(
     return [(suspect, names_by_job[job.pk]) for suspect, job in bad_hosts]
 
 
-def _bad_in_a_row(jobs: Sequence[ProbeJob], first_failed_at: datetime) -> list[ProbeJob]:
-    """Return the newest probe jobs if so many were bad as needed, else none.
+def _last_bad_jobs(suspect: FailingHost, jobs: Sequence[ProbeJob]) -> list[ProbeJob]:
+    """Return the last probe jobs, newest first, if so many were bad as needed, else none.
 
     One that did not report says nothing: it may have waited for a free slot.
     """
     reported = []
     for job in jobs:
-        if job.state == ProbeState.ENDED and job.planned_at >= first_failed_at:
+        if job.state == ProbeState.ENDED and job.planned_at >= suspect.first_ended_at:
             reported.append(job)
-    newest = reported[:BAD_IN_A_ROW]
-    if len(newest) < BAD_IN_A_ROW or any(job.good for job in newest):
+    needed = max(1, BAD_JOBS - suspect.failed)
+    last = reported[:needed]
+    if len(last) < needed or any(job.good for job in last):
         return []
-    return newest
+    return last
 
 
 def _others_are_good(
