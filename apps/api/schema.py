@@ -10,6 +10,7 @@ from drf_spectacular.extensions import (
 from drf_spectacular.openapi import AutoSchema
 from rest_framework.views import APIView
 
+from apps.core.api.machine_tokens import MachineTokenAuthentication
 from apps.core.web.query import AnyOf
 
 _REFUSED = {
@@ -75,6 +76,20 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
             "scheme": "bearer",
             "description": "A token of the page *Settings*.",
         }
+
+
+class MachineTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Describes the tokens of machines in the schema, by the names that their classes set."""
+
+    target_class = MachineTokenAuthentication
+    match_subclasses = True
+
+    def __init__(self, target: MachineTokenAuthentication) -> None:
+        super().__init__(target)  # type: ignore[no-untyped-call]
+        self.name = target.scheme_name
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
 
 
 class TimeOfDay(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]

@@ -3,16 +3,12 @@
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, inline_serializer
 from rest_framework import serializers, status
-from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import APIException, AuthenticationFailed, ParseError
 from rest_framework.parsers import BaseParser
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,9 +17,9 @@ from apps.archive.domain.intake import IntakeFull, JournalOutdated
 from apps.archive.models import CaptureHost
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
+from apps.core.api.machine_tokens import HasMachineToken, MachineTokenAuthentication
 from apps.core.api.views import StrictView
 from apps.core.domain.quotas import DAY, Quota
-from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.collection.masking_rules import current_rules
 from capture.wire.batches import (
     MEDIA_TYPE,
@@ -57,35 +53,17 @@ class Outdated(APIException):
     status_code = status.HTTP_409_CONFLICT
 
 
-class CaptureHostAuthentication(BaseAuthentication):
-    """Knows a capture host by its token."""
+class CaptureHostAuthentication(MachineTokenAuthentication):
+    """Authenticates a capture host by its token."""
 
-    def authenticate(self, request: Request) -> tuple[AnonymousUser, CaptureHost] | None:
-        token = bearer_token(request.headers.get("Authorization", ""))
-        if not token:
-            return None
+    realm = "capture"
+    scheme_name = "captureHost"
+
+    def read_token(self, token: str) -> CaptureHost:
         host = host_of(token)
         if host is None:
             raise AuthenticationFailed("This token is that of no capture host.")
-        return AnonymousUser(), host
-
-    def authenticate_header(self, request: Request) -> str:
-        return 'Bearer realm="capture"'
-
-
-class CaptureHostScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Names the tokens of capture hosts in the schema."""
-
-    target_class = CaptureHostAuthentication
-    name = "captureHost"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer"}
-
-
-class IsCaptureHost(BasePermission):
-    def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, CaptureHost)
+        return host
 
 
 class SentBatch(NamedTuple):
@@ -116,7 +94,7 @@ class CaptureRequest(Request):
 
 class CaptureView(StrictView):
     authentication_classes = [CaptureHostAuthentication]
-    permission_classes = [IsCaptureHost]
+    permission_classes = [HasMachineToken]
 
 
 class BatchSerializer(serializers.Serializer):

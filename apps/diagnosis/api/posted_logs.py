@@ -13,9 +13,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core.api.input import checked_data
+from apps.core.api.machine_tokens import HasMachineToken
 from apps.diagnosis.domain.reading.posted_logs import MOST_BYTES, store_posted_log
 from apps.diagnosis.enums import Stream
-from apps.jobs.api.phases import HasPhaseToken, PhaseTokenAuthentication
+from apps.jobs.api.phases import PhaseTokenAuthentication
 
 _MEDIA_TYPE = "application/octet-stream"
 
@@ -46,7 +47,7 @@ class PostedLogsView(APIView):
     """Logs that jobs post."""
 
     authentication_classes = [PhaseTokenAuthentication]
-    permission_classes = [HasPhaseToken]
+    permission_classes = [HasMachineToken]
     parser_classes = [BytesParser]
     max_body_bytes = MOST_BYTES
 

@@ -2,22 +2,18 @@
 
 from typing import Any, ClassVar
 
-from django.contrib.auth.models import AnonymousUser
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers
-from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiViewSet
 from apps.core.api.input import checked_data
+from apps.core.api.machine_tokens import HasMachineToken, MachineTokenAuthentication
 from apps.core.api.views import StrictView
-from apps.core.domain.tokens import bearer_token
 from apps.hosts.domain.probes.results import store_results
 from apps.hosts.domain.probes.states import current_states
 from apps.hosts.domain.probes.tokens import read_probe_token
@@ -26,42 +22,24 @@ from apps.hosts.models import MeasuredState
 from apps.jobs.api.phases import PhasesWriter, StoredPhasesReader
 
 
-class ProbeTokenAuthentication(BaseAuthentication):
-    """Authenticates a probe job by the token in its environment."""
+class ProbeTokenAuthentication(MachineTokenAuthentication):
+    """Authenticates a probe job by the token in its environment. `request.auth` is its name."""
 
-    def authenticate(self, request: Request) -> tuple[AnonymousUser, str] | None:
-        text = bearer_token(request.headers.get("Authorization", ""))
-        if not text:
-            return None
-        job_name = read_probe_token(text)
+    realm = "probes"
+    scheme_name = "probeToken"
+
+    def read_token(self, token: str) -> str:
+        job_name = read_probe_token(token)
         if job_name is None:
             raise AuthenticationFailed("This is no valid token of a probe job, or it has expired.")
-        return AnonymousUser(), job_name
-
-    def authenticate_header(self, request: Request) -> str:
-        return 'Bearer realm="probes"'
-
-
-class ProbeTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Describes the tokens of probe jobs in the schema."""
-
-    target_class = ProbeTokenAuthentication
-    name = "probeToken"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer"}
-
-
-class HasProbeToken(BasePermission):
-    def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, str)
+        return job_name
 
 
 class ProbeResultsView(StrictView):
     """Results of probes, as `ops-phase` reports them from probe jobs."""
 
     authentication_classes = [ProbeTokenAuthentication]
-    permission_classes = [HasProbeToken]
+    permission_classes = [HasMachineToken]
 
     @extend_schema(
         operation_id="probe_results_create", request=PhasesWriter, responses=StoredPhasesReader

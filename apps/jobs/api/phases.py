@@ -2,14 +2,10 @@
 
 from typing import Any
 
-from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, ValidationError
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,8 +14,8 @@ from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster
 from apps.core.api.input import checked_data
+from apps.core.api.machine_tokens import HasMachineToken, MachineTokenAuthentication
 from apps.core.api.views import StrictView
-from apps.core.domain.tokens import bearer_token
 from apps.jobs.api.serializers import RecordProblemReader
 from apps.jobs.domain.phases.reports import StoredPhases, store_phases
 from apps.jobs.domain.phases.tokens import (
@@ -35,40 +31,22 @@ from apps.production.models import Request as ProductionRequest
 _MOST_PHASES = 500
 
 
-class PhaseTokenAuthentication(BaseAuthentication):
+class PhaseTokenAuthentication(MachineTokenAuthentication):
     """Authenticates a job by the token in its environment."""
 
-    def authenticate(self, request: Request) -> tuple[AnonymousUser, PhaseToken] | None:
-        text = bearer_token(request.headers.get("Authorization", ""))
-        if not text:
-            return None
-        token = read_phase_token(text, at=timezone.now())
-        if token is None:
+    realm = "phases"
+    scheme_name = "phaseToken"
+
+    def read_token(self, token: str) -> PhaseToken:
+        phase_token = read_phase_token(token, at=timezone.now())
+        if phase_token is None:
             raise AuthenticationFailed("This is no valid token for phases, or it has expired.")
-        if not maker_has_role(token):
+        if not maker_has_role(phase_token):
             raise AuthenticationFailed(
                 "The user who created this token no longer has a role in its experiment. "
                 "Create another token."
             )
-        return AnonymousUser(), token
-
-    def authenticate_header(self, request: Request) -> str:
-        return 'Bearer realm="phases"'
-
-
-class PhaseTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Describes the tokens of jobs in the schema."""
-
-    target_class = PhaseTokenAuthentication
-    name = "phaseToken"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer"}
-
-
-class HasPhaseToken(BasePermission):
-    def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, PhaseToken)
+        return phase_token
 
 
 class PhasesWriter(serializers.Serializer[Any]):
@@ -111,7 +89,7 @@ class PhasesView(StrictView):
     """Phases of jobs, as the jobs report them."""
 
     authentication_classes = [PhaseTokenAuthentication]
-    permission_classes = [HasPhaseToken]
+    permission_classes = [HasMachineToken]
 
     @extend_schema(operation_id="phases_create", request=PhasesWriter, responses=StoredPhasesReader)
     def post(self, request: Request) -> Response:
