@@ -1,6 +1,5 @@
 """The page of a request, with content from several apps."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import chain
@@ -236,28 +235,42 @@ def request_page(
     estimate = None
     advice = None
     if request.state not in CLOSED:
-        estimate = _estimate(request, written, line, at)
+        start = line.start.days if line and line.start else None
+        estimate = estimate_for(written, request.experiment, at, without=request)
+        estimate = with_expected_end(estimate, request, start=start, at=at)
         advice = request_advice(content=written, experiment=request.experiment, user=user, at=at)
 
-    progress, outputs, uses = _production(request, estimate, at)
+    progress = None
+    outputs = []
+    uses = []
+    if request.approved_at:
+        progress = progress_now(request, at=at)
+        outputs = outputs_of(progress)
+        uses = uses_of(request, progress, estimate, outputs)
+
     schedule = schedule_of(request, progress, at)
     quality = None
     if request.state in _WITH_OUTPUT:
         quality = data_quality_of(request)
 
+    stages = []
+    for stage, content in zip(request.stages.all(), written.stages, strict=True):
+        stages.append((stage, texts_of_stage(written, content)))
+
+    to_sign = any(move.verb is Verb.APPROVE for move in moves)
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
     return RequestPage(
         object=request,
-        status=status_of(request, events, user, to_sign=_may_sign(moves)),
+        status=status_of(request, events, user, to_sign=to_sign),
         steps=steps_of(request),
         next_by=next_by(request, approval),
         schedule=schedule,
         attention=_attention(request, schedule),
         begun=request.state in IN_PRODUCTION and not has_rank(request),
         in_data_quality=request.state in _REVIEWED,
-        stages=_texts_by_stage(request, written),
+        stages=stages,
         ingredients=texts_of_arguments(written),
         totals=totals_of(request),
         needs_impaired=[need for need in needs if need.row.state != State.UP],
@@ -304,10 +317,6 @@ def request_page(
     )
 
 
-def _may_sign(moves: Sequence[Transition]) -> bool:
-    return any(move.verb is Verb.APPROVE for move in moves)
-
-
 def _warnings(
     request: Request, written: RequestContent, events: list[Event], checks: bool, at: datetime
 ) -> Warnings | None:
@@ -316,33 +325,3 @@ def _warnings(
     if awaits_approval or (checks and request.state not in CLOSED):
         return warnings_now(request, written, at=at)
     return warnings_at_submission(events)
-
-
-def _estimate(
-    request: Request, written: RequestContent, line: QueueRow | None, at: datetime
-) -> Estimate:
-    """Return the estimate of an open request, with its end for its expected start."""
-    start = line.start.days if line and line.start else None
-    estimate = estimate_for(written, request.experiment, at, without=request)
-    return with_expected_end(estimate, request, start=start, at=at)
-
-
-def _production(
-    request: Request, estimate: Estimate | None, at: datetime
-) -> tuple[RequestNow | None, list[Output], list[Use]]:
-    """Return the progress, output and use of an approved request."""
-    if not request.approved_at:
-        return None, [], []
-    progress = progress_now(request, at=at)
-    outputs = outputs_of(progress)
-    return progress, outputs, uses_of(request, progress, estimate, outputs)
-
-
-def _texts_by_stage(
-    request: Request, written: RequestContent
-) -> list[tuple[Stage, list[ArgumentText]]]:
-    """Return the arguments of each stage as texts."""
-    texts = []
-    for stage, content in zip(request.stages.all(), written.stages, strict=True):
-        texts.append((stage, texts_of_stage(written, content)))
-    return texts
