@@ -26,9 +26,8 @@ from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import (
     ArgumentText,
+    argument_texts,
     content_of,
-    texts_of_arguments,
-    texts_of_stage,
 )
 from apps.production.domain.discussion import Thread, threads_of
 from apps.production.domain.estimates.figures import Estimate
@@ -255,7 +254,8 @@ def request_page(
 
     stages = []
     for stage, content in zip(request.stages.all(), written.stages, strict=True):
-        stages.append((stage, texts_of_stage(written, content)))
+        declared = written.workflow.stage(content.kind).arguments
+        stages.append((stage, argument_texts(declared, content.arguments)))
 
     to_sign = any(move.verb is Verb.APPROVE for move in moves)
     prioritises = may_prioritise(user, request)
@@ -271,7 +271,7 @@ def request_page(
         begun=request.state in IN_PRODUCTION and not has_rank(request),
         in_data_quality=request.state in _REVIEWED,
         stages=stages,
-        ingredients=texts_of_arguments(written),
+        ingredients=argument_texts(written.workflow.arguments, written.arguments),
         totals=totals_of(request),
         needs_impaired=[need for need in needs if need.row.state != State.UP],
         needs_up=[need for need in needs if need.row.state == State.UP],

@@ -79,15 +79,8 @@ class ArgumentText:
     text: str
 
 
-def texts_of_arguments(content: RequestContent) -> list[ArgumentText]:
-    return _texts(content.workflow.arguments, content.arguments)
-
-
-def texts_of_stage(content: RequestContent, stage: StageContent) -> list[ArgumentText]:
-    return _texts(content.workflow.stage(stage.kind).arguments, stage.arguments)
-
-
-def _texts(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[ArgumentText]:
+def argument_texts(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[ArgumentText]:
+    """Return the declared arguments that have a value, as texts."""
     texts = []
     for argument in declared:
         value = values.get(argument.name)

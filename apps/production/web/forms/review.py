@@ -8,7 +8,7 @@ from apps.accounts.models import Experiment, User
 from apps.production.domain.approvals.requirements import signers_of
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.scan import Point, scan_of
-from apps.production.domain.content.stages import ArgumentText, texts_of_arguments, texts_of_stage
+from apps.production.domain.content.stages import ArgumentText, argument_texts
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.priority.shares import prospects_of_draft
 from apps.production.models import Request
@@ -70,14 +70,18 @@ def review_context(
             experiment, content, estimate, request=production_request, at=at
         )
     datasets = [stage.output_dataset for stage in content.stages]
+    stages_with_texts = []
+    for stage in content.stages:
+        declared = content.workflow.stage(stage.kind).arguments
+        stages_with_texts.append((stage, argument_texts(declared, stage.arguments)))
     return {
         "prospects": prospects,
         "resources": list(zip(forms.stages.forms, stages, figures, strict=False)),
         "review": Review(
             experiment=experiment,
             content=content,
-            arguments=texts_of_arguments(content),
-            stages=[(stage, texts_of_stage(content, stage)) for stage in content.stages],
+            arguments=argument_texts(content.workflow.arguments, content.arguments),
+            stages=stages_with_texts,
             outputs=[(point, list(map(point.text, datasets))) for point in scan_of(content).points],
             estimate=estimate,
             signers=signers_of(content, experiment=experiment, requesters=requesters, at=at)
