@@ -87,7 +87,9 @@ def estimates_of(
     shares = read_shares()
     at_once = {}
     for experiment in experiments:
-        at_once[experiment] = _at_once(newest[experiment], shares.cores(experiment))
+        at_once[experiment] = jobs_at_once(newest[experiment]) or _cores_at_once(
+            shares.cores(experiment)
+        )
 
     past: dict[int, dict[str, list[PastStage]]] = {}
     for experiment in experiments:
@@ -166,13 +168,13 @@ def past_at_once(experiment: Experiment | int) -> Range | None:
     else:
         pk = experiment
     rows: list[Any] = list(_newest(experiment).values_list(*_PACE, named=True)[:MOST_PAST])
-    return jobs_at_once(rows) or _at_once((), read_shares().cores(pk))
+    return jobs_at_once(rows) or _cores_at_once(read_shares().cores(pk))
 
 
-def _at_once(rows: Sequence[Any], cores: float | None) -> Range | None:
-    observed = jobs_at_once(rows)
-    if observed or not cores:
-        return observed
+def _cores_at_once(cores: float | None) -> Range | None:
+    """Return how many jobs of one core run at once on a share of the cores, at least one."""
+    if not cores:
+        return None
     share = max(1.0, cores)
     return Range(share, share, share)
 

@@ -21,7 +21,7 @@ from apps.production.domain.priority.expected_start import delay_by_one_more, ex
 from apps.production.domain.priority.listing import held_by, queue_state
 from apps.production.domain.priority.manual_moves import check_version, note_change
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
-from apps.production.domain.priority.ranks import has_rank, rank_of
+from apps.production.domain.priority.ranks import entries_ahead, has_rank
 from apps.production.domain.priority.rescoring import (
     facts_of,
     lock_queue,
@@ -227,10 +227,9 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
         zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True)
     )
     # In its own class the stored values apply, which may depend on a manual move or a free cluster.
-    rank = rank_of(request)
     stored = forecast_of(request)
-    if rank is not None and stored is not None:
-        prospects[classes[own]] = Prospect(rank, stored)
+    if stored is not None:
+        prospects[classes[own]] = Prospect(entries_ahead(entry).count() + 1, stored)
     return prospects
 
 
