@@ -16,7 +16,7 @@ from apps.archive.permissions import sees_environment
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
 from apps.diagnosis.domain.groups.same_failure import SameFailure, same_failure
-from apps.diagnosis.domain.reading.job_facts import needed_services
+from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.diagnosis.domain.reading.log_windows import LogView, log_view
 from apps.diagnosis.domain.verdicts.correction import JobDiagnosis, job_diagnosis
 from apps.diagnosis.domain.verdicts.experience import Experience, experience_of
@@ -85,7 +85,7 @@ class JobPage:
 def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     """Return what the page of a job shows to a user, without its form."""
     archived = archived_job_for(job)
-    diagnosis = job_diagnosis(job, at)
+    diagnosis = job_diagnosis(job, at, archived=archived)
     verdict = diagnosis.verdict
     attempts = other_attempts(job)
     requests = Request.objects.visible_to(user).filter(
@@ -98,7 +98,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     outages = []
     # A job that never ran met no outage.
     if job.started_at is not None:
-        service_ids = [service.pk for service in needed_services(job)]
+        service_ids = services_needed_by([job])[job.pk]
         outages = outages_during(service_ids, job.started_at, job.ended_at, at=at)
     return JobPage(
         job=job,
@@ -112,7 +112,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         experience=experience_of(verdict, user=user, at=at) if verdict else None,
         same_failure=same_failure(verdict, stage=job.stage, user=user) if verdict else None,
         may_correct_verdict=may_correct_verdict(user, job.experiment_id),
-        log=log_view(job),
+        log=log_view(job, verdict=verdict),
         log_location=log_location(job),
         attempts=attempts,
         siblings=array_siblings(job),

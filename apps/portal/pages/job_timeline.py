@@ -16,6 +16,9 @@ LONGEST_QUEUE = 0.5
 #: Narrowest bar with a label, in percent.
 LABELLED = 12.0
 
+#: Name, start, end and kind of a phase or of the time in the queue.
+Part = tuple[str, datetime, datetime, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -55,8 +58,9 @@ def timeline_of(
     end = job.ended_at + ran / 20
     axis = Axis(min(start, job.started_at), end)
 
+    parts = _parts(job, phases)
     bars = []
-    for name, started_at, ended_at, kind in _parts(job, phases):
+    for name, started_at, ended_at, kind in parts:
         mark = axis.span(max(started_at, axis.start), ended_at)
         seconds = (ended_at - started_at).total_seconds()
         title = f"{name} {round_duration(seconds)}"
@@ -69,12 +73,12 @@ def timeline_of(
         if outage.overlap == "no":
             up.append(outage)
         else:
-            lanes.append(Lane(outage, _spans(outage, axis, job, phases)))
+            lanes.append(Lane(outage, _spans(outage, axis, parts if phases else [])))
     return Timeline(tuple(bars), tuple(lanes), tuple(up), tuple(ticks_of(axis)))
 
 
-def _parts(job: Job, phases: Sequence[ShownPhase]) -> list[tuple[str, datetime, datetime, str]]:
-    """Return name, start, end and kind of queue time and phases; without phases, of the run."""
+def _parts(job: Job, phases: Sequence[ShownPhase]) -> list[Part]:
+    """Return queue time and phases; without phases, queue time and run."""
     if phases:
         parts = []
         for phase in phases:
@@ -89,9 +93,8 @@ def _parts(job: Job, phases: Sequence[ShownPhase]) -> list[tuple[str, datetime, 
     return parts
 
 
-def _spans(
-    outage: ServiceOutage, axis: Axis, job: Job, phases: Sequence[ShownPhase]
-) -> tuple[Span, ...]:
+def _spans(outage: ServiceOutage, axis: Axis, phases: Sequence[Part]) -> tuple[Span, ...]:
+    """Return the outages of a service on the axis, each with the phases of the job that it met."""
     spans = []
     for interval in outage.intervals:
         if interval.state not in OUTAGES and outage.overlap != "unknown":
@@ -101,8 +104,8 @@ def _spans(
         if end <= start:
             continue
         names = []
-        for name, started_at, ended_at, kind in _parts(job, phases):
-            if phases and kind != "q" and started_at < end and ended_at > start:
+        for name, started_at, ended_at, kind in phases:
+            if kind != "q" and started_at < end and ended_at > start:
                 names.append(name)
         mark = axis.span(start, end, state=str(interval.state))
         spans.append(Span(mark, interval, tuple(names)))

@@ -41,8 +41,18 @@ def list_example_lines(verdict: Verdict) -> list[ExampleLine]:
 
 
 def lines_by_place(verdict: Verdict) -> dict[Place, ExampleLine]:
-    """Return the known errors and the novel lines of a job's log by their place."""
-    return _novel_lines(verdict) | _known_errors(verdict)
+    """Return the known errors and the novel lines of a job's log by their place.
+
+    Of several known errors in one line, the one that decided is returned.
+    """
+    known_errors: dict[Place, ExampleLine] = {}
+    for row in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
+        place = row.stream, row.offset
+        if row.pattern == verdict.cause or place not in known_errors:
+            known_errors[place] = ExampleLine(
+                row.stream, row.offset, row.line, row.text, row.pattern, row.role, row.service
+            )
+    return _novel_lines(verdict) | known_errors
 
 
 def place_in(target: str) -> Place | None:
@@ -61,18 +71,6 @@ def _places(verdict: Verdict, kinds: Iterable[ReasonKind]) -> list[Place]:
         if place and reason.get("kind") in kinds:
             places.append(place)
     return places
-
-
-def _known_errors(verdict: Verdict) -> dict[Place, ExampleLine]:
-    """Return known errors by place; of several in one line, the one that decided."""
-    lines: dict[Place, ExampleLine] = {}
-    for row in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
-        place = row.stream, row.offset
-        if row.pattern == verdict.cause or place not in lines:
-            lines[place] = ExampleLine(
-                row.stream, row.offset, row.line, row.text, row.pattern, row.role, row.service
-            )
-    return lines
 
 
 def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:

@@ -22,7 +22,6 @@ from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board.board import StateSpan
 from apps.statusboard.domain.board.outages import OUTAGES, Exposure, outages_of_each
-from apps.statusboard.models import Service
 
 
 def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts:
@@ -113,11 +112,6 @@ def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
         for name, value in variables_in(environment)
     )
     return script, dict(variables)
-
-
-def needed_services(job: Job) -> list[Service]:
-    """Return the services that the job's stage needs, and the service of its cluster."""
-    return list(Service.objects.filter(pk__in=services_needed_by([job])[job.pk]))
 
 
 def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:

@@ -60,30 +60,41 @@ def log_view(
     lines: int = 50,
     before: int | None = None,
     offset: int | None = None,
+    verdict: Verdict | None = None,
 ) -> LogView:
     """Return the last lines of a log, those before byte `before`, or those around byte `offset`.
 
     Lines within the stored excerpt come from the excerpt. Others are read from the log itself: only
-    below the log roots, at most 1 MB, and with secrets starred.
+    below the log roots, at most 1 MB, and with secrets starred. `verdict` is the verdict on the
+    job, if it is loaded already.
     """
     logs = logs_of(job)
-    chosen = stream or default_stream(job, logs.streams)
+    chosen = stream or default_stream(job, logs.streams, verdict)
     view = LogView(job=job, stream=chosen, streams=logs.streams, wanted=lines, offset=offset)
     excerpt = logs.excerpts.get(chosen)
     if excerpt is not None:
         with open_excerpt(excerpt) as text:
-            if _is_inside(view, text, before):
-                return _filled(view, text, before)
+            begin, end = _bounds(view, text, before)
+            place = before if offset is None else offset
+            is_inside = place is None or text.begin <= place <= text.end
+            # Lines before the excerpt may belong to the window, too.
+            if is_inside and (text.begin == 0 or begin > text.begin):
+                return _filled(view, text, begin, end)
     try:
         with open_log_text(logs, chosen) as text:
-            return _filled(view, text, before)
+            begin, end = _bounds(view, text, before)
+            return _filled(view, text, begin, end)
     except NoLog as reason:
         return replace(view, problem=str(reason))
 
 
-def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
-    """Return the stream in which the cause was found, else the first stream."""
-    verdict = Verdict.objects.filter(job=job).first()
+def default_stream(job: Job, streams: tuple[Stream, ...], verdict: Verdict | None = None) -> Stream:
+    """Return the stream in which the cause was found, else the first stream.
+
+    `verdict` is the verdict on the job, if it is loaded already.
+    """
+    if verdict is None:
+        verdict = Verdict.objects.filter(job=job).first()
     for reason in verdict.reasons if verdict else ():
         name = str(reason.get("target", "")).partition(":")[0]
         if name in streams:
@@ -104,17 +115,7 @@ def _bounds(view: LogView, text: LogText, before: int | None) -> tuple[int, int]
     return begin, text.end_of_lines(place, lines=half + 1, reach=WINDOW_BYTES // 2)
 
 
-def _is_inside(view: LogView, excerpt: LogText, before: int | None) -> bool:
-    """Return whether all lines to show are in the excerpt."""
-    place = before if view.offset is None else view.offset
-    if place is not None and not excerpt.begin <= place <= excerpt.end:
-        return False
-    begin, _ = _bounds(view, excerpt, before)
-    return excerpt.begin == 0 or begin > excerpt.begin
-
-
-def _filled(view: LogView, text: LogText, before: int | None) -> LogView:
-    begin, end = _bounds(view, text, before)
+def _filled(view: LogView, text: LogText, begin: int, end: int) -> LogView:
     data = text.read(begin, end)
     block = Block(data, begin, text.size_bytes, text.number_at(begin), view.stream)
     return replace(

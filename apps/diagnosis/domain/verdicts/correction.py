@@ -1,6 +1,7 @@
 """Show the verdict on a job, and let users override it."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -10,6 +11,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.accounts.models import Principal
+from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
+from apps.archive.models import ArchivedJob
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes.totals import mark_dirty
@@ -17,7 +20,6 @@ from apps.diagnosis.domain.groups.triage import group_for
 from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
-from apps.diagnosis.domain.reading.job_facts import submission_of
 from apps.diagnosis.domain.verdicts.experience import propose_from_corrections
 from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
@@ -77,17 +79,24 @@ class JobDiagnosis:
         }
 
 
-def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
+def job_diagnosis(
+    job: Job, at: datetime | None = None, *, archived: ArchivedJob | None = None
+) -> JobDiagnosis:
     """Return the verdict on a job and the state of its log analysis.
 
-    With `at`, the headline reports whether a retry has to wait for the service.
+    With `at`, the headline reports whether a retry has to wait for the service. `archived` is the
+    capture of the job, if it is loaded already.
     """
     verdict = Verdict.objects.filter(job=job).select_related("group").first()
     harvest = LogHarvest.objects.filter(job=job).first()
 
     def read_text() -> str:
         """Return the script and the ends of the logs, which show the programs that ran."""
-        script, _ = submission_of(job)
+        capture = archived or archived_job_for(job)
+        script = b""
+        if capture is not None:
+            with suppress(DamagedContent):
+                script = read_blob(capture.script)
         ends = [excerpt.data for excerpt in LogExcerpt.objects.filter(harvest__job=job)]
         return b"\n".join([script[:SCRIPT_BYTES], *ends]).decode(errors="replace")
 
