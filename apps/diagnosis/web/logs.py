@@ -20,6 +20,7 @@ from apps.diagnosis.domain.reading.log_windows import MOST_LINES, default_stream
 from apps.diagnosis.domain.verdicts.correction import job_diagnosis
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Stream
+from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
@@ -66,29 +67,30 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
             since=number_in(query, "since") or 0,
         )
 
-    page = log_page(
-        job,
-        user=request.user,
-        stream=_stream(request),
-        query=PageQuery(
-            offset=offset,
-            to=to,
-            line=(min(lines), max(lines)) if lines else None,
-            part=part,
-            only=level,
-            search=search,
-            debug=query.get("debug") == "yes",
-            fold=query.get("fold") != "no",
-        ),
+    stream = _stream(request)
+    page_query = PageQuery(
+        offset=offset,
+        to=to,
+        line=(min(lines), max(lines)) if lines else None,
+        part=part,
+        only=level,
+        search=search,
+        debug=query.get("debug") == "yes",
+        fold=query.get("fold") != "no",
     )
     if part:
+        page = log_page(job, user=request.user, stream=stream, query=page_query)
         return render(request, "diagnosis/log/_part.html", {"page": page, "job": job})
-    may_propose = may_propose_known_errors(request.user)
+
+    diagnosis = job_diagnosis(job, timezone.now())
+    page = log_page(
+        job, user=request.user, stream=stream, query=page_query, verdict=diagnosis.verdict
+    )
     context = {
         "page": page,
         "job": job,
-        "diagnosis": job_diagnosis(job, timezone.now()),
-        "may_propose": may_propose,
+        "diagnosis": diagnosis,
+        "may_propose": may_propose_known_errors(request.user),
     }
     return render(request, "diagnosis/log/log.html", context)
 
@@ -119,7 +121,8 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     The page lists invalid parameters.
     """
     every_line = request.GET.get("lines") == "all"
-    stream = _stream(request) or default_stream(job, logs_of(job).streams)
+    diagnosis = job_diagnosis(job, timezone.now())
+    stream = _stream(request) or default_stream(diagnosis.verdict, logs_of(job).streams)
     other = read_query(
         request,
         "with",
@@ -133,7 +136,7 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         "comparison": comparison,
         "job": job,
         "every_line": every_line,
-        "diagnosis": job_diagnosis(job, timezone.now()),
+        "diagnosis": diagnosis,
     }
     return render(request, "diagnosis/log/compare.html", context)
 
@@ -169,7 +172,8 @@ def raw_log(request: AuthenticatedRequest, job: Job) -> HttpResponseBase:
     if name and name not in _STREAMS:
         raise Http404
     logs = logs_of(job)
-    stream = _STREAMS.get(name) or default_stream(job, logs.streams)
+    verdict = Verdict.objects.filter(job=job).first()
+    stream = _STREAMS.get(name) or default_stream(verdict, logs.streams)
     opened = ExitStack()
     try:
         text = opened.enter_context(open_log_text(logs, stream))

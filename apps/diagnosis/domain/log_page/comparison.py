@@ -12,8 +12,9 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.alignment import align
 from apps.diagnosis.domain.log_page.outline import phases_in
-from apps.diagnosis.domain.log_page.pack_marks import pack_marks
+from apps.diagnosis.domain.log_page.pack_marks import marks_by
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
+from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.enums import Stream
 from apps.jobs.enums import DEBUG_STAGE, stage_of_request
@@ -201,10 +202,11 @@ def _phases(
     left: Sequence[RawLine], right: Sequence[RawLine], experiment_id: int | None
 ) -> tuple[tuple[str, int | None, int | None], ...]:
     """Return each phase with its seconds in both logs."""
+    markers = markers_of(experiment_id)
     sides = []
     for lines in (left, right):
         data = b"\n".join(line.raw for line in lines)
-        marked, _ = pack_marks(data, experiment_id)
+        marked, _ = marks_by(markers, data)
         sides.append({phase.name: phase.seconds for phase in phases_in(data, 0, marked)})
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
     return tuple((name, sides[0].get(name), sides[1].get(name)) for name in names)

@@ -2,7 +2,6 @@
 
 from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.outline import NO_PACK_MARKS, PackMarks, pack_marks_in
-from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.engine.formats.markers import NO_MARKERS, Markers
 
 SECONDS = 1.0
@@ -13,11 +12,6 @@ BUSY = (
     "The experiment pack's phases and levels are missing here: the portal is busy. Reload the "
     "page in a moment."
 )
-
-
-def pack_marks(data: bytes, experiment_id: int | None) -> tuple[PackMarks, str]:
-    """Return the markers of the pack in force in a block, and a message if they are missing."""
-    return marks_by(markers_of(experiment_id), data)
 
 
 def marks_by(markers: Markers, data: bytes) -> tuple[PackMarks, str]:

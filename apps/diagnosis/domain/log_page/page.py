@@ -13,7 +13,7 @@ from itertools import islice
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, phase_at, phases_in
-from apps.diagnosis.domain.log_page.pack_marks import pack_marks
+from apps.diagnosis.domain.log_page.pack_marks import marks_by
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Events,
@@ -34,6 +34,7 @@ from apps.diagnosis.domain.log_page.service_logs import (
     service_lines,
     with_service_lines,
 )
+from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.domain.reading.log_windows import default_stream, marks_in
 from apps.diagnosis.domain.reading.success_samples import baseline_for
@@ -159,17 +160,27 @@ class LogPage:
         return self.size_bytes == 0
 
 
-def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -> LogPage:
+def log_page(
+    job: Job,
+    *,
+    user: User,
+    stream: Stream | None,
+    query: PageQuery,
+    verdict: Verdict | None = None,
+) -> LogPage:
     """Return the page of a job's log for a user.
 
-    Without a place, it opens around the cause or at the end.
+    Without a place, it opens around the cause or at the end. `verdict` is the verdict on the job,
+    if it is loaded already.
     """
+    if verdict is None:
+        verdict = Verdict.objects.filter(job=job).first()
     logs = logs_of(job)
-    chosen = stream or default_stream(job, logs.streams)
+    chosen = stream or default_stream(verdict, logs.streams)
     page = LogPage(job=job, stream=chosen, streams=logs.streams, query=query)
     try:
         with open_log_text(logs, chosen) as text:
-            return _filled(page, text, user)
+            return _filled(page, text, user, verdict)
     except NoLog as reason:
         return replace(page, problem=str(reason))
 
@@ -194,7 +205,7 @@ class _Window:
         return self.begin + len(self.data)
 
 
-def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
+def _filled(page: LogPage, text: LogText, user: User, verdict: Verdict | None) -> LogPage:
     """Return the page with the contents of a log: read, mark, and lay out."""
     matches = None
     invalid = ""
@@ -203,7 +214,7 @@ def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
             matches = search_log(text, page.query.search, user=user)
         except InvalidFields as error:
             invalid = " ".join(error.problems["find"])
-    place, chosen = _place_to_open(page, text, matches)
+    place, chosen = _place_to_open(page, text, matches, verdict)
     window = _read_window(page, text, place)
 
     block = Block(window.data, window.begin, text.end, None, page.stream)
@@ -268,18 +279,19 @@ def _read_window(page: LogPage, text: LogText, place: int | None) -> _Window:
     if text.end - text.begin > OUTLINE_BYTES:
         outlined_from = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
     outlined = text.read(outlined_from, text.end)
-    marked, missing = pack_marks(outlined, page.job.experiment_id)
+    markers = markers_of(page.job.experiment_id)
+    marked, missing = marks_by(markers, outlined)
     phases = phases_in(outlined, outlined_from, marked)
     levels = _levels(outlined, outlined_from, marked)
 
     if begin < outlined_from:
-        marked, missing = pack_marks(data, page.job.experiment_id)
+        marked, missing = marks_by(markers, data)
         levels |= _levels(data, begin, marked)
     return _Window(begin, data, lines, outlined_from, phases, levels, missing)
 
 
 def _place_to_open(
-    page: LogPage, text: LogText, matches: Matches | None
+    page: LogPage, text: LogText, matches: Matches | None, verdict: Verdict | None
 ) -> tuple[int | None, tuple[int, int] | None]:
     """Return the byte around which the page opens, and the selected range.
 
@@ -296,7 +308,6 @@ def _place_to_open(
         return offset, (offset, max(offset, query.to or offset))
     if matches and matches.offsets:
         return matches.offsets[0], (matches.offsets[0], matches.offsets[0])
-    verdict = Verdict.objects.filter(job=page.job).first()
     for reason in verdict.reasons if verdict else ():
         name, _, byte = str(reason.get("target", "")).partition(":")
         if name == page.stream and byte.isdigit():

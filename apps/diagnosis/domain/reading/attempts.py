@@ -91,13 +91,14 @@ def own_part(
     later = []
     next_starts = []
     for other in attempts:
-        if not other.started_at or not job.started_at:
+        if other.attempt == job.attempt or not other.started_at or not job.started_at:
             continue
-        if _paths(other) and path not in _paths(other):
+        other_paths = [path_of_stream for _, path_of_stream in log_paths(other)]
+        if other_paths and path not in other_paths:
             continue
         if other.attempt < job.attempt:
             earlier.append(other)
-        elif other.attempt > job.attempt:
+        else:
             later.append(other)
             next_starts.append(other.started_at - SKEW)
     if not earlier and not later and job.state not in RESTARTED:
@@ -118,10 +119,6 @@ def own_part(
             f"{path}: {who} has written to this file, and nothing marks the lines of this attempt"
         )
     return LogPart(start, end)
-
-
-def _paths(job: Job) -> list[str]:
-    return [path for _, path in log_paths(job)]
 
 
 def _markers(descriptor: int) -> list[tuple[datetime, int]]:

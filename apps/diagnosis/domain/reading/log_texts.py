@@ -14,7 +14,7 @@ from apps.diagnosis.engine.evidence.secrets import starred_part
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.logs.compressed import opened_text
 from apps.diagnosis.engine.logs.remote import is_remote
-from apps.diagnosis.engine.logs.tail import WHOLE_BYTES, LogError, LogPart
+from apps.diagnosis.engine.logs.tail import WHOLE_BYTES, LogError
 from apps.diagnosis.enums import HarvestState, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest
 from apps.jobs.models import Job
@@ -160,26 +160,10 @@ def logs_of(job: Job) -> JobLogs:
 
 
 @contextmanager
-def _open_file(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
-    """Open the current log of a job; yield a descriptor of its text and the job's own part.
-
-    Offsets in a compressed log refer to its text. A log at a URL is refused: it is fetched by
-    workers, not for a page. Raises `LogError`.
-    """
-    if is_remote(path):
-        raise LogError(f"{path} is read when the job ends")
-    with (
-        open_own_log(job, stream, path, attempts_of(job)) as (file, part),
-        opened_text(file, part) as descriptor,
-    ):
-        yield descriptor, part
-
-
-@contextmanager
 def open_log_text(logs: JobLogs, stream: Stream) -> Iterator[LogText]:
     """Open a log of a job, or its stored excerpt if the log cannot be read now.
 
-    Raises `NoLog`.
+    Offsets in a compressed log refer to its text. Raises `NoLog`.
     """
     path = logs.paths.get(stream, "")
     excerpt = logs.excerpts.get(stream)
@@ -187,7 +171,12 @@ def open_log_text(logs: JobLogs, stream: Stream) -> Iterator[LogText]:
         try:
             if not path:
                 raise LogError("Log path unknown")
-            descriptor, part = stack.enter_context(_open_file(logs.job, stream, path))
+            # Workers fetch a log at a URL; a page does not wait for its server.
+            if is_remote(path):
+                raise LogError(f"{path} is read when the job ends")
+            attempts = attempts_of(logs.job)
+            file, part = stack.enter_context(open_own_log(logs.job, stream, path, attempts))
+            descriptor = stack.enter_context(opened_text(file, part))
         except LogError as error:
             if excerpt is None:
                 raise NoLog(_why_none(logs.job, error)) from None

@@ -68,8 +68,10 @@ def log_view(
     below the log roots, at most 1 MB, and with secrets starred. `verdict` is the verdict on the
     job, if it is loaded already.
     """
+    if verdict is None and stream is None:
+        verdict = Verdict.objects.filter(job=job).first()
     logs = logs_of(job)
-    chosen = stream or default_stream(job, logs.streams, verdict)
+    chosen = stream or default_stream(verdict, logs.streams)
     view = LogView(job=job, stream=chosen, streams=logs.streams, wanted=lines, offset=offset)
     excerpt = logs.excerpts.get(chosen)
     if excerpt is not None:
@@ -88,13 +90,8 @@ def log_view(
         return replace(view, problem=str(reason))
 
 
-def default_stream(job: Job, streams: tuple[Stream, ...], verdict: Verdict | None = None) -> Stream:
-    """Return the stream in which the cause was found, else the first stream.
-
-    `verdict` is the verdict on the job, if it is loaded already.
-    """
-    if verdict is None:
-        verdict = Verdict.objects.filter(job=job).first()
+def default_stream(verdict: Verdict | None, streams: tuple[Stream, ...]) -> Stream:
+    """Return the stream in which the cause was found, else the first stream."""
     for reason in verdict.reasons if verdict else ():
         name = str(reason.get("target", "")).partition(":")[0]
         if name in streams:
