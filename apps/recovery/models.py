@@ -173,12 +173,21 @@ class Decision(Work):
                 condition=Q(outcome=Outcome.WAITING.value),
                 name="decision_waiting",
             ),
-            models.Index(fields=["rule", "version", "-decided_at", "-id"], name="decision_of_rule"),
-            models.Index(fields=["rule", "-decided_at", "-id"], name="decision_of_rule_newest"),
+            # Lists of decisions are filtered by what these two include, without reading the rows.
+            models.Index(
+                fields=["rule", "version", "-decided_at", "-id"],
+                include=["arm", "outcome", "experiment"],
+                name="decision_of_rule",
+            ),
+            models.Index(
+                fields=["rule", "-decided_at", "-id"],
+                include=["arm", "outcome", "experiment"],
+                name="decision_of_rule_newest",
+            ),
             models.Index(fields=["decided_at"], name="decision_by_time"),
             models.Index(
                 fields=["-failed_at", "-id"],
-                include=["experiment", "recovery"],
+                include=["experiment", "recovery", "job"],
                 condition=FIRST_FAILURES,
                 name="decision_first_failures",
             ),
