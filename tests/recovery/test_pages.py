@@ -1,13 +1,21 @@
 """Pages of recovery rules: figures with their lists, the form, the mode, and one job."""
 
+from datetime import timedelta
+
 import pytest
 import time_machine
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from apps.core.web.pagination import KeysFirst
+from apps.diagnosis.models import Verdict
+from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.hands_off import monday_of, recount_weeks
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
+from apps.recovery.web import views
 from tests.factories import people
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
@@ -189,6 +197,67 @@ def test_hands_off_share_by_experiment_and_cause_equals_its_lists(client, shifte
     assert f'href="{address}?experiment=NOVA&amp;recovery=by-rule"' in shown.content.decode()
     assert ">33.3 %</td>" in text_of(shown)
     assert ">5 min</td>" in text_of(shown)
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000])
+@pytest.mark.parametrize("filters", ["", "recovery=waiting", "category=resource"])
+def test_week_lists_each_job_once(client, shifter, recovered, monkeypatch, most, filters):
+    Decision.objects.update(recovery="waiting")
+    monkeypatch.setattr(KeysFirst, "most", most)
+    monkeypatch.setattr(views, "PAGE_SIZE", 1)
+    listed = []
+    for number in (1, 2, 3):
+        shown = page(client, shifter, f"/recovery/weeks/{recovered}/?{filters}&page={number}")
+        assert shown.context["page"].paginator.count == 3
+        assert "3 production jobs that failed" in text_of(shown)
+        listed += list(shown.context["page"])
+    assert listed == list(Decision.objects.order_by("-failed_at", "-pk"))
+
+
+def test_category_is_that_of_the_verdict_now(client, shifter, recovered):
+    address = f"/recovery/weeks/{recovered}/?category"
+    newest = Decision.objects.latest("pk")
+    Verdict.objects.filter(job=newest.job_id).update(category="service")
+    assert list(page(client, shifter, f"{address}=service").context["page"]) == [newest]
+    others = page(client, shifter, f"{address}=resource").context["page"]
+    assert others.paginator.count == len(list(others)) == 2
+    nothing = page(client, shifter, f"{address}=service&experiment=DUNE").context["page"]
+    assert nothing.paginator.count == 0
+
+
+def test_long_list_of_a_week_takes_one_query_more(client, shifter, recovered, monkeypatch):
+    """To count it, or to find the keys between which verdicts have the category."""
+    address = f"/recovery/weeks/{recovered}/"
+    page(client, shifter, address)
+    numbers = []
+    for most, filters in ((1000, ""), (1, ""), (1, "category=resource")):
+        monkeypatch.setattr(KeysFirst, "most", most)
+        monkeypatch.setattr(views, "PAGE_SIZE", 1)
+        with CaptureQueriesContext(connection) as queries:
+            client.get(f"{address}?{filters}")
+        numbers.append(len(queries))
+    short, long, with_category = numbers
+    assert long == short + 1
+    assert with_category == short + 1
+
+
+def test_last_action_is_that_of_the_newest_retry(client, shifter, send, fail, rule):
+    """Neither an earlier retry nor a newer decision without one counts."""
+    acting = rule("More memory", control_percent=0)
+    fail(send(), {0, 1, 2}, "resource", state="out_of_memory", requested_memory_bytes=2 * GB)
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    earlier, newest, question = Decision.objects.order_by("pk")
+    moments = {}
+    for days, decision in ((9, earlier), (3, newest), (1, question)):
+        moments[decision.pk] = LATER - timedelta(days=days)
+        Decision.objects.filter(pk=decision.pk).update(decided_at=moments[decision.pk])
+    Decision.objects.filter(pk=question.pk).update(arm="question")
+    recount_days({LATER.date(), *[moment.date() for moment in moments.values()]})
+    shown = page(client, shifter, "/recovery/")
+    last_at = {row.rule.pk: row.last_at for row in shown.context["rows"]}
+    assert last_at.pop(acting.pk) == moments[newest.pk]
+    assert set(last_at.values()) == {None}
 
 
 def test_hands_off_share_of_others_is_not_shown(client, other_liaison, recovered):

@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet, Window
 
 
 class KeysFirst(Paginator):
@@ -38,24 +38,49 @@ class KeysFirst(Paginator):
         self.last = last
 
     @cached_property
-    def all_keys(self) -> list[Any] | None:
-        """Return the keys of a filtered list; None without a filter or with too many results."""
-        keys = None
-        if self.keys.query.where and self.known_count is None:
-            keys = list(self.keys[: self.most + 1])
-        return keys if keys is not None and len(keys) <= self.most else None
+    def first_keys(self) -> list[Any]:
+        """Return the first keys of a filtered list, one more than `most`; else none."""
+        if not self.keys.query.where or self.known_count is not None:
+            return []
+        return list(self.keys[: self.most + 1])
 
     @cached_property
     def count(self) -> int:
         if self.known_count is not None:
             return self.known_count
-        if self.all_keys is not None:
-            return len(self.all_keys)
+        if self.keys.query.where and len(self.first_keys) <= self.most:
+            return len(self.first_keys)
         return self.keys.order_by()[: self.last].count()
 
     def page(self, number: int | str) -> Page[Any]:
         number = self.validate_number(number)
-        part = slice((number - 1) * self.per_page, min(number * self.per_page, self.count))
-        keys = list(self.keys[part] if self.all_keys is None else self.all_keys[part])
+        start = (number - 1) * self.per_page
+        end = min(number * self.per_page, self.count)
+        if end <= len(self.first_keys):
+            keys = self.first_keys[start:end]
+        else:
+            keys = list(self.keys[start:end])
         rows = self.rows.in_bulk(keys)
         return Page([rows[key] for key in keys if key in rows], int(number), self)
+
+
+class KeysCountedFirst(KeysFirst):
+    """Reads the first keys and counts all rows in one query.
+
+    For searches that take long to decide which rows match. Where they are quick, counting the
+    rows apart is faster.
+    """
+
+    @cached_property
+    def keys_and_count(self) -> list[tuple[Any, int]]:
+        """Return the first keys, each with the number of all rows."""
+        counted = self.keys.annotate(rows_in_all=Window(Count("pk")))
+        return list(counted.values_list("pk", "rows_in_all")[: self.most + 1])
+
+    @cached_property
+    def first_keys(self) -> list[Any]:
+        return [key for key, _ in self.keys_and_count]
+
+    @cached_property
+    def count(self) -> int:
+        return self.keys_and_count[0][1] if self.keys_and_count else 0

@@ -6,10 +6,10 @@ from datetime import date
 from math import sqrt
 from typing import Any
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Max, QuerySet, Sum
 
 from apps.jobs.domain.statistics.intervals import wilson
-from apps.recovery.enums import Arm, Outcome
+from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import DailyEffect
 
 #: The difference to the control group is not shown before so many of its jobs have ended.
@@ -18,7 +18,7 @@ LEAST_CONTROLS = 30
 
 @dataclass
 class ArmFigures:
-    """The jobs of one arm. Cost in core-seconds."""
+    """The jobs of one arm. Cost in core-seconds; `last_day` is that of the newest decision."""
 
     jobs: int = 0
     completed: int = 0
@@ -26,6 +26,7 @@ class ArmFigures:
     not_retried: int = 0
     failed_core_seconds: int = 0
     wasted_core_seconds: int = 0
+    last_day: date | None = None
 
     @property
     def ended(self) -> int:
@@ -114,6 +115,16 @@ class Effect:
         return self.arm(Arm.QUESTION).jobs + self.arm(Arm.BUDGET).jobs
 
     @property
+    def last_retry_day(self) -> date | None:
+        """The day (UTC) of the newest decision to retry a job."""
+        days = []
+        for arm in RETRIED_ARMS:
+            last_day = self.arm(arm).last_day
+            if last_day is not None:
+                days.append(last_day)
+        return max(days, default=None)
+
+    @property
     def difference(self) -> Difference | None:
         """The difference to the control group; None while too few of it have ended."""
         if self.control.ended < LEAST_CONTROLS or not self.acted.ended:
@@ -176,6 +187,7 @@ def _summed(totals: QuerySet[DailyEffect], *fields: str) -> Iterable[dict[str, A
         all_jobs=Sum("jobs"),
         all_failed_core_seconds=Sum("failed_core_seconds"),
         all_retry_core_seconds=Sum("retry_core_seconds"),
+        last_day=Max("day"),
     )
 
 
@@ -186,6 +198,7 @@ def _add(effect: Effect, total: Mapping[str, Any]) -> None:
 def _add_to_arm(figures: ArmFigures, total: Mapping[str, Any]) -> None:
     jobs = total["all_jobs"]
     figures.jobs += jobs
+    figures.last_day = max(total["last_day"], figures.last_day or total["last_day"])
     figures.failed_core_seconds += int(total["all_failed_core_seconds"])
     match total["outcome"]:
         case Outcome.COMPLETED:

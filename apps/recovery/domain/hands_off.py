@@ -3,16 +3,16 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, Sum
 
-from apps.accounts.models import Experiment, User
+from apps.accounts.models import Experiment, ExperimentQuerySet, User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.enums import Category
+from apps.diagnosis.models import Verdict
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER
 from apps.recovery.enums import Recovery
 from apps.recovery.models import FIRST_FAILURES, Decision, WeeklyRecovery
@@ -142,12 +142,32 @@ def recount_weeks(mondays: Iterable[date]) -> None:
     WeeklyRecovery.objects.bulk_create(totals)
 
 
-def failures_of(monday: date) -> Any:
+def failures_of(monday: date) -> ExperimentQuerySet[Decision]:
     """Return the decisions on production jobs that failed at their first attempt in a week."""
     start = datetime.combine(monday, time(), tzinfo=UTC)
     return Decision.objects.filter(
         FIRST_FAILURES, failed_at__gte=start, failed_at__lt=start + _WEEK
     )
+
+
+def with_category(
+    failures: ExperimentQuerySet[Decision], category: str
+) -> ExperimentQuerySet[Decision]:
+    """Keep the decisions on jobs whose failures have a category of causes.
+
+    Only verdicts on jobs between the lowest and the highest primary key are searched. Keys grow
+    with time, so that these are the verdicts of about a week, and not all: with a million jobs,
+    100 ms instead of 400.
+    """
+    # The sum hides the keys from the index of all jobs, which PostgreSQL would search for them.
+    job = F("job_id") + 0
+    jobs = failures.order_by().aggregate(first=Min(job), last=Max(job))
+    if jobs["first"] is None:
+        return failures.none()
+    verdicts = Verdict.objects.filter(
+        job=OuterRef("job"), job__gte=jobs["first"], job__lte=jobs["last"], category=category
+    )
+    return failures.filter(Exists(verdicts))
 
 
 def recent_mondays(at: datetime) -> list[date]:

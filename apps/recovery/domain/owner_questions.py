@@ -13,7 +13,7 @@ from apps.core.errors import InvalidTransition
 from apps.production.domain.reasons import checked_reason
 from apps.recovery.domain.answers import Question, examine_jobs, leave_to_person
 from apps.recovery.enums import Arm, Mode, Outcome
-from apps.recovery.models import Decision
+from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS
 from apps.submission.enums import ONLY_BY_OWNER
@@ -36,16 +36,19 @@ def owner_questions_for(user: User) -> QuerySet[Decision]:
 
     A job that was retried or answered since is no question any more.
     """
-    decisions = Decision.objects.visible_to(user).filter(
+    questions = _questions_of_all_rules(user).filter(rule__mode=Mode.ACTIVE)
+    return questions.select_related("job__cluster", "job__verdict", "rule").order_by(
+        "-decided_at", "-pk"
+    )
+
+
+def _questions_of_all_rules(user: User) -> QuerySet[Decision]:
+    return Decision.objects.visible_to(user).filter(
         arm=Arm.OWNER,
         outcome=Outcome.WAITING,
         batch=None,
-        rule__mode=Mode.ACTIVE,
         why__in=_ASKED,
         job__verdict__later_state="",
-    )
-    return decisions.select_related("job__cluster", "job__verdict", "rule").order_by(
-        "-decided_at", "-pk"
     )
 
 
@@ -55,7 +58,10 @@ def grouped_owner_questions(user: User) -> QuerySet[Any, Any]:
     Each has the number of `jobs`, when the newest was asked (`last_at`) and its primary key
     (`newest`).
     """
-    questions = owner_questions_for(user).order_by()
+    # By their keys: PostgreSQL has no statistics of a table that changes so rarely. It would expect
+    # one active rule, and read all questions once for each rule that is active.
+    active_rules = RecoveryRule.objects.filter(mode=Mode.ACTIVE).values_list("pk", flat=True)
+    questions = _questions_of_all_rules(user).filter(rule__in=list(active_rules.order_by()))
     groups = questions.values(
         "rule",
         "rule__name",

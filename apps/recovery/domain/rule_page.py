@@ -1,5 +1,6 @@
 """What the pages of recovery rules show: figures by rule, by version and by day."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -16,6 +17,21 @@ from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRu
 DAYS = 14
 #: Decisions shown on the page of a rule.
 LATEST = 10
+#: The columns of a list of decisions: 50 rows take 8 ms to read, and 18 ms with all columns.
+_LISTED = (
+    "arm",
+    "outcome",
+    "why",
+    "changes",
+    "attempt",
+    "decided_at",
+    "act_at",
+    "batch__id",
+    "job__job_id",
+    "job__request_key",
+    "job__stage",
+    "job__cluster__name",
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,7 @@ def rule_rows(user: User) -> list[RuleRow]:
         current |= Q(rule=rule, version=rule.version)
     totals = DailyEffect.objects.visible_to(user).filter(current)
     effects = effects_by_rule(totals)
-    last_at = _last_retries(totals, user)
+    last_at = _last_retries(effects, user)
     rows = []
     for rule in rules:
         row = RuleRow(
@@ -66,18 +82,17 @@ def rule_rows(user: User) -> list[RuleRow]:
     return rows
 
 
-def _last_retries(totals: QuerySet[DailyEffect], user: User) -> dict[int, datetime]:
+def _last_retries(effects: Mapping[int, Effect], user: User) -> dict[int, datetime]:
     """Return when each rule last decided to retry a job that the user sees, by primary key.
 
-    `totals` are those of the current versions of the rules.
+    `effects` are those of the current versions of the rules.
     """
-    retried = totals.filter(arm__in=RETRIED_ARMS).order_by()
-    last_days = retried.values_list("rule").annotate(Max("day"))
     # Reads the decisions of one day of each rule, not all.
     on_last_day = Q(pk__in=[])
-    for rule, day in last_days:
-        midnight = datetime.combine(day, time(), tzinfo=UTC)
-        on_last_day |= Q(rule=rule, decided_at__gte=midnight)
+    for rule, effect in effects.items():
+        if effect.last_retry_day is not None:
+            midnight = datetime.combine(effect.last_retry_day, time(), tzinfo=UTC)
+            on_last_day |= Q(rule=rule, decided_at__gte=midnight)
     last = Decision.objects.visible_to(user).filter(on_last_day, arm__in=RETRIED_ARMS)
     return dict(last.order_by().values_list("rule").annotate(Max("decided_at")))
 
@@ -157,5 +172,5 @@ def count_decisions(rule: RecoveryRule, user: User, shown: DecisionFilter) -> in
 
 
 def with_jobs(decisions: QuerySet[Decision]) -> QuerySet[Decision]:
-    """Return decisions with what a list shows of them."""
-    return decisions.select_related("job__cluster", "batch", "rule")
+    """Return decisions with what a list shows of them, and no other columns."""
+    return decisions.select_related("job__cluster", "batch").only(*_LISTED)

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.db.models import Exists, OuterRef, QuerySet, TextChoices
+from django.db.models import QuerySet, TextChoices
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -20,7 +20,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.web.errors import show_errors
-from apps.core.web.pagination import KeysFirst
+from apps.core.web.pagination import KeysCountedFirst, KeysFirst
 from apps.core.web.query import number_in, read_query
 from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
@@ -38,7 +38,13 @@ from apps.recovery.domain.answers import (
 )
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.hands_off import NO_EXPERIMENT, breakdown_for, failures_of, weeks_for
+from apps.recovery.domain.hands_off import (
+    NO_EXPERIMENT,
+    breakdown_for,
+    failures_of,
+    weeks_for,
+    with_category,
+)
 from apps.recovery.domain.owner_questions import grouped_owner_questions
 from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.rule_page import (
@@ -165,13 +171,17 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 def _page_of(
-    decisions: QuerySet[Decision], request: AuthenticatedRequest, *, count: int | None = None
+    decisions: QuerySet[Decision],
+    request: AuthenticatedRequest,
+    *,
+    count: int | None = None,
+    pages: type[KeysFirst] = KeysFirst,
 ) -> Page[Decision]:
     """Return the page of a list that `?page=` asks for; `count` is its length, if known."""
-    pages = KeysFirst(
+    paginator = pages(
         decisions, PAGE_SIZE, rows=with_jobs(Decision.objects.all()), known_count=count
     )
-    return pages.get_page(request.GET.get("page"))
+    return paginator.get_page(request.GET.get("page"))
 
 
 def _value_of(choices: type[TextChoices]) -> Callable[[str], str | None]:
@@ -254,17 +264,17 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
     listed = failures_of(monday).visible_to(request.user)
     if recovery:
         listed = listed.filter(recovery=recovery)
-    if category:
-        has_category = Verdict.objects.filter(job=OuterRef("job"), category=category)
-        listed = listed.filter(Exists(has_category))
     if experiment in experiments:
         listed = listed.filter(experiment=experiments[experiment])
     elif experiment:
         listed = listed.none()
+    if category:
+        listed = with_category(listed, category)
     listed = listed.order_by("-failed_at", "-pk")
+    pages = KeysCountedFirst if category else KeysFirst
     context = {
         "monday": monday,
-        "page": _page_of(listed, request),
+        "page": _page_of(listed, request, pages=pages),
         "breakdown": breakdown_for(request.user, monday=monday),
         "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "recoveries": Recovery.choices,
