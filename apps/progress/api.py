@@ -60,7 +60,8 @@ class StageProgressReader(serializers.Serializer[StageNow]):
         source="in_part.jobs", help_text="Jobs that completed with a part of their events."
     )
     events_not_produced = serializers.IntegerField(
-        source="in_part.events_missing", help_text="About how many events these jobs lack."
+        source="in_part.events_missing",
+        help_text="How many events these jobs lack: an estimate until their arrays have finished.",
     )
     accepted = serializers.SerializerMethodField()
 

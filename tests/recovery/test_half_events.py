@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from apps.jobs.models import Job
 from apps.production.models import Stage
+from apps.progress.domain import progress
 from apps.progress.domain.progress import progress_now
 from apps.recovery.domain import choice
 from apps.recovery.domain.acting import act_on_due
@@ -17,6 +18,7 @@ from apps.recovery.domain.remedies import Asked, remedy_for
 from apps.recovery.domain.rules import create_rule, move_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
+from apps.submission.domain.arrays import submissions
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.scripts import events_of_part, plan_stage, write_script
@@ -99,16 +101,17 @@ def test_each_retry_has_half_the_events_and_what_is_missing_is_shown(
     assert stage.part == EventsInPart(jobs=2, events_missing=5 + 7)
     shortfall = shortfalls_of(assignment.request, at)[0]
     assert shortfall.events_missing == 20 + 12, "two jobs are not done yet"
-    progress = progress_now(assignment.request, at=at).stages[0]
-    assert progress.in_part == stage.part
+    stage_now = progress_now(assignment.request, at=at).stages[0]
+    assert stage_now.in_part == stage.part
 
     client.force_login(shifter)
     key = assignment.request.key
     page = text_of(client.get(f"/submissions/{key}/"))
-    assert "about 12 events missing: 2 jobs completed with a part of their events" in page
+    assert "12 events missing: 2 jobs completed with a part of their events" in page
+    assert "about 12" not in page, "the arrays have finished"
     assert "with 1/4 of their events" in page
     page = text_of(client.get(f"/jobs/progress/{key}/"))
-    assert "about 12 events are missing, because 2 jobs completed with a part" in page
+    assert ":</b> 12 events are missing, because 2 jobs completed with a part" in page
     stages = client.get(f"/api/v1/progress/{key}/").json()["stages"]
     assert (stages[0]["jobs_in_part"], stages[0]["events_not_produced"]) == (2, 12)
     decision = Decision.objects.earliest("pk")
@@ -229,6 +232,44 @@ def test_failed_jobs_of_an_uneven_array_do_not_count():
     assert events_in_part(stage, [array]).events_missing == 9 - 5
     array = Submission(changes=half, first=0, tasks=3, completed=1, failed_indices="1-2")
     assert events_in_part(stage, [array]).events_missing == 10 - 5
+
+
+@pytest.mark.parametrize(
+    ("events", "array", "is_exact"),
+    [
+        (30, {"completed": 1}, True),
+        (29, {"completed": 1}, False),
+        (29, {"completed": 3}, True),
+        (29, {"completed": 1, "failed_indices": "0"}, False),
+        (29, {"completed": 2, "failed_indices": "0"}, True),
+        (29, {"completed": 1, "failed_indices": "2"}, True),
+        (29, {"completed": 0}, True),
+    ],
+)
+def test_missing_events_are_estimated_while_jobs_of_different_size_run(events, array, is_exact):
+    """Of 29 events, the first two jobs have 10 and lack 5, the last has 9 and lacks 4."""
+    stage = Stage(events=events, jobs=3)
+    submission = Submission(changes={"events_part": 2}, first=0, tasks=3, **array)
+    assert events_in_part(stage, [submission]).is_exact == is_exact
+    finished = Submission(changes={"events_part": 2}, first=0, tasks=1, completed=1)
+    assert events_in_part(stage, [submission, finished]).is_exact == is_exact
+    assert events_in_part(stage, [finished, submission]).is_exact == is_exact
+
+
+@pytest.mark.parametrize(("is_exact", "text"), [(True, "12 events"), (False, "about 12 events")])
+def test_pages_call_missing_events_an_estimate_only_if_they_are(
+    client, shifter, assignment, monkeypatch, is_exact, text
+):
+    part = EventsInPart(jobs=2, events_missing=12, is_exact=is_exact)
+    monkeypatch.setattr(submissions, "events_in_part", lambda *_: part)
+    stage = assignment.request.stages.first()
+    monkeypatch.setattr(progress, "events_in_part_of", lambda *_: {stage.pk: part})
+    client.force_login(shifter)
+    key = assignment.request.key
+    page = text_of(client.get(f"/submissions/{key}/"))
+    assert f"{text} missing" in page
+    assert ("about 12" in page) is not is_exact
+    assert f":</b> {text} are missing" in text_of(client.get(f"/jobs/progress/{key}/"))
 
 
 def test_changes_of_a_retry_of_a_retry():

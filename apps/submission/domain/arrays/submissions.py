@@ -266,20 +266,25 @@ class PointCounts:
 
 @dataclass(frozen=True)
 class EventsInPart:
-    """How many jobs completed with a part of their events, and about how many events they lack."""
+    """How many jobs completed with a part of their events, and how many events they lack.
+
+    `is_exact` is false while the number of events is an estimate.
+    """
 
     jobs: int = 0
     events_missing: int = 0
+    is_exact: bool = True
 
 
 def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInPart:
     """Return what the jobs of a stage lack that were retried with a part of their events.
 
     Exact once an array has finished. Which of its jobs completed until then is not stored: they
-    count as the first ones that did not fail, and some jobs have one event more than others.
+    count as the first ones that did not fail, and some jobs may lack one event more than others.
     """
     jobs = 0
     missing = 0
+    is_exact = True
     for submission in submissions:
         part = Changes.read(submission.changes).events_part
         if part and submission.completed:
@@ -287,10 +292,14 @@ def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInP
             good = [index for index in indices_of(submission) if index not in failed]
             points = read_scan(stage.request.scan).count if stage.request_id else 1
             jobs += submission.completed
-            for index in good[: submission.completed]:
+            lacking = []
+            for index in good:
                 events = events_of_job(stage.events or 0, stage.jobs or 1, index, points=points)
-                missing += events - events_of_part(events, part)
-    return EventsInPart(jobs, missing)
+                lacking.append(events - events_of_part(events, part))
+            missing += sum(lacking[: submission.completed])
+            has_finished = submission.completed == len(good)
+            is_exact = is_exact and (has_finished or len(set(lacking)) == 1)
+    return EventsInPart(jobs, missing, is_exact)
 
 
 @dataclass
