@@ -18,15 +18,19 @@ def shifter() -> Any:
 
 
 def visit_pages(addresses: Sequence[str], visits: int) -> dict[str, object]:
-    """Visit each address once unmeasured, then as often as asked for.
+    """Visit each address once unmeasured, then as often as asked for, then once to count queries.
 
-    Returns p95 of all measured visits and, for each address, median and slowest, in milliseconds.
+    Returns p95 of all measured visits and, for each address, median and slowest, in milliseconds,
+    and the number of queries.
     """
+    from django.db import connection
     from django.test import Client
+    from django.test.utils import CaptureQueriesContext
 
     client = Client()
     client.force_login(shifter(), "django.contrib.auth.backends.ModelBackend")
     taken: dict[str, list[float]] = {}
+    queries: dict[str, int] = {}
     for address in addresses:
         seconds = []
         for _ in range(visits + 1):
@@ -35,6 +39,9 @@ def visit_pages(addresses: Sequence[str], visits: int) -> dict[str, object]:
             seconds.append(time.perf_counter() - started)
             assert response.status_code == 200, (address, response.status_code)
         taken[address] = seconds[1:]
+        with CaptureQueriesContext(connection) as captured:
+            client.get(address)
+        queries[address] = len(captured)
     every_visit = []
     for seconds in taken.values():
         every_visit += seconds
@@ -43,6 +50,7 @@ def visit_pages(addresses: Sequence[str], visits: int) -> dict[str, object]:
         pages[address] = {
             "median_ms": round(1000 * median(seconds)),
             "slowest_ms": round(1000 * max(seconds)),
+            "queries": queries[address],
         }
     return {
         "p95_ms": round(1000 * quantiles(every_visit, n=20)[-1]),

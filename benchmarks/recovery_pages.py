@@ -121,6 +121,7 @@ def addresses() -> list[str]:
         f"{decisions}?page=200",
         week,
         f"{week}?recovery=by-rule",
+        f"{week}?category=service",
         f"{week}?experiment=EXP03&category=service",
         "/recovery/questions/",
         f"/recovery/questions/{question}/",
