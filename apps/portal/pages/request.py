@@ -38,8 +38,8 @@ from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
-from apps.production.domain.priority.listing import QueueRow, queue_length, queue_row_of
-from apps.production.domain.priority.ranks import has_rank
+from apps.production.domain.priority.listing import QueueRow, queue_row_of
+from apps.production.domain.priority.ranks import has_rank, ranked_requests
 from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
 from apps.production.domain.requests.reschedule import open_class_request
 from apps.production.domain.requests.status import (
@@ -281,7 +281,7 @@ def request_page(
         advice=advice,
         estimate=estimate,
         line=line,
-        queue_length=queue_length() if line else 0,
+        queue_length=ranked_requests().count() if line else 0,
         earlier=earlier_end(
             request,
             approval=approval,

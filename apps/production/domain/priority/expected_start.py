@@ -98,16 +98,6 @@ def expected_start(
     return Start(early, likely, late, basis)
 
 
-def delay_by_one_more(state: QueueState) -> timedelta | None:
-    """Return by how much one more request in the queue delays those behind it, at its pace.
-
-    None if too few requests started lately to know the pace.
-    """
-    if state.starts < FEWEST_STARTS or state.starts_days <= 0:
-        return None
-    return state.starts_days / state.starts * _DAY
-
-
 def _intervals_until_turn(turn: int, starts: int, z: float) -> float:
     """Return the number of mean intervals until a turn.
 

@@ -213,10 +213,6 @@ def queue_state() -> QueueState:
     return QueueState.objects.filter(pk=1).first() or QueueState()
 
 
-def queue_length() -> int:
-    return ranked_requests().count()
-
-
 def _line(
     request: Request,
     entry: QueueEntry | None,

@@ -17,7 +17,7 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.forecast import IF_APPROVED, Days, Forecast, expected_class, forecast_of
 from apps.production.domain.holds import experiments_on_hold
-from apps.production.domain.priority.expected_start import delay_by_one_more, expected_start
+from apps.production.domain.priority.expected_start import FEWEST_STARTS, expected_start
 from apps.production.domain.priority.listing import held_by, queue_state
 from apps.production.domain.priority.manual_moves import check_version, note_change
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
@@ -279,7 +279,10 @@ def _prospects(
     numbered = [(entry, name, entry.request.priority) for entry, name in entries]
     ahead = _count_ahead(numbered, at)
     state = queue_state()
-    delay = delay_by_one_more(state)
+    # One more request delays those behind it by the mean time between starts, if that is known.
+    delay = None
+    if state.starts >= FEWEST_STARTS and state.starts_days > 0:
+        delay = state.starts_days / state.starts * timedelta(days=1)
     holds = experiments_on_hold()
     prospects = []
     for (entry, name), (before, startable, behind) in zip(entries, ahead, strict=True):
