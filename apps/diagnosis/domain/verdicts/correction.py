@@ -1,8 +1,8 @@
 """Show the verdict on a job, and let users override it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
@@ -44,17 +44,6 @@ class ReasonView:
     link: str = ""
 
 
-def _reason_view(job: Job, reason: Mapping[str, str]) -> ReasonView:
-    what, _, where = reason.get("target", "").partition(":")
-    view = ReasonView(reason.get("kind", ""), reason.get("text", ""))
-    if what in list(Stream) and where.isdigit():
-        url = reverse("diagnosis:log", args=[job.pk])
-        return replace(view, url=f"{url}?stream={what}&at={where}#b{where}", link="log")
-    if what == "service" and where:
-        return replace(view, url=Service(slug=where).get_absolute_url(), link=where)
-    return view
-
-
 @dataclass(frozen=True, slots=True)
 class JobDiagnosis:
     """The diagnosis of a job as its page shows it.
@@ -66,7 +55,6 @@ class JobDiagnosis:
     verdict: Verdict | None
     harvest: LogHarvest | None
     headline: str
-    reasons: tuple[ReasonView, ...] = ()
     ending: Explanation | None = None
     #: What to do first: while the service of the verdict is down, to wait for it.
     wait: str = ""
@@ -77,6 +65,24 @@ class JobDiagnosis:
             HarvestState.QUEUED,
             HarvestState.RUNNING,
         }
+
+    @property
+    def reasons(self) -> list[ReasonView]:
+        """The reasons of the verdict, with links to their evidence."""
+        log_url = reverse("diagnosis:log", args=[self.job.pk])
+        reasons = []
+        for reason in self.verdict.reasons if self.verdict else ():
+            what, _, where = reason.get("target", "").partition(":")
+            url = ""
+            link = ""
+            if what in list(Stream) and where.isdigit():
+                url = f"{log_url}?stream={what}&at={where}#b{where}"
+                link = "log"
+            elif what == "service" and where:
+                url = Service(slug=where).get_absolute_url()
+                link = where
+            reasons.append(ReasonView(reason.get("kind", ""), reason.get("text", ""), url, link))
+        return reasons
 
 
 def job_diagnosis(
@@ -104,14 +110,13 @@ def job_diagnosis(
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "", ending=ending)
 
-    reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
     if at and verdict.verdict == VerdictKind.SERVICE:
         waits = waits_by_service(at)
     else:
         waits = {}
     wait = waits.get(verdict.service.lower(), "")
     headline = headline_of(verdict, wait=wait)
-    return JobDiagnosis(job, verdict, harvest, headline, reasons, ending, wait)
+    return JobDiagnosis(job, verdict, harvest, headline, ending, wait)
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
