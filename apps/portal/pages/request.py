@@ -234,28 +234,14 @@ def request_page(
     estimate = None
     advice = None
     if request.state not in CLOSED:
-        start = line.start.days if line and line.start else None
-        estimate = estimate_for(written, request.experiment, at, without=request)
-        estimate = with_expected_end(estimate, request, start=start, at=at)
+        estimate = _estimate(request, written, line, at)
         advice = request_advice(content=written, experiment=request.experiment, user=user, at=at)
 
-    progress = None
-    outputs = []
-    uses = []
-    if request.approved_at:
-        progress = progress_now(request, at=at)
-        outputs = outputs_of(progress)
-        uses = uses_of(request, progress, estimate, outputs)
-
+    progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
     quality = None
     if request.state in _WITH_OUTPUT:
         quality = data_quality_of(request)
-
-    stages = []
-    for stage, content in zip(request.stages.all(), written.stages, strict=True):
-        declared = written.workflow.stage(content.kind).arguments
-        stages.append((stage, argument_texts(declared, content.arguments)))
 
     to_sign = any(move.verb is Verb.APPROVE for move in moves)
     prioritises = may_prioritise(user, request)
@@ -270,7 +256,7 @@ def request_page(
         attention=_attention(request, schedule),
         begun=request.state in IN_PRODUCTION and not has_rank(request),
         in_data_quality=request.state in _REVIEWED,
-        stages=stages,
+        stages=_texts_by_stage(request, written),
         ingredients=argument_texts(written.workflow.arguments, written.arguments),
         totals=totals_of(request),
         needs_impaired=[need for need in needs if need.row.state != State.UP],
@@ -325,3 +311,34 @@ def _warnings(
     if awaits_approval or (checks and request.state not in CLOSED):
         return warnings_now(request, written, at=at)
     return warnings_at_submission(events)
+
+
+def _estimate(
+    request: Request, written: RequestContent, line: QueueRow | None, at: datetime
+) -> Estimate:
+    """Return the estimate of an open request, with its end for its expected start."""
+    start = line.start.days if line and line.start else None
+    estimate = estimate_for(written, request.experiment, at, without=request)
+    return with_expected_end(estimate, request, start=start, at=at)
+
+
+def _production(
+    request: Request, estimate: Estimate | None, at: datetime
+) -> tuple[RequestNow | None, list[Output], list[Use]]:
+    """Return the progress, output and use of an approved request."""
+    if not request.approved_at:
+        return None, [], []
+    progress = progress_now(request, at=at)
+    outputs = outputs_of(progress)
+    return progress, outputs, uses_of(request, progress, estimate, outputs)
+
+
+def _texts_by_stage(
+    request: Request, written: RequestContent
+) -> list[tuple[Stage, list[ArgumentText]]]:
+    """Return the arguments of each stage as texts."""
+    stages = []
+    for stage, content in zip(request.stages.all(), written.stages, strict=True):
+        declared = written.workflow.stage(content.kind).arguments
+        stages.append((stage, argument_texts(declared, content.arguments)))
+    return stages
