@@ -126,7 +126,11 @@ class SlurmQueue:
         self.scheduler = Slurm("alps", {"bin": str(directory), **OPTIONS})
 
     def say(self, jobs: Sequence[Known]) -> None:
-        states = {QUEUED: "PENDING Priority", RUNNING: "RUNNING None", HELD: "PENDING JobHeldUser"}
+        states = {
+            QUEUED: "PENDING Priority 90",
+            RUNNING: "RUNNING None 90",
+            HELD: "PENDING JobHeldUser 0",
+        }
         lines = [
             f"line {job.number} {int(job.submitted_at.timestamp())} '{job.account}' {states[state]}"
             for job in jobs

@@ -20,7 +20,7 @@ from apps.jobs.domain.live import queue
 from apps.jobs.domain.live.live import store_live
 from apps.jobs.domain.live.reasons import reason_of
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
-from apps.jobs.models import LiveJobs, QueueCount, QueueReading
+from apps.jobs.models import LiveArray, LiveJobs, QueueCount, QueueReading
 from capture.wire.entry import CapturedJob
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
@@ -139,11 +139,11 @@ SQUEUE = """
 for last do :; done
 end=${last#--format=%F}; end=${end%%%*}
 line() { for field do printf '%s%s' "$field" "$end"; done; echo; }
-line 7 1763640000 nova PENDING Priority
-line 7 1763640000 nova PENDING Priority
-line 7 1763640000 nova RUNNING None
-line 8 1763640000 nova PENDING JobHeldUser
-line 9 N/A nova RUNNING None
+line 7 1763640000 nova PENDING Priority 90
+line 7 1763640000 nova PENDING Priority 90
+line 7 1763640000 nova RUNNING None 90
+line 8 1763640000 nova PENDING JobHeldUser 0
+line 9 N/A nova RUNNING None 90
 """
 
 
@@ -243,3 +243,43 @@ def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, clie
     assert "Input transfer failed" not in client.get("/jobs/?tab=held").content.decode()
     assert [tab["jobs"] for tab in client.get("/jobs/").context["tabs"]] == [3, 0, 0, 0]
     assert reason_of("QOSMaxJobsPerUserLimit").text == "Limit of the account or QOS reached"
+
+
+# Requeued jobs
+
+
+def test_requeued_jobs_of_an_array_of_the_portal_keep_its_request(alps, captured):
+    record_array(cluster=alps, spool_id="1", request=captured, sent_at=AT, at=AT)
+    minute = timedelta(minutes=1)
+    jobs = [
+        now("1", HELD, submitted_at=AT + 10 * minute, reason="job requeued in held state"),
+        now("1", HELD, submitted_at=AT + 11 * minute, reason="job requeued in held state"),
+        now("2", HELD, submitted_at=AT + 10 * minute),
+    ]
+    store(alps, jobs)
+    assert stored() == [("generation", 0, 0, 2)], "the ID of the other one may be used again"
+    [row] = LiveArray.objects.filter(request=captured)
+    assert (row.jobs, row.submitted_at) == (2, AT)
+
+    store(alps, [now("1", HELD, submitted_at=AT + timedelta(days=2))])
+    assert stored() == [], "it may be another job"
+
+
+HELD_ROWS = """
+line 7 1763640000 nova PENDING 'job requeued in held state' 0
+line 7 1763640000 nova SPECIAL_EXIT 'job requeued in held state' 0
+line 7 1763640000 nova RESV_DEL_HOLD ReservationDeleted 0
+line 7 1763640000 nova PENDING BadConstraints 0
+line 8 1763640000 nova PENDING BadConstraints 17
+line 9 1763640000 nova RUNNING None 0
+"""
+
+
+def test_jobs_of_priority_zero_are_held_in_slurm(tmp_path):
+    begin, _, _ = SQUEUE.partition("line 7")
+    write_program(tmp_path / "squeue", begin + HELD_ROWS)
+    jobs_by_state = {}
+    for current in Slurm("alps", {"bin": str(tmp_path)}).current_jobs():
+        key = (current.spool_id, current.state)
+        jobs_by_state[key] = jobs_by_state.get(key, 0) + current.jobs
+    assert jobs_by_state == {("7", HELD): 4, ("8", QUEUED): 1, ("9", RUNNING): 1}

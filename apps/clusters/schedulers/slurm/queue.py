@@ -16,11 +16,16 @@ from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_number, rea
 
 # ID of the array or job, submission time, user, account, job name, command.
 _FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")
-# ID of the array or job, submission time, account, state, reason.
-_CURRENT_FIELDS = ("%F", "%V", "%a", "%T", "%r")
+# ID of the array or job, submission time, account, state, reason, priority.
+_CURRENT_FIELDS = ("%F", "%V", "%a", "%T", "%r", "%Q")
 #: Without COMPLETING: such a job has ended, and accounting reports it.
-_NOT_ENDED = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
-_HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
+_NOT_ENDED = "PENDING,CONFIGURING,RUNNING,SUSPENDED,SPECIAL_EXIT,RESV_DEL_HOLD"
+#: States of jobs that wait or are held: a job that was requeued by `scontrol requeuehold
+#: State=SpecialExit` is held.
+_WAITING = {"PENDING", "SPECIAL_EXIT"}
+#: Slurm reserves this priority for held jobs (scontrol(1), "hold"). Their reason need not be
+#: JobHeldUser or JobHeldAdmin: it may be "job requeued in held state" or "BadConstraints".
+_PRIORITY_OF_HELD = "0"
 
 
 def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
@@ -30,10 +35,10 @@ def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
     """
     counts: QueueCounts = Counter()
     rows = _rows(commands, _CURRENT_FIELDS, "--array", f"--states={_NOT_ENDED}")
-    for spool_id, submitted, account, state, reason in rows:
+    for spool_id, submitted, account, state, reason, priority in rows:
         seconds = read_number(submitted)
         if seconds:
-            current_state = _current_state(state, reason)
+            current_state = _current_state(state, priority)
             if current_state == CurrentState.RUNNING:
                 why = ""
             else:
@@ -42,13 +47,13 @@ def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
     return current_jobs_of(counts)
 
 
-def _current_state(state: str, reason: str) -> CurrentState:
-    """Return the state of a job from its state and reason in squeue."""
+def _current_state(state: str, priority: str) -> CurrentState:
+    """Return the state of a job from its state and priority in squeue."""
     if "HOLD" in state:
         return CurrentState.HELD
-    if state != "PENDING":
+    if state not in _WAITING:
         return CurrentState.RUNNING
-    if reason in _HELD_FOR:
+    if priority == _PRIORITY_OF_HELD:
         return CurrentState.HELD
     return CurrentState.QUEUED
 

@@ -79,8 +79,7 @@ def store_queue(
     QueueReading.objects.get_or_create(cluster=cluster)
     QueueReading.objects.select_for_update().get(cluster=cluster)
 
-    jobs = list(jobs)
-    proven = _proven_origins(cluster, jobs, origins)
+    jobs, proven = _prove_origins(cluster, list(jobs), origins)
     counts: dict[tuple[int, str], QueueCount] = {}
     for current in jobs:
         origin = proven.get((current.spool_id, current.submitted_at))
@@ -118,20 +117,23 @@ def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCoun
     QueueCount.objects.bulk_create(count for count in counts.values() if count.pk is None)
 
 
-def _proven_origins(
+def _prove_origins(
     cluster: Cluster, jobs: list[CurrentJobs], origins: Origins
-) -> dict[tuple[str, datetime], tuple[int, str]]:
-    """Return the proven request and stage of each submission."""
+) -> tuple[list[CurrentJobs], dict[tuple[str, datetime], tuple[int, str]]]:
+    """Return the jobs, and the proven request and stage of each submission.
+
+    Proven jobs get the time at which their submission was captured. A scheduler gives each requeued
+    job another one; of the portal's arrays it is known that nobody else used their ID since.
+    """
     keys = {origin.request_key for origin in chain.from_iterable(origins.values())}
     claims = Claims(cluster, keys=keys, spool_ids=origins)
     named = {}
+    jobs_as_submitted = []
     for current in jobs:
+        submitted_at = current.submitted_at
         for origin in origins.get(current.spool_id, ()):
             request = claims.requests.get(origin.request_key)
-            if (
-                request is None
-                or abs(origin.submitted_at - current.submitted_at) > _SAME_SUBMISSION
-            ):
+            if request is None:
                 continue
             proof = claims.proof_of(
                 origin.request_key,
@@ -140,12 +142,15 @@ def _proven_origins(
                 account=current.account,
                 user=origin.user,
             )
-            if proof != Proof.CLAIMED:
-                named[current.spool_id, current.submitted_at] = (
-                    request.pk,
-                    clean_text(origin.stage.strip(), 64),
-                )
-    return named
+            later = current.submitted_at - origin.submitted_at
+            is_requeued = proof == Proof.SUBMITTED and later > _SAME_SUBMISSION
+            if proof == Proof.CLAIMED or not (is_requeued or abs(later) <= _SAME_SUBMISSION):
+                continue
+            submitted_at = origin.submitted_at
+            stage = clean_text(origin.stage.strip(), 64)
+            named[current.spool_id, submitted_at] = (request.pk, stage)
+        jobs_as_submitted.append(replace(current, submitted_at=submitted_at))
+    return jobs_as_submitted, named
 
 
 @dataclass(frozen=True)

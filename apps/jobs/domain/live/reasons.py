@@ -48,6 +48,16 @@ REASONS = {
     "launch failed requeued held": QueueReason(
         "Held after a failed launch", "Check the host, then release it."
     ),
+    "user env retrieval failed requeued held": QueueReason(
+        "Held after its environment could not be read", "Check the host, then release it."
+    ),
+    "job requeued in held state": QueueReason(
+        "Requeued and held", "Ask whoever requeued it, or release it."
+    ),
+    "JobHoldMaxRequeue": QueueReason(
+        "Held after too many requeues", "Check the hosts, then release it."
+    ),
+    "BadConstraints": QueueReason("No host has what it requests", "Request less, or cancel it."),
     "1": QueueReason("Held by user", "Ask the user, or release it."),
     "3": QueueReason("Held by the job's own policy"),
     "4": QueueReason("Credentials are not valid", "Renew the proxy or token, then release it."),
