@@ -2,6 +2,8 @@
 imported and discussed.
 """
 
+import os
+
 import pytest
 from playwright.sync_api import expect
 
@@ -11,6 +13,7 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
 from apps.statusboard.models import Service
+from tests.browser.conftest import wait_until_loaded
 from tests.factories.people import PASSWORD, person
 from tests.factories.requests import AT, content, draft, stage
 
@@ -192,6 +195,66 @@ def test_stages_are_added_and_pasted_without_loading_the_page(
     assert page.evaluate("window.isTheSame")
     names = [stage.name for stage in content_of(Request.objects.get()).stages]
     assert names == ["generation", "simulation", "reco", "merge"]
+    assert page.problems == []
+
+
+#: Note how long after the click the first field of the new stage has the focus, in milliseconds.
+WATCH_NEW_STAGE = """() => {
+  const number = document.querySelectorAll("[data-stage]").length;
+  let clickedAt;
+  const look = () => {
+    const isFocused = document.activeElement?.id === `id_stages-${number}-name`;
+    if (clickedAt && isFocused) window.addedAfter = performance.now() - clickedAt;
+    else requestAnimationFrame(look);
+  };
+  window.addedAfter = undefined;
+  document.querySelector("#add-stage button").addEventListener("click", () => {
+    clickedAt = performance.now();
+    look();
+  });
+}"""
+
+
+@pytest.mark.parametrize("stages", [1, 12])
+def test_one_more_stage_comes_quickly_and_alone(stages, transactional_db, nova, liaison, open_as):
+    made = draft(liaison, nova, stages=tuple(stage(f"s{n}") for n in range(stages)))
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.evaluate("window.isTheSame = true")
+    name = page.locator("#id_stages-0-name")
+    name.evaluate("field => { field.isTheSame = true; }")
+    page.get_by_label("Title").fill("Typed before")
+    name.fill("generated")
+
+    times = []
+    for added in range(3):
+        page.evaluate(WATCH_NEW_STAGE)
+        page.get_by_role("button", name="Add stage").click()
+        expect(page.locator(f"#id_stages-{stages + added}-name")).to_be_focused()
+        wait_until_loaded(page)
+        times.append(page.evaluate("window.addedAfter"))
+    # 0.2 to 0.4 s on two cores; longer while other programs use them, too.
+    load_of_core = os.getloadavg()[0] / (os.cpu_count() or 1)
+    assert min(times) < 500 * max(1, load_of_core), times
+
+    count = stages + 3
+    expect(page.locator("#stage-count")).to_contain_text(f"{count}, in execution order")
+    expect(page.locator("#resources tbody tr")).to_have_count(count)
+    expect(page.locator("#steps a[href^='#stage-']")).to_have_count(count)
+    hidden = {"include_hidden": True}
+    expect(page.get_by_role("button", name="Move down", **hidden)).to_have_count(count - 1)
+    expect(page.get_by_role("button", name="Move up", **hidden)).to_have_count(count - 1)
+    expect(page.get_by_text("Differs from the other stages")).to_have_count(count)
+    expect(page.locator("#submission")).to_contain_text(f"{count} stages")
+
+    assert page.evaluate("window.isTheSame")
+    assert name.evaluate("field => field.isTheSame"), "the row is not replaced"
+    expect(name).to_have_value("generated")
+    page.get_by_role("button", name="Save draft").first.click()
+    page.get_by_text(f"Saved {made.key} as a draft.").wait_for()
+    saved = content_of(Request.objects.get())
+    assert (saved.title, len(saved.stages)) == ("Typed before", count)
+    assert saved.stages[0].name == "generated"
     assert page.problems == []
 
 

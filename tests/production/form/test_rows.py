@@ -2,6 +2,7 @@
 
 import pytest
 
+from apps.production.domain.content.model import MAX_STAGES
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
@@ -49,6 +50,43 @@ def test_new_row_reads_what_the_stage_before_writes_and_has_what_past_jobs_neede
     assert last == ("merge", "reco", "2 GB", "4 h", "")
     assert page.context["shared"]["release"].value() == "v09_72"
     assert Request.objects.count() == 1
+
+
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_new_row_comes_alone_to_a_page_that_can_take_it(stages, nova, form):
+    chain = tuple(stage(f"s{number}") for number in range(stages))
+    data = post_of(content(stages=chain), experiment="NOVA", do="add")
+    answer = form.post(NEW, data, headers=HTMX)
+    page = answer.content.decode()
+    assert (answer["HX-Retarget"], answer["HX-Reswap"]) == ("#stages > .foot", "beforebegin")
+    assert page.count("data-stage") == 1
+    assert f'id="stage-{stages + 1}"' in page
+    assert f'value="{stages + 1}" hx-swap-oob="true"' in page
+    assert f'value="down-{stages - 1}"' in page, "the stage before can now move down"
+    assert ("beforebegin:#buttons-0" in page) == (stages == 1), "a single stage differs from none"
+    assert "<html" not in page
+    assert Request.objects.count() == 0
+
+
+@pytest.mark.parametrize("stages", [0, MAX_STAGES])
+def test_whole_table_comes_with_the_first_row_and_where_none_can_be_added(stages, nova, form):
+    chain = tuple(stage(f"s{number}") for number in range(stages))
+    data = post_of(content(stages=chain), experiment="NOVA", do="add")
+    answer = form.post(NEW, data, headers=HTMX)
+    assert "HX-Retarget" not in answer
+    assert 'id="stages"' in answer.content.decode()
+    assert len(answer.context["stages"]) == (stages or 1)
+
+
+def test_button_goes_with_the_last_row_that_can_be_added(nova, form):
+    chain = tuple(stage(f"s{number}") for number in range(MAX_STAGES - 1))
+    data = post_of(content(stages=chain), experiment="NOVA", do="add")
+    page = form.post(NEW, data, headers=HTMX).content.decode()
+    assert f"The maximum of {MAX_STAGES} stages is reached." in page
+    assert 'id="add-stage" hx-swap-oob="true"' in page
 
 
 def test_rows_of_a_spreadsheet_fill_the_table_and_add_stages(nova, form):

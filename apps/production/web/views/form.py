@@ -1,6 +1,6 @@
 """The request form: edit, add and move stages, save and submit; works without JavaScript."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_http_methods
+from django_htmx.http import reselect, reswap, retarget
 
 from apps.accounts.models import Experiment
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -25,10 +26,10 @@ from apps.production.domain.checks import Fix, Severity
 from apps.production.domain.checks.report import PASSING, CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.known import COLUMNS
-from apps.production.domain.content.model import MAX_STAGES, RequestContent
+from apps.production.domain.content.model import MAX_STAGES, RequestContent, StageContent
 from apps.production.domain.content.revisions import own_version
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.discussion import threads_of
+from apps.production.domain.discussion import Thread, threads_of
 from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.lifecycle.moves import submit_request
@@ -57,6 +58,7 @@ from apps.production.web.forms.request import (
 )
 from apps.production.web.forms.review import review_context
 from apps.production.web.forms.rows import change_rows
+from apps.production.web.forms.steps import steps_of
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import (
     ALL_TOUCHED,
@@ -73,6 +75,8 @@ FIX_ALL = "fix-all"
 MOST_NAMED = 5
 #: Checks whose warnings the bars beside memory and wall time show.
 SHOWN_BY_BARS = frozenset({"memory_sufficient", "wall_time_sufficient"})
+#: The button for one more stage.
+ADD = "add"
 #: The button that gives the outputs of a clone new names.
 RENAME = "rename"
 #: The buttons that switch the workflow type: the first asks before it drops input, the second does
@@ -189,6 +193,8 @@ class FormPage:
         if change is not None:
             page = FormPage(self.request, change.data, self.forms.workflow, self.production_request)
             page.notes = change.notes
+            if action == ADD and change.focus and self.request.htmx:
+                return page.show_added(change.focus)
             return page.show(focus=change.focus, touched=touched_in(self.request.POST))
         return self.check() if action == "check" else self._write(action)
 
@@ -268,9 +274,7 @@ class FormPage:
 
         threads = threads_of(production_request) if production_request else []
         open_threads = [thread for thread in threads if thread.is_open]
-        returned = self._show_notes_of_return()
-        for thread in open_threads:
-            forms.mark(thread.first.field)
+        returned = self._mark_fields(threads)
         forms.unfold(focus)
 
         at = timezone.now()
@@ -294,16 +298,12 @@ class FormPage:
             "shared": forms.shared,
             "known": COLUMNS,
             "switching": self.switching,
-            "stages": forms.stages.forms,
-            "workflow": forms.workflow,
+            **self._rows_context(),
             "conflict": self.conflict,
             "signed": is_signed,
             "own_version": own,
             "material": production_request is not None and production_request.state in CHANGEABLE,
-            "full": len(forms.stages.forms) >= MAX_STAGES,
-            "max_stages": MAX_STAGES,
             "notes": self.notes,
-            "next_kind": forms.next_kind(),
             **panel_context(forms, report, touched, experiment, self.request.user),
             **review_context(
                 forms, estimate, experiment, production_request, self.request.user, at
@@ -313,6 +313,52 @@ class FormPage:
             "threads": threads,
         }
         return render(self.request, "production/form/form.html", context, status=status)
+
+    def show_added(self, position: int) -> HttpResponse:
+        """Return the new stage alone, and what changes with it, to be put into the page.
+
+        The checks, which run as soon as it is there, add its estimate and the review.
+        """
+        forms = self.forms
+        form = forms.stages.forms[position]
+        form.fields["name"].widget.attrs["autofocus"] = True
+        threads = threads_of(self.production_request) if self.production_request else []
+        self._mark_fields(threads)
+        forms.unfold(position)
+        # A stage whose input cannot be read is shown too.
+        readable = [*forms.content.stages, *[StageContent()] * len(forms.stages.forms)]
+        context = {
+            "object": self.production_request,
+            "form": form,
+            "stage": readable[position],
+            "position": position,
+            "previous": forms.stages.forms[position - 1],
+            "steps": steps_of(forms),
+            "threads": threads,
+            **self._rows_context(),
+        }
+        response = render(self.request, "production/form/stages/_added.html", context)
+        reselect(response, "[data-stage]")
+        return reswap(retarget(response, "#stages > .foot"), "beforebegin")
+
+    def _rows_context(self) -> dict[str, Any]:
+        """Return the context of the table of stages, without its rows."""
+        forms = self.forms
+        return {
+            "stages": forms.stages.forms,
+            "workflow": forms.workflow,
+            "full": len(forms.stages.forms) >= MAX_STAGES,
+            "max_stages": MAX_STAGES,
+            "next_kind": forms.next_kind(),
+        }
+
+    def _mark_fields(self, threads: Sequence[Thread]) -> Event | None:
+        """Mark fields with open threads or notes of a return. Return the event of the return."""
+        returned = self._show_notes_of_return()
+        for thread in threads:
+            if thread.is_open:
+                self.forms.mark(thread.first.field)
+        return returned
 
     def _write(self, action: str) -> HttpResponse:
         """Save the input, apply a fix or submit.

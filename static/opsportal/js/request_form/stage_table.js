@@ -4,6 +4,8 @@ const form = document.querySelector("form:has(> .form-grid)");
 
 if (form) {
   const TABLE = "#stages";
+  // A button replaces the table, or puts one more stage before its foot.
+  const CHANGED = `${TABLE}, ${TABLE} > .foot`;
 
   // Another type is chosen but its fields are not shown yet: then the whole page changes.
   form.addEventListener("htmx:beforeRequest", (event) => {
@@ -47,12 +49,12 @@ if (form) {
 
   // Checks that are still running are about the stages before.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.target.matches(TABLE)) htmx.trigger("#checks .panel", "htmx:abort");
+    if (event.detail.target.matches(CHANGED)) htmx.trigger("#checks .panel", "htmx:abort");
   });
 
   // What a button has changed is saved and checked like what is typed.
   document.addEventListener("htmx:afterSettle", (event) => {
-    if (!event.target.matches?.(TABLE)) return;
+    if (!event.target.matches?.(CHANGED)) return;
     // The replaced fields still have what was typed.
     for (const [field, state] of sent) {
       const again = stateOf(field) !== state && findAgain(field);
