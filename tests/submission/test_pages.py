@@ -46,7 +46,8 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     )
     page = client.get(url).content.decode()
     asked = submission.tasks * 4 * 900 / 3600
-    assert f"{asked:.2g}, {asked / 2:.2g}, {asked / 2:.2g} <small>50 %</small>" in page
+    used = unused = asked / 2
+    assert f"{used:.2g} <small>of {asked:.2g}, {unused:.2g} (50 %) unused</small>" in page
     assert "Retry failed jobs of one" in page
     assert "No submissions yet" not in page
     script = client.get(f"{url}1/script/")
