@@ -47,6 +47,27 @@ class Limits:
     most_bytes: int
 
 
+@dataclass(frozen=True)
+class TLSFiles:
+    """Paths of PEM files for TLS; an empty path is not used.
+
+    `certificate` and `key` identify the portal to the server. `authorities` replaces the
+    certificate authorities of the system.
+    """
+
+    certificate: str = ""
+    key: str = ""
+    authorities: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Return a context that checks the server's certificate. Raises `OSError`."""
+        context = ssl.create_default_context(cafile=self.authorities or None)
+        if self.certificate:
+            # With an empty password, an encrypted key fails and does not ask at the terminal.
+            context.load_cert_chain(self.certificate, self.key or None, password="")
+        return context
+
+
 class Answer:
     """A response of any status. Its body is read on demand and unchanged."""
 
@@ -92,13 +113,16 @@ def send(
     limits: Limits,
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
+    tls: TLSFiles | None = None,
 ) -> Iterator[Answer]:
     """Send a request and yield the response, valid within the block. Raises `HttpError`."""
     with Deadline(limits.total) as deadline, ExitStack() as stack:
         with _http_errors(deadline):
             parts = urlsplit(url)
             rule.check(parts)
-            connection = stack.enter_context(closing(_connect(parts, rule, limits, deadline)))
+            connection = stack.enter_context(
+                closing(_connect(parts, rule, limits, deadline, tls or TLSFiles()))
+            )
 
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             all_headers = {
@@ -115,7 +139,7 @@ def send(
 
 
 def _connect(
-    url: SplitResult, rule: AddressRule, limits: Limits, deadline: Deadline
+    url: SplitResult, rule: AddressRule, limits: Limits, deadline: Deadline, tls: TLSFiles
 ) -> HTTPConnection:
     """Connect to the first address that accepts a connection.
 
@@ -125,7 +149,7 @@ def _connect(
     options: dict[str, Any]
     if url.scheme == "https":
         connection_class = deadline.watched(HTTPSConnection)
-        options = {"server_hostname": url.hostname, "ssl_context": ssl.create_default_context()}
+        options = {"server_hostname": url.hostname, "ssl_context": tls.context()}
     elif url.scheme == "http":
         connection_class = deadline.watched(HTTPConnection)
         options = {}

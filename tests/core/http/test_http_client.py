@@ -4,18 +4,20 @@ whatever the server sends.
 
 import gzip
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 import urllib3
 
 from apps.core.http.addresses import ListedHosts, ListedServers, PublicHosts
-from apps.core.http.client import Limits, send
+from apps.core.http.client import Limits, TLSFiles, send
 from apps.core.http.errors import (
     AddressRefused,
     Compressed,
@@ -477,3 +479,51 @@ def test_no_port_and_no_url_are_errors_of_the_client():
     for url in ("http://127.0.0.1:99999/", "http://[bad/"):
         with pytest.raises(HttpError):
             body_from(url)
+
+
+@pytest.fixture
+def certificate_needed(tmp_path) -> Iterator[tuple[Server, str, str]]:
+    """A server that serves only the owner of a certificate; yield it, certificate and key."""
+    certificate, key = self_signed(tmp_path, "DNS:localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # The same certificate serves for both sides.
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with Server(OK + b"\r\nhere") as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server, str(certificate), str(key)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_client_certificate_is_sent_to_a_server_whose_authority_is_given(certificate_needed):
+    server, certificate, key = certificate_needed
+    url = f"https://localhost:{server.server_port}/"
+    tls = TLSFiles(certificate, key, authorities=certificate)
+    assert body_from(url, tls=tls) == b"here"
+
+    with pytest.raises(ConnectionFailed):
+        body_from(url, tls=TLSFiles(authorities=certificate))
+    with pytest.raises(ConnectionFailed, match="certificate verify failed"):
+        body_from(url, tls=TLSFiles(certificate, key))
+    assert len(server.requests) == 1
+
+
+def test_one_file_may_hold_certificate_and_key(certificate_needed, tmp_path):
+    server, certificate, key = certificate_needed
+    proxy = tmp_path / "proxy.pem"
+    proxy.write_text(Path(certificate).read_text() + Path(key).read_text())
+    tls = TLSFiles(certificate=str(proxy), authorities=certificate)
+    assert body_from(f"https://localhost:{server.server_port}/", tls=tls) == b"here"
+
+
+def test_certificate_that_cannot_be_read_is_an_error_of_the_request(certificate_needed):
+    server, certificate, _key = certificate_needed
+    tls = TLSFiles("/nonexistent.pem", authorities=certificate)
+    with pytest.raises(ConnectionFailed, match="No such file"):
+        body_from(f"https://localhost:{server.server_port}/", tls=tls)
