@@ -53,6 +53,7 @@ CONNECT = {
     "core/http/client": "where its caller's rule leads",
     "core/http/deadline": "cuts what others have opened",
     "core/http/errors": "errors of the client",
+    "datasets/catalogues/connection": "the operator's catalogue",
     "demo/simulation/alerts": "the demo's own portal",
     "demo/simulation/probes": "the demo's own portal",
     "notifications/domain/mail": "the operator's mail server",

@@ -146,11 +146,11 @@ class FileCatalogue:
         self.path = Path(address)
 
     def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
-        known = self._known()
+        known = self.all_datasets()
         return {name: known[name] for name in names if name in known}
 
     def files_of(self, name: str) -> list[DataFile]:
-        known = self._known()
+        known = self.all_datasets()
         return list(known[name].file_list) if name in known else []
 
     def can_define(self) -> bool:
@@ -170,7 +170,9 @@ class FileCatalogue:
                 entry["run"] = runs[file]
             listed.append(entry)
         row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
-        if name in self._known() and [file.name for file in self.files_of(name)] != list(files):
+        if name in self.all_datasets() and [file.name for file in self.files_of(name)] != list(
+            files
+        ):
             raise CatalogueError(f"another dataset is named {name}")
         try:
             with path.with_name(f"{path.name}.lock").open("a") as lock:
@@ -179,7 +181,10 @@ class FileCatalogue:
                     rows = json.loads(path.read_bytes())["datasets"]
                 else:
                     rows = []
-                if all(defined["name"] != name for defined in rows) and name not in self._known():
+                if (
+                    all(defined["name"] != name for defined in rows)
+                    and name not in self.all_datasets()
+                ):
                     _write(path, {"datasets": [*rows, row]})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CatalogueError(f"{path} cannot be written: {error}") from None
@@ -189,7 +194,8 @@ class FileCatalogue:
         beside = _read_current(self.path)[1]
         return self.path.with_name(beside) if beside else None
 
-    def _known(self) -> _Known:
+    def all_datasets(self) -> Mapping[str, Dataset]:
+        """Return all datasets by name. Raises `CatalogueError`."""
         known = _read_current(self.path)[0]
         path = self._definitions()
         if path is None or not path.exists():
