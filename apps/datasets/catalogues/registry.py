@@ -7,6 +7,7 @@ CATALOGUES: Registry[type[Catalogue]] = Registry(
     group="opsportal.file_catalogues",
     builtins={
         "json": "apps.datasets.catalogues.json_file:JSONFileCatalogue",
+        "sam": "apps.datasets.catalogues.samweb:SAMCatalogue",
     },
 )
 
