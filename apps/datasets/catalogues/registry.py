@@ -7,6 +7,7 @@ CATALOGUES: Registry[type[Catalogue]] = Registry(
     group="opsportal.file_catalogues",
     builtins={
         "json": "apps.datasets.catalogues.json_file:JSONFileCatalogue",
+        "metacat": "apps.datasets.catalogues.metacat:MetaCatCatalogue",
         "sam": "apps.datasets.catalogues.samweb:SAMCatalogue",
     },
 )
