@@ -4,7 +4,7 @@ import json
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -38,7 +38,6 @@ _EXCERPT_CHARACTERS = 200
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TRY_LATER = (408, 425, 429)
 
-Clock = Callable[[], datetime]
 Query = Iterable[tuple[str, str]]
 
 
@@ -164,10 +163,9 @@ class FileToken(SignIn):
 class LogIn(SignIn):
     """A token that the catalogue gives for the credential, renewed at 80 % of its life."""
 
-    def __init__(self, credential_file: str, *, header: str, clock: Clock = utc_now) -> None:
+    def __init__(self, credential_file: str, *, header: str) -> None:
         super().__init__(credential_file)
         self._header = header
-        self._clock = clock
         self._lock = threading.Lock()
         self._token: Token | None = None
 
@@ -175,9 +173,10 @@ class LogIn(SignIn):
         credentials = self.credentials()
         if credentials == Credentials():
             return {}
+        at = utc_now()
         with self._lock:
-            if self._token is None or self._token.is_due(self._clock()):
-                self._token = self.log_in(connection, credentials, self._clock())
+            if self._token is None or self._token.is_due(at):
+                self._token = self.log_in(connection, credentials, at)
             return {self._header: self._token.value}
 
     def secrets(self) -> tuple[str, ...]:
