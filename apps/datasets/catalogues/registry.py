@@ -8,6 +8,7 @@ CATALOGUES: Registry[type[Catalogue]] = Registry(
     builtins={
         "json": "apps.datasets.catalogues.json_file:JSONFileCatalogue",
         "metacat": "apps.datasets.catalogues.metacat:MetaCatCatalogue",
+        "rucio": "apps.datasets.catalogues.rucio:RucioCatalogue",
         "sam": "apps.datasets.catalogues.samweb:SAMCatalogue",
     },
 )
