@@ -29,7 +29,7 @@ _SECTIONS = {
     ),
     "Run the portal": (
         "demo production administration settings security single-sign-on slurm torque htcondor "
-        "elasticsearch kafka"
+        "elasticsearch kafka catalogues"
     ),
     "Use it from programs": "api events experiment-packs",
     "Develop it": "architecture development adding-a-scheduler glossary",
