@@ -35,6 +35,7 @@ TASKS = {
     "Clusters and capture": (
         "clusters.Cluster",
         "clusters.Site",
+        "datasets.Catalogue",
         "archive.CaptureHost",
         "archive.RetentionRule",
         "jobs.MaskingRule",
@@ -145,6 +146,12 @@ FIRST_TASKS = {
     ),
     "Clusters and services": (
         Task("Connect a cluster", "Scheduler and accounting", "slurm", "clusters.Cluster"),
+        Task(
+            "Connect a catalogue",
+            "Where the datasets of requests are looked up",
+            "catalogues",
+            "datasets.Catalogue",
+        ),
         Task("Mask a secret", "A rule for captured environments", "archive", "jobs.MaskingRule"),
         Task("Add a service", "Its name, kind and owner", "monitoring", "statusboard.Service"),
         Task(

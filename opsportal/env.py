@@ -202,8 +202,9 @@ class Environment(BaseModel):
     DATASET_CATALOGUE: str = Field(
         default="",
         description=(
-            "Catalogue of the datasets of requests: `file:/PATH.json`, or a plugin's name and its "
-            "address. Empty: datasets are not looked up."
+            "Catalogue of the datasets of requests: `portal` for those of the back office, "
+            "`file:/PATH.json`, or a plugin's name and its address. Empty: datasets are not looked "
+            "up."
         ),
     )
     CAPTURE_CLUSTER: str = Field(

@@ -1,0 +1,1 @@
+"""Datasets: the catalogues that know them, and what these answered."""

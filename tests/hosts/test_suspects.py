@@ -33,7 +33,12 @@ def suspect(alps, disk, run_well, break_host):
 
 def report(bad_hosts, at):
     """Let all unfinished probe jobs report: bad on these hosts, good on the others."""
-    for job in ProbeJob.objects.filter(ended_at=None):
+    report_of(set(ProbeJob.objects.values_list("host", flat=True)), bad_hosts, at)
+
+
+def report_of(hosts, bad_hosts, at):
+    """Let the unfinished probe jobs of some hosts report."""
+    for job in ProbeJob.objects.filter(ended_at=None, host__in=hosts):
         phase = {
             "name": "disk",
             "started_at": at.timestamp(),
@@ -73,11 +78,16 @@ def test_suspect_with_good_probes_is_not_excluded_and_then_probed_less_often(sus
     assert ProbeJob.objects.filter(host=suspect).count() == PROBED_AT_ONCE
 
 
-def test_after_three_failures_one_bad_probe_job_is_enough(suspect, alps, break_host, at):
-    break_host(alps, suspect, failures=1)
-    follow(at, minutes=2, bad_hosts={suspect})
-    assert HostExclusion.objects.get().failed_jobs == 3
-    assert ProbeJob.objects.filter(host=suspect, exclusion=None).count() == 1
+@pytest.mark.parametrize("bad_minutes", [range(3), range(2, 9)])
+def test_outage_that_begins_or_ends_between_probes_excludes_nobody(suspect, at, bad_minutes):
+    for minute in range(9):
+        exclude_failing_hosts(at=at + minute * MINUTE)
+        everywhere = {suspect, *HOSTS} if minute in bad_minutes else set()
+        # The suspect reports first, the others half a minute later.
+        report_of({suspect}, everywhere, at + minute * MINUTE)
+        is_bad_later = minute in bad_minutes and minute + 1 in bad_minutes
+        report(everywhere if is_bad_later else set(), at + minute * MINUTE + MINUTE / 2)
+    assert not HostExclusion.objects.exists()
 
 
 def test_bad_probes_everywhere_exclude_nobody(suspect, at):

@@ -18,6 +18,10 @@ class Refused(CatalogueError):
     """The catalogue refuses the request, or cannot do it. Repeating it does not help."""
 
 
+class BadName(Refused):
+    """No dataset or file of the catalogue can have this name."""
+
+
 class SignInNeeded(CatalogueError):
     """The portal's credential is missing, expired or not accepted."""
 

@@ -14,6 +14,7 @@ from apps.core.http.addresses import ListedServers
 from apps.core.http.client import Limits, TLSFiles, send
 from apps.core.http.errors import AddressRefused, ConnectionFailed, CutShort, HttpError, TooLarge
 from apps.datasets.catalogues.base import (
+    BadName,
     CatalogueConfiguration,
     CatalogueError,
     Incomplete,
@@ -340,10 +341,10 @@ def check_url(url: str, credential_file: str) -> str:
 
 
 def path_of(*segments: str) -> str:
-    """Return the path of names, each quoted. Raises `Refused` for a name that no path can have."""
+    """Return the path of names, each quoted. Raises `BadName` for a name that no path can have."""
     for segment in segments:
         if segment in ("", ".", ".."):
-            raise Refused(f"“{segment}” is not a valid name.")
+            raise BadName(f"“{segment}” is not a valid name.")
     return "/".join(quote(segment, safe="") for segment in segments)
 
 

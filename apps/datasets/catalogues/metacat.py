@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from apps.datasets.catalogues import records
 from apps.datasets.catalogues.base import (
+    BadName,
     CatalogueConfiguration,
     CatalogueFile,
     DatasetSummary,
@@ -298,7 +299,7 @@ class MetaCatCatalogue:
     def _full_name(self, name: str) -> str:
         full_name = self._full_name_or_none(name)
         if full_name is None:
-            raise Refused(f"“{name}” is not a name of MetaCat, such as namespace:name.")
+            raise BadName(f"“{name}” is not a name of MetaCat, such as namespace:name.")
         return full_name
 
     def _full_name_or_none(self, name: str) -> str | None:
@@ -335,7 +336,7 @@ class MetaCatCatalogue:
 def _select(full_name: str) -> str:
     """Return the query for the files of a dataset. Raises `Refused` for an odd name."""
     if not _VALID_NAME.fullmatch(full_name):
-        raise Refused(f"“{full_name}” is not a name of MetaCat.")
+        raise BadName(f"“{full_name}” is not a name of MetaCat.")
     return f"files from {full_name}"
 
 

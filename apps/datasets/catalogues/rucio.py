@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from apps.datasets.catalogues import records
 from apps.datasets.catalogues.base import (
+    BadName,
     CatalogueConfiguration,
     CatalogueError,
     CatalogueFile,
@@ -345,7 +346,7 @@ class RucioCatalogue:
     def _identifier(self, name: str) -> dict[str, str]:
         full_name = self._full_name_or_none(name)
         if full_name is None:
-            raise Refused(f"“{name}” is not a name of Rucio, such as scope:name.")
+            raise BadName(f"“{name}” is not a name of Rucio, such as scope:name.")
         scope, _, short_name = full_name.partition(":")
         return {"scope": scope, "name": short_name}
 

@@ -14,6 +14,8 @@ from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
+from apps.datasets.catalogues.registry import CATALOGUES as FILE_CATALOGUES
+from apps.datasets.models import Catalogue
 from apps.diagnosis.domain.packs.parts import PACK_PARTS
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
@@ -34,6 +36,7 @@ from capture.wire.report import CaptureReport
 #: All plugin registries. They are listed here, so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
+    FILE_CATALOGUES,
     *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
 )
 #: Maximum number of failed deliveries shown.
@@ -55,6 +58,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "failing": failing.count(),
         "channels": [_channel(channel) for channel in Channel],
         "collections": collections(),
+        "catalogues": Catalogue.objects.filter(active=True),
         "plugins": loaded_plugins(),
         "warnings": check_proxy(),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from apps.datasets.catalogues.base import (
+    BadName,
     CatalogueConfiguration,
     CatalogueFile,
     Incomplete,
@@ -330,7 +331,7 @@ def test_a_parent_without_a_name_is_incomplete(harness):
 
 @pytest.mark.parametrize("name", ["run4711", ":", "exa-raw:", ":x", ""])
 def test_a_name_without_a_namespace_is_refused(harness, name):
-    with pytest.raises(Refused, match="namespace:name"):
+    with pytest.raises(BadName, match="namespace:name"):
         harness.catalogue().describe(name)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from apps.datasets.catalogues import connection
 from apps.datasets.catalogues.base import (
+    BadName,
     CatalogueConfiguration,
     CatalogueFile,
     Incomplete,
@@ -359,7 +360,7 @@ def test_replicas_that_are_left_out_are_incomplete(harness):
 def test_the_option_scope_completes_names(harness):
     catalogue = harness.catalogue(scope="exa-raw")
     assert catalogue.existing([RAW[0].name, "no_such", "", ":"]) == {RAW[0].name}
-    with pytest.raises(Refused, match="scope:name"):
+    with pytest.raises(BadName, match="scope:name"):
         harness.catalogue().describe("run4711")
 
 

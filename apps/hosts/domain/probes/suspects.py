@@ -20,13 +20,13 @@ from apps.hosts.models import ProbeJob, ProbeResult
 from apps.jobs.enums import PROBE_JOB_PREFIX
 from apps.jobs.models import SHORT_HOST, Job
 
-#: A suspect is at fault if its failed jobs and its last probe jobs, all bad, are so many.
-BAD_JOBS = 4
+#: A suspect is at fault if at least so many of its last probe jobs were bad.
+BAD_IN_A_ROW = 2
 #: A suspect is probed so often at once, later every HOST_PROBE_MINUTES.
-PROBED_AT_ONCE = 3
+PROBED_AT_ONCE = 4
 #: So many hosts that complete their jobs are probed beside the suspects; the probes of
 #: `GOOD_OTHERS` must be good.
-COMPARED_HOSTS = 3
+COMPARED_HOSTS = 5
 GOOD_OTHERS = 2
 #: Among the newest completed jobs of a cluster are those of other hosts.
 _NEWEST_JOBS = 100
@@ -102,15 +102,15 @@ def bad_by_probes(
 ) -> list[tuple[FailingHost, list[str]]]:
     """Return the suspects that their probes prove to be at fault, with the names of these probes.
 
-    The last probe jobs of such a host were bad, and after the first of them those of other hosts
-    were good, and none was bad. Takes two queries.
+    The last probe jobs of such a host were bad, and between them those of other hosts were good,
+    and none was bad: so it is no outage that has just begun or ended. Takes two queries.
     """
     jobs_by_host = _probe_jobs(cluster, suspects)
     suspected = {suspect.host for suspect in suspects}
     bad_hosts = []
     for suspect in suspects:
         bad = _last_bad_jobs(suspect, jobs_by_host[suspect.host])
-        if bad and _others_are_good(jobs_by_host, suspected, bad[-1].planned_at):
+        if len(bad) >= BAD_IN_A_ROW and _others_are_good(jobs_by_host, suspected, bad):
             bad_hosts.append((suspect, bad[0]))
     if not bad_hosts:
         return []
@@ -124,34 +124,42 @@ def bad_by_probes(
 
 
 def _last_bad_jobs(suspect: FailingHost, jobs: Sequence[ProbeJob]) -> list[ProbeJob]:
-    """Return the last probe jobs, newest first, if so many were bad as needed, else none.
+    """Return the probe jobs since the first failure that were bad without a good one after them.
 
-    One that did not report says nothing: it may have waited for a free slot.
+    The newest is first. One that did not report says nothing: it may have waited for a free slot.
     """
-    reported = []
+    bad = []
     for job in jobs:
-        if job.state == ProbeState.ENDED and job.planned_at >= suspect.first_ended_at:
-            reported.append(job)
-    needed = max(1, BAD_JOBS - suspect.failed)
-    last = reported[:needed]
-    if len(last) < needed or any(job.good for job in last):
-        return []
-    return last
+        if job.planned_at < suspect.first_ended_at or job.good:
+            break
+        if job.state == ProbeState.ENDED:
+            bad.append(job)
+    return bad
 
 
 def _others_are_good(
-    jobs_by_host: Mapping[str, Sequence[ProbeJob]], suspected: Collection[str], since: datetime
+    jobs_by_host: Mapping[str, Sequence[ProbeJob]],
+    suspected: Collection[str],
+    bad: Sequence[ProbeJob],
 ) -> bool:
-    """Return whether the newest probe jobs of other hosts, ended after `since`, are all good."""
+    """Return whether the probe jobs of other hosts that ended between these were all good."""
     good_hosts = 0
     for host, jobs in jobs_by_host.items():
-        reported = [job for job in jobs if job.state == ProbeState.ENDED]
-        if host in suspected or not reported:
+        if host in suspected:
             continue
-        newest = reported[0]
-        if newest.exclusion_id is not None or newest.ended_at is None or newest.ended_at < since:
-            continue
-        if not newest.good:
+        meanwhile = []
+        for job in jobs:
+            if job.exclusion_id is None and _has_reported_between(job, bad[-1], bad[0]):
+                meanwhile.append(job)
+        if not all(job.good for job in meanwhile):
             return False
-        good_hosts += 1
+        good_hosts += bool(meanwhile)
     return good_hosts >= GOOD_OTHERS
+
+
+def _has_reported_between(job: ProbeJob, first: ProbeJob, last: ProbeJob) -> bool:
+    if job.state != ProbeState.ENDED or job.ended_at is None:
+        return False
+    if first.ended_at is None or last.ended_at is None:
+        return False
+    return first.ended_at <= job.ended_at <= last.ended_at

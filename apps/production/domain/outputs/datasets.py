@@ -89,7 +89,10 @@ class DatasetCatalogue(Protocol):
 
 CATALOGUES: Registry[type[DatasetCatalogue]] = Registry(
     group="opsportal.dataset_catalogues",
-    builtins={"file": "apps.production.domain.outputs.datasets:FileCatalogue"},
+    builtins={
+        "file": "apps.production.domain.outputs.datasets:FileCatalogue",
+        "portal": "apps.datasets.domain.look_ups:BackOfficeCatalogues",
+    },
 )
 
 

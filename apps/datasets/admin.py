@@ -1,0 +1,59 @@
+"""Catalogues in the admin; their answers are read-only."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+
+from apps.core.admin import PortalAdmin, register_read_only
+from apps.datasets.catalogues.base import CatalogueError
+from apps.datasets.catalogues.registry import CATALOGUES
+from apps.datasets.domain.look_ups import open_row
+from apps.datasets.models import Catalogue, KnownDataset
+
+
+class CatalogueForm(forms.ModelForm):
+    """The form of a catalogue: what can be checked without asking it is checked."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["kind"] = forms.ChoiceField(
+            choices=[(name, name) for name in CATALOGUES.names()]
+        )
+
+    def clean_options(self) -> dict[str, Any]:
+        options = self.cleaned_data["options"] or {}
+        if not isinstance(options, dict):
+            raise forms.ValidationError('Enter an object, such as {"name": "value"}.')
+        return options
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or self.cleaned_data
+        if not self.errors:
+            row = Catalogue(
+                kind=values["kind"],
+                base_url=values["base_url"],
+                credential_file=values["credential_file"],
+                options=values["options"],
+            )
+            try:
+                open_row(row)
+            except CatalogueError as error:
+                raise forms.ValidationError(str(error)) from error
+        return values
+
+
+@admin.register(Catalogue)
+class CatalogueAdmin(PortalAdmin):
+    form = CatalogueForm
+    list_display = ["name", "kind", "base_url", "active", "answered_at", "error"]
+    list_filter = ["kind", "active"]
+    readonly_fields = ["answered_at", "error"]
+
+
+register_read_only(
+    KnownDataset,
+    "name catalogue exists files events size_bytes answered_at is_waiting last_error",
+    search="name",
+    filters=["catalogue", "exists", "is_waiting"],
+)

@@ -1,0 +1,227 @@
+"""Look up datasets in the catalogues of the back office.
+
+Pages and tasks read what catalogues answered earlier, and queue what is unknown or old. Workers ask
+the catalogues, so that no page waits for one. An unknown answer is never “there is none”.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from apps.core.domain.work import BackOff, Queue
+from apps.datasets.catalogues import base
+from apps.datasets.catalogues.registry import open_catalogue
+from apps.datasets.models import Catalogue, KnownDataset
+from apps.production.domain.outputs.datasets import CatalogueError, DataFile, Dataset
+
+#: An answer is asked for again after so long, if it is needed.
+FRESH = timedelta(hours=1)
+#: That a dataset does not exist is believed for so long, while the catalogue is asked again.
+ABSENT_FOR = timedelta(days=1)
+#: Answers that nobody needed for so long are forgotten.
+KEPT = timedelta(days=90)
+#: Of a catalogue, while it is asked.
+ASKING_LOCK = 4_716_048
+#: Look-ups of one run; the next one continues.
+MOST_A_RUN = 200
+
+#: The lease is longer than an adapter tries.
+LOOK_UPS = Queue(
+    name="datasets",
+    title="Datasets to look up",
+    model=KnownDataset,
+    unfinished_rows=Q(is_waiting=True),
+    back_off=BackOff((60, 300, 1800)),
+    lease=timedelta(minutes=10),
+)
+
+
+class BackOfficeCatalogues:
+    """All active catalogues of the back office, as one: `DATASET_CATALOGUE=portal`."""
+
+    def __init__(self, address: str = "") -> None:
+        if address:
+            raise CatalogueError("DATASET_CATALOGUE=portal has no address.")
+
+    def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
+        """Return the known datasets among these names, in three queries or fewer.
+
+        Raises `CatalogueError` while it is unknown whether one of them exists.
+        """
+        at = timezone.now()
+        catalogues = _active_catalogues()
+        rows = _rows_of(catalogues, names, at)
+        datasets = {}
+        unknown = []
+        for name in sorted(set(names)):
+            answers = rows[name]
+            dataset = _existing(answers)
+            if dataset is not None:
+                datasets[name] = dataset
+            elif len(answers) < len(catalogues) or not all(_is_absent(row, at) for row in answers):
+                unknown.append(name)
+        if unknown:
+            raise CatalogueError(_why_unknown(unknown, rows))
+        return datasets
+
+    def files_of(self, name: str) -> list[DataFile]:
+        """Return the current files of a dataset, none if it is unknown.
+
+        Asks the catalogues now: not for pages. Raises `CatalogueError`.
+        """
+        try:
+            for row in _active_catalogues():
+                catalogue = open_row(row)
+                if catalogue.describe(name).exists:
+                    return _files_in(catalogue, name)
+        except base.CatalogueError as error:
+            raise CatalogueError(str(error)) from error
+        return []
+
+
+def open_row(row: Catalogue) -> base.Catalogue:
+    """Return the adapter of a catalogue. Raises `base.CatalogueError`."""
+    options = {}
+    for name, value in row.options.items():
+        options[str(name)] = str(value)
+    configuration = base.CatalogueConfiguration(row.base_url, row.credential_file, options)
+    return open_catalogue(row.kind, configuration)
+
+
+def _active_catalogues() -> list[Catalogue]:
+    catalogues = list(Catalogue.objects.filter(active=True))
+    if not catalogues:
+        raise CatalogueError("No catalogue in the back office is active.")
+    return catalogues
+
+
+def _rows_of(
+    catalogues: Sequence[Catalogue], names: Collection[str], at: datetime
+) -> Mapping[str, list[KnownDataset]]:
+    """Return the answers by name, and queue what is missing or old."""
+    rows: dict[str, list[KnownDataset]] = defaultdict(list)
+    known = KnownDataset.objects.filter(catalogue__in=catalogues, name__in=names)
+    needed_again = []
+    for row in known.select_related("catalogue").order_by("catalogue__name"):
+        rows[row.name].append(row)
+        is_old = row.answered_at is not None and row.answered_at <= at - FRESH
+        if (is_old and not row.is_waiting) or row.requested_at <= at - timedelta(days=1):
+            needed_again.append(row.pk)
+
+    missing = []
+    for name in set(names):
+        answered_by = {row.catalogue_id for row in rows[name]}
+        for catalogue in catalogues:
+            if catalogue.pk not in answered_by:
+                missing.append(
+                    KnownDataset(catalogue=catalogue, name=name, requested_at=at, due_at=at)
+                )
+    KnownDataset.objects.bulk_create(missing, ignore_conflicts=True)
+    if needed_again:
+        again = KnownDataset.objects.filter(pk__in=needed_again)
+        again.filter(is_waiting=True).update(requested_at=at)
+        again.filter(is_waiting=False).update(
+            requested_at=at, is_waiting=True, due_at=at, attempts=0, last_error=""
+        )
+    return rows
+
+
+def _existing(answers: Sequence[KnownDataset]) -> Dataset | None:
+    """Return the dataset of the first catalogue that has it; an old answer is better than none."""
+    for row in answers:
+        if row.exists:
+            return Dataset(row.name, row.files, row.events, row.size_bytes)
+    return None
+
+
+def _is_absent(row: KnownDataset, at: datetime) -> bool:
+    return row.exists is False and row.answered_at is not None and row.answered_at > at - ABSENT_FOR
+
+
+def _why_unknown(names: Sequence[str], rows: Mapping[str, Sequence[KnownDataset]]) -> str:
+    for name in names:
+        for row in rows[name]:
+            if row.is_waiting and row.last_error:
+                return f"{row.catalogue}: {row.last_error}"
+    shown = ", ".join(names[:3])
+    more = len(names) - 3
+    if more > 0:
+        return f"{shown} and {more} more are being looked up. Check again in a minute."
+    verb = "is" if len(names) == 1 else "are"
+    return f"{shown} {verb} being looked up. Check again in a minute."
+
+
+def _files_in(catalogue: base.Catalogue, name: str) -> list[DataFile]:
+    files = []
+    for file in catalogue.files(name):
+        if not file.retired:
+            files.append(DataFile(file.name, min(file.runs, default=None) if file.runs else None))
+    return files
+
+
+def catalogues_to_ask(at: datetime) -> QuerySet[Catalogue]:
+    """Return the active catalogues with datasets to look up now."""
+    waiting = LOOK_UPS.due(at).order_by().values("catalogue")
+    return Catalogue.objects.filter(active=True, pk__in=waiting)
+
+
+def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
+    """Ask a catalogue for the datasets that wait; return how many answers were stored.
+
+    Ends with the first question that it does not answer: the next run continues. Two workers must
+    not do this for a catalogue at once.
+    """
+    try:
+        catalogue = open_row(row)
+    except base.CatalogueError as error:
+        Catalogue.objects.filter(pk=row.pk).update(error=_text_of(error))
+        return 0
+    stored = 0
+    for _ in range(MOST_A_RUN):
+        claimed = LOOK_UPS.claim(LOOK_UPS.due(now()).filter(catalogue=row)[:1], at=now())
+        if not claimed:
+            break
+        try:
+            summary = catalogue.describe(claimed[0].name)
+        except base.BadName:
+            summary = base.DatasetSummary(claimed[0].name, exists=False)
+        except base.CatalogueError as error:
+            LOOK_UPS.fail(claimed[0], _text_of(error), at=now())
+            if isinstance(error, base.Refused):
+                continue  # it is about this dataset alone
+            Catalogue.objects.filter(pk=row.pk).update(error=_text_of(error))
+            break
+        stored += _store_answer(claimed[0], summary, now())
+    return stored
+
+
+def _text_of(error: base.CatalogueError) -> str:
+    return str(error).replace("\0", "")[:2000]
+
+
+@transaction.atomic
+def _store_answer(row: KnownDataset, summary: base.DatasetSummary, at: datetime) -> bool:
+    Catalogue.objects.filter(pk=row.catalogue_id).update(answered_at=at, error="")
+    if not LOOK_UPS.hold([row]):
+        return False
+    KnownDataset.objects.filter(pk=row.pk).update(
+        exists=summary.exists,
+        files=summary.files,
+        events=summary.events,
+        size_bytes=summary.size_bytes,
+        answered_at=at,
+        is_waiting=False,
+        attempts=0,
+        last_error="",
+    )
+    return True
+
+
+def forget_datasets(*, at: datetime) -> int:
+    """Delete the answers that nobody needed for long; return how many."""
+    deleted, _ = KnownDataset.objects.filter(requested_at__lt=at - KEPT).delete()
+    return deleted

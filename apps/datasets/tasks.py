@@ -1,0 +1,38 @@
+"""Celery tasks of catalogues. Each may be lost, killed or run twice."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.core.domain.locks import exclusive_lock
+from apps.datasets.domain.look_ups import (
+    ASKING_LOCK,
+    ask_catalogue,
+    catalogues_to_ask,
+    forget_datasets,
+)
+from apps.datasets.models import Catalogue
+
+
+@shared_task(name="datasets.look_up")
+def look_up() -> None:
+    """Start a task for every catalogue that has datasets to look up."""
+    for pk in catalogues_to_ask(timezone.now()).values_list("pk", flat=True):
+        look_up_in.delay(catalogue_id=pk)
+
+
+@shared_task(name="datasets.look_up_in")
+def look_up_in(*, catalogue_id: int) -> None:
+    """Ask a catalogue for the datasets that wait."""
+    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
+    if row is None:
+        return
+    # Do not wait for the lock: a catalogue that hangs must not block more than one worker.
+    with exclusive_lock(ASKING_LOCK, row.pk) as is_ours:
+        if is_ours:
+            ask_catalogue(row, now=timezone.now)
+
+
+@shared_task(name="datasets.forget_unneeded")
+def forget_unneeded() -> None:
+    """Delete the answers that nobody needed for long."""
+    forget_datasets(at=timezone.now())
