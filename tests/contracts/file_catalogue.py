@@ -115,8 +115,6 @@ TRUTH: dict[str, list[TrueFile]] = {
 class Harness:
     """A catalogue with the datasets of `TRUTH`."""
 
-    #: Whether it is asked by HTTP; the others have no requests that could fail.
-    speaks_http = True
     has_odd_names = True
     server: FakeCatalogue
 
@@ -149,11 +147,7 @@ def names_of(harness: Harness, files: Sequence[TrueFile]) -> list[str]:
 
 
 class FileCatalogueContract:
-    @pytest.fixture
-    def remote(self, harness: Harness) -> Harness:
-        if not harness.speaks_http:
-            pytest.skip("this catalogue is not asked by HTTP")
-        return harness
+    """What every catalogue of files keeps."""
 
     def test_describes_a_dataset(self, harness: Harness):
         name = harness.full_name("run4711")
@@ -229,6 +223,18 @@ class FileCatalogueContract:
             assert media == sorted(replica.medium for replica in file.replicas)
             assert all(replica.path and replica.site for replica in replicas)
         assert catalogue.locations([]) == {}
+
+    def test_unknown_options_are_refused(self, harness: Harness):
+        with pytest.raises(Refused, match="no_such_option"):
+            harness.catalogue(no_such_option="1")
+
+
+class RemoteCatalogueContract(FileCatalogueContract):
+    """What a catalogue that is asked by HTTP keeps beyond that."""
+
+    @pytest.fixture
+    def remote(self, harness: Harness) -> Harness:
+        return harness
 
     def test_many_files_are_asked_in_chunks(self, remote: Harness):
         list(remote.catalogue().files(remote.full_name("many")))
@@ -338,10 +344,6 @@ class FileCatalogueContract:
         ):
             with pytest.raises(Refused):
                 remote.catalogue(base_url=url)
-
-    def test_unknown_options_are_refused(self, harness: Harness):
-        with pytest.raises(Refused, match="no_such_option"):
-            harness.catalogue(no_such_option="1")
 
 
 def garbage(harness: Harness, response: Response) -> Callable[[Request], Response | None]:

@@ -17,8 +17,6 @@ from tests.contracts.file_catalogue import TRUTH, FileCatalogueContract, Harness
 
 
 class JSONHarness(Harness):
-    speaks_http = False
-
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.path = directory / "datasets.json"

@@ -24,8 +24,8 @@ from tests.contracts.file_catalogue import (
     RAW,
     SECRET,
     TRUTH,
-    FileCatalogueContract,
     Harness,
+    RemoteCatalogueContract,
     TrueFile,
 )
 from tests.datasets.catalogues.server import (
@@ -216,7 +216,7 @@ def harness(tmp_path) -> Iterator[MetaCatHarness]:
     harness.server.close()
 
 
-class TestMetaCat(FileCatalogueContract):
+class TestMetaCat(RemoteCatalogueContract):
     pass
 
 

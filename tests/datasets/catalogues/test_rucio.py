@@ -26,8 +26,8 @@ from tests.contracts.file_catalogue import (
     RAW,
     SECRET,
     TRUTH,
-    FileCatalogueContract,
     Harness,
+    RemoteCatalogueContract,
     TrueFile,
 )
 from tests.datasets.catalogues.server import (
@@ -223,7 +223,7 @@ def harness(tmp_path) -> Iterator[RucioHarness]:
     harness.server.close()
 
 
-class TestRucio(FileCatalogueContract):
+class TestRucio(RemoteCatalogueContract):
     pass
 
 

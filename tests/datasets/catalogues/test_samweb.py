@@ -20,8 +20,8 @@ from apps.datasets.catalogues.registry import open_catalogue
 from tests.contracts.file_catalogue import (
     SECRET,
     TRUTH,
-    FileCatalogueContract,
     Harness,
+    RemoteCatalogueContract,
     TrueFile,
 )
 from tests.datasets.catalogues.server import (
@@ -140,7 +140,7 @@ def harness(tmp_path) -> Iterator[SAMHarness]:
     harness.server.close()
 
 
-class TestSAM(FileCatalogueContract):
+class TestSAM(RemoteCatalogueContract):
     pass
 
 
