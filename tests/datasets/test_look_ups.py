@@ -270,6 +270,26 @@ def test_number_of_queries_does_not_grow_with_names(sam, clock):
     assert queries(["a"]) == queries([f"name-{number}" for number in range(50)]) <= 3
 
 
+def test_names_that_no_dataset_can_have_are_not_looked_up(sam, clock):
+    assert find("x" * 501, "a\0b", "") == {}
+    assert not KnownDataset.objects.exists()
+    with pytest.raises(CatalogueError):
+        find("x" * 500)
+
+
+def test_look_ups_that_wait_are_bounded(sam, clock, monkeypatch):
+    monkeypatch.setattr(look_ups, "MOST_WAITING", 5)
+    for number in range(10):
+        with pytest.raises(CatalogueError):
+            find(f"typed-{number}")
+    assert KnownDataset.objects.count() == 5
+    ask(sam, clock)
+    with pytest.raises(CatalogueError):
+        find("typed-9")
+    ask(sam, clock)
+    assert find("typed-9") == {}
+
+
 def test_files_are_asked_for_now_without_those_withdrawn(sam, answers, db):
     answers[sam.base_url].datasets["raw"] = exists("raw")
     answers[sam.base_url].listed["raw"] = [

@@ -24,6 +24,9 @@ FRESH = timedelta(hours=1)
 ABSENT_FOR = timedelta(days=1)
 #: Answers that nobody needed for so long are forgotten.
 KEPT = timedelta(days=90)
+#: No more look-ups than this wait: users can type any number of names.
+MOST_WAITING = 20_000
+_LONGEST_NAME = 500
 #: Of a catalogue, while it is asked.
 ASKING_LOCK = 4_716_048
 #: Look-ups of one run; the next one continues.
@@ -48,16 +51,17 @@ class BackOfficeCatalogues:
             raise CatalogueError("DATASET_CATALOGUE=portal has no address.")
 
     def find(self, names: Collection[str]) -> Mapping[str, Dataset]:
-        """Return the known datasets among these names, in three queries or fewer.
+        """Return the known datasets among these names, in two queries if none is to be asked for.
 
         Raises `CatalogueError` while it is unknown whether one of them exists.
         """
         at = timezone.now()
         catalogues = _active_catalogues()
-        rows = _rows_of(catalogues, names, at)
+        possible_names = sorted(name for name in set(names) if _is_possible(name))
+        rows = _rows_of(catalogues, possible_names, at)
         datasets = {}
         unknown = []
-        for name in sorted(set(names)):
+        for name in possible_names:
             answers = rows[name]
             dataset = _existing(answers)
             if dataset is not None:
@@ -99,10 +103,14 @@ def _active_catalogues() -> list[Catalogue]:
     return catalogues
 
 
+def _is_possible(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST_NAME and "\0" not in name
+
+
 def _rows_of(
-    catalogues: Sequence[Catalogue], names: Collection[str], at: datetime
+    catalogues: Sequence[Catalogue], names: Sequence[str], at: datetime
 ) -> Mapping[str, list[KnownDataset]]:
-    """Return the answers by name, and queue what is missing or old."""
+    """Return the answers by name, and queue what is missing or old. The names are sorted."""
     rows: dict[str, list[KnownDataset]] = defaultdict(list)
     known = KnownDataset.objects.filter(catalogue__in=catalogues, name__in=names)
     needed_again = []
@@ -113,14 +121,16 @@ def _rows_of(
             needed_again.append(row.pk)
 
     missing = []
-    for name in set(names):
+    # In sorted order, so that two transactions never wait for each other.
+    for name in names:
         answered_by = {row.catalogue_id for row in rows[name]}
         for catalogue in catalogues:
             if catalogue.pk not in answered_by:
                 missing.append(
                     KnownDataset(catalogue=catalogue, name=name, requested_at=at, due_at=at)
                 )
-    KnownDataset.objects.bulk_create(missing, ignore_conflicts=True)
+    if missing and LOOK_UPS.unfinished().count() < MOST_WAITING:
+        KnownDataset.objects.bulk_create(missing, ignore_conflicts=True)
     if needed_again:
         again = KnownDataset.objects.filter(pk__in=needed_again)
         again.filter(is_waiting=True).update(requested_at=at)
