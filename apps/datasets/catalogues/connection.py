@@ -12,7 +12,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from apps.core.http.addresses import ListedServers
 from apps.core.http.client import Limits, TLSFiles, send
-from apps.core.http.errors import AddressRefused, ConnectionFailed, CutShort, HttpError, TooLarge
+from apps.core.http.errors import (
+    AddressRefused,
+    Compressed,
+    ConnectionFailed,
+    CutShort,
+    HttpError,
+    TooLarge,
+)
 from apps.datasets.catalogues.base import (
     BadName,
     CatalogueConfiguration,
@@ -34,7 +41,7 @@ COMMON_OPTIONS = ("timeout_seconds", "authorities_file")
 _CONNECT_SECONDS = 10
 _DEFAULT_TIMEOUT_SECONDS = 300
 #: Enough for a list of about a million files.
-_MOST_BYTES = 500_000_000
+_MOST_BYTES = 200_000_000
 _EXCERPT_CHARACTERS = 200
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TRY_LATER = (408, 425, 429)
@@ -307,6 +314,8 @@ def _catalogue_error(error: HttpError) -> CatalogueError:
         return Incomplete(f"The response was cut off: {error}")
     if isinstance(error, (AddressRefused, TooLarge)):
         return Refused(str(error))
+    if isinstance(error, Compressed):
+        return Unclear(str(error))
     if isinstance(error, ConnectionFailed):
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             return Refused(f"The catalogue's certificate is not valid: {error}")

@@ -165,9 +165,11 @@ class MetaCatCatalogue:
         for chunk in chunks(list(given_by_full_name), _PAGE_FILES):
             specifications = [{"did": full_name} for full_name in chunk]
             for record in self._look_up(specifications):
-                # A file that the server spells otherwise was not requested.
+                full_name = _name_of(record)
+                if full_name not in given_by_full_name:
+                    raise Unclear(f"The catalogue sends {full_name}, which was not requested.")
                 if not records.flag(record, "retired"):
-                    existing.update(given_by_full_name.get(_name_of(record), ()))
+                    existing.update(given_by_full_name[full_name])
         for name in odd_names:
             if self._has_odd_file(name):
                 existing.add(name)

@@ -71,7 +71,7 @@ class SAMCatalogue:
         if reply.status == 404 and _error_class(reply) == "DefinitionNotFound":
             return DatasetSummary(name, exists=False)
         definition = self._checked(reply).json_object()
-        if definition.get("defname") != name:
+        if records.text(definition, "defname").lower() != name.lower():
             raise Unclear(f"The response does not describe the definition {name}.")
 
         summary = self._checked(self._ask("GET", f"{path}/files/summary")).json_object()
@@ -122,7 +122,10 @@ class SAMCatalogue:
         expected_files = records.required_count({"count": expected}, "count")
 
         list_reply = self._ask("GET", f"{path}/list", query=[("format", "plain")])
-        names = [line for line in self._checked(list_reply).text().split("\n") if line.strip()]
+        names = []
+        for line in self._checked(list_reply).text().split("\n"):
+            if line.strip():
+                names.append(line.removesuffix("\r"))
         check_count(dataset=dataset, listed=len(names), expected=expected_files)
         if len(set(names)) != len(names):
             raise Incomplete(f"The list of {dataset} contains a file twice.")

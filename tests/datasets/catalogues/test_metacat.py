@@ -380,3 +380,17 @@ def test_leaves_an_open_dataset_of_others_as_it_is(harness):
         recovery(harness.catalogue())
     assert harness.server.datasets["recovery_314"] == RAW[:1]
     assert "frozen" not in harness.server.properties["recovery_314"]
+
+
+def test_files_that_were_not_requested_are_unclear(harness):
+    harness.server.fault = lambda r: (
+        as_json([record(RAW[1])]) if r.segments[-1] == "files" else None
+    )
+    with pytest.raises(Unclear, match="not requested"):
+        harness.catalogue().existing([f"exa-raw:{RAW[0].name}"])
+
+
+def test_a_retired_file_does_not_exist(harness):
+    retired = {**record(RAW[0]), "retired": True}
+    harness.server.fault = lambda r: as_json([retired]) if r.segments[-1] == "files" else None
+    assert harness.catalogue().existing([f"exa-raw:{RAW[0].name}"]) == set()

@@ -249,3 +249,19 @@ def test_a_retired_file_does_not_exist(harness):
     retired = {**metadata(TRUTH["reco"][0]), "retired": True}
     harness.server.fault = lambda request: as_json([retired])
     assert harness.catalogue().existing([name]) == set()
+
+
+def test_a_list_may_end_its_lines_like_windows_does(harness):
+    def with_returns(request, response):
+        if harness.is_list(request):
+            return Response(body=response.body.replace(b"\n", b"\r\n"))
+        return response
+
+    harness.server.change = with_returns
+    assert len(list(harness.catalogue().files("run4711"))) == 12
+
+
+def test_metadata_that_was_not_requested_is_unclear(harness):
+    harness.server.fault = lambda request: as_json([metadata(TRUTH["run4711"][0])])
+    with pytest.raises(Unclear, match="not requested"):
+        harness.catalogue().existing([TRUTH["reco"][0].name])
