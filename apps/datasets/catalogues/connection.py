@@ -1,5 +1,6 @@
 """Requests to a catalogue by HTTP: signing in, limits, and errors by kind."""
 
+import io
 import json
 import ssl
 import threading
@@ -43,6 +44,7 @@ _DEFAULT_TIMEOUT_SECONDS = 300
 #: Enough for a list of about a million files.
 _MOST_BYTES = 200_000_000
 _EXCERPT_CHARACTERS = 200
+_WEB_PAGE = "The response is a web page, not an answer of the catalogue."
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TRY_LATER = (408, 425, 429)
 
@@ -66,16 +68,14 @@ class Reply:
     def is_html(self) -> bool:
         """Whether it is a web page, such as an error of a proxy or a login form."""
         content_type = self.headers.get("Content-Type", "")
-        return content_type.lower().startswith("text/html") or self.body.lstrip()[:1] == b"<"
+        start = self.body[:_EXCERPT_CHARACTERS].lstrip()
+        return content_type.lower().startswith("text/html") or start.startswith(b"<")
 
     def text(self) -> str:
         """Return the text of a successful response. Raises `Unclear`."""
         if self.is_html:
-            raise Unclear("The response is a web page, not an answer of the catalogue.")
-        try:
-            return self.body.decode()
-        except UnicodeDecodeError:
-            raise Unclear("The response is not UTF-8.") from None
+            raise Unclear(_WEB_PAGE)
+        return _decoded(self.body)
 
     def json(self) -> Any:
         """Return the JSON value of a successful response. Raises `Unclear`."""
@@ -88,27 +88,27 @@ class Reply:
             raise Unclear("The response is not a JSON object.")
         return value
 
-    def json_lines(self, prefix: str = "") -> list[dict[str, Any]]:
-        """Return the JSON objects of a stream, one per line.
+    def json_lines(self, prefix: str = "") -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects of a stream, one per line, parsed one at a time.
 
         `prefix` is the character before each. Raises `Incomplete` if the last line has no end,
         and `Unclear`.
         """
-        text = self.text()
-        if text and not text.endswith("\n"):
+        if self.is_html:
+            raise Unclear(_WEB_PAGE)
+        if self.body and not self.body.endswith(b"\n"):
             raise Incomplete("The response was cut off within a record.")
 
-        records = []
-        for line in text.split("\n"):
-            if not line.strip():
+        for line in io.BytesIO(self.body):
+            text = _decoded(line).strip("\r\n")
+            if not text:
                 continue
-            if not line.startswith(prefix):
+            if not text.startswith(prefix):
                 raise Unclear("A record of the response does not start with its mark.")
-            record = parse_json(line.removeprefix(prefix))
+            record = parse_json(text.removeprefix(prefix))
             if not isinstance(record, dict):
                 raise Unclear("A record of the response is not a JSON object.")
-            records.append(record)
-        return records
+            yield record
 
     def error_text(self) -> str:
         """Return the start of the body for a message, in one line; empty for a web page."""
@@ -117,6 +117,13 @@ class Reply:
         text = self.body[: 4 * _EXCERPT_CHARACTERS].decode(errors="replace")
         printable = "".join(c if c.isprintable() else " " for c in text)
         return " ".join(printable.split())[:_EXCERPT_CHARACTERS]
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Unclear("The response is not UTF-8.") from None
 
 
 def parse_json(text: str) -> Any:

@@ -233,7 +233,7 @@ class MetaCatCatalogue:
         while listed < expected:
             text = f"({_select(full_name)}) ordered skip {listed} limit {_PAGE_FILES}"
             query = [("with_meta", "yes"), ("with_provenance", "yes")]
-            page = self._query(text, query).json_lines(prefix=_RECORD_MARK)
+            page = list(self._query(text, query).json_lines(prefix=_RECORD_MARK))
             page_files = min(_PAGE_FILES, expected - listed)
             check_count(dataset=full_name, listed=listed + len(page), expected=listed + page_files)
             listed += len(page)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Self
 
 from apps.datasets.catalogues import records
@@ -137,14 +138,16 @@ class RucioCatalogue:
         expected = records.required_count(dataset, "length")
 
         reply = self._connection.ask("GET", f"dids/{_path(identifier)}/files", headers=_STREAM)
-        listed_files = self._checked(reply).json_lines()
-        check_count(dataset=name, listed=len(listed_files), expected=expected)
+        self._checked(reply)
+        # The list is parsed twice, because its records take far more memory than its text.
+        listed = 0
+        for _record in reply.json_lines():
+            listed += 1
+        check_count(dataset=name, listed=listed, expected=expected)
+
+        listed_files: Iterator[records.Record] = reply.json_lines()
         if dataset.get("type") == "CONTAINER":
-            # A file that is in two datasets of a container is listed, and counted, twice.
-            by_name = {}
-            for record in listed_files:
-                by_name[_name_of(record)] = record
-            listed_files = list(by_name.values())
+            listed_files = _without_duplicates(listed_files)
         return each_once(name, self._with_metadata(listed_files))
 
     def locations(self, names: Collection[str]) -> Mapping[str, list[Location]]:
@@ -279,10 +282,9 @@ class RucioCatalogue:
             raise Unclear(f"The response does not describe {_full_name(identifier)}.")
         return record
 
-    def _with_metadata(self, listed_files: Sequence[records.Record]) -> Iterator[CatalogueFile]:
+    def _with_metadata(self, listed_files: Iterator[records.Record]) -> Iterator[CatalogueFile]:
         """Yield files with run and time, which only their metadata has."""
-        for start in range(0, len(listed_files), _CHUNK_FILES):
-            chunk = listed_files[start : start + _CHUNK_FILES]
+        while chunk := list(islice(listed_files, _CHUNK_FILES)):
             metadata = self._metadata([_name_of(record) for record in chunk])
             for record in chunk:
                 yield _catalogue_file(record, metadata.get(_name_of(record), {}))
@@ -374,6 +376,16 @@ def _path(identifier: Mapping[str, str]) -> str:
 
 def _name_of(record: records.Record) -> str:
     return f"{records.text(record, 'scope')}:{records.text(record, 'name')}"
+
+
+def _without_duplicates(listed_files: Iterator[records.Record]) -> Iterator[records.Record]:
+    """Yield each file once: one in two datasets of a container is listed, and counted, twice."""
+    names = set()
+    for record in listed_files:
+        name = _name_of(record)
+        if name not in names:
+            names.add(name)
+            yield record
 
 
 def _catalogue_file(record: records.Record, metadata: records.Record) -> CatalogueFile:
