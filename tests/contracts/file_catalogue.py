@@ -163,7 +163,7 @@ class FileCatalogueContract:
         assert (summary.exists, summary.files) == (False, None)
 
     def test_the_files_of_a_missing_dataset_are_not_empty(self, harness: Harness):
-        with pytest.raises(Refused):
+        with pytest.raises(Refused, match="no dataset"):
             list(harness.catalogue().files(harness.full_name("run9999")))
 
     def test_an_empty_dataset_is_empty(self, harness: Harness):

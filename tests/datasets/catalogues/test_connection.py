@@ -95,6 +95,21 @@ def test_each_status_has_its_kind_of_error(server, status, body, kind):
     assert "html" not in str(error)
 
 
+def test_a_web_page_is_known_by_its_type_too(server):
+    page = Reply(404, {"Content-Type": "text/HTML; charset=utf-8"}, b"Sign in")
+    assert type(connect(server.url).error_of(page)) is Unclear
+    with pytest.raises(Unclear):
+        page.text()
+    with pytest.raises(Unclear):
+        list(page.json_lines())
+
+
+def test_headers_may_have_any_characters(server):
+    connect(server.url).ask("GET", "x", headers={"X-Password": "pä€"})
+    value = server.requests[0].headers["X-Password"]
+    assert value.encode("latin-1").decode() == "pä€"
+
+
 def test_messages_are_short_and_in_one_line(server):
     reply = Reply(400, {}, b"a\r\n\x00b \xff" + b"x" * 10_000)
     message = str(connect(server.url).error_of(reply))

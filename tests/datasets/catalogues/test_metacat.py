@@ -348,8 +348,19 @@ def test_keys_of_metadata_are_configurable(harness):
 
 
 def test_a_name_cannot_change_a_query(harness):
+    name = "run4711 - (files from exa-raw:many)"
+    dataset = json_answer("metacat/dataset.json") | {"name": name}
+    # Even if the server had a dataset of this name.
+    harness.server.fault = lambda r: as_json(dataset) if r.segments[-1] == "dataset" else None
     with pytest.raises(Refused):
-        list(harness.catalogue().files("exa-raw:run4711 - (files from exa-raw:many)"))
+        list(harness.catalogue().files(f"exa-raw:{name}"))
+    assert not any(request.segments[-1] == "query" for request in harness.server.requests)
+
+
+def test_another_404_does_not_mean_that_a_dataset_is_missing(harness):
+    harness.server.fault = lambda r: Response(404, b"No route") if r.segments[2] == "data" else None
+    with pytest.raises(Refused, match="No route"):
+        harness.catalogue().describe("exa-raw:run4711")
 
 
 def test_makes_a_frozen_dataset_once(harness):
