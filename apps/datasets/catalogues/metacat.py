@@ -128,6 +128,8 @@ class MetaCatCatalogue:
         reply = self._connection.ask("GET", "data/dataset", query=query)
         if reply.status == 404 and not reply.is_html and b"dataset not found" in reply.body.lower():
             return DatasetSummary(name, exists=False)
+        if reply.status == 400 and not reply.is_html and not _VALID_NAME.fullmatch(full_name):
+            raise BadName(f"“{name}” is not a name of MetaCat.")
 
         dataset = self._checked(reply).json_object()
         if _name_of(dataset).lower() != full_name.lower():
@@ -336,7 +338,7 @@ class MetaCatCatalogue:
 
 
 def _select(full_name: str) -> str:
-    """Return the query for the files of a dataset. Raises `Refused` for an odd name."""
+    """Return the query for the files of a dataset. Raises `BadName` for an odd name."""
     if not _VALID_NAME.fullmatch(full_name):
         raise BadName(f"“{full_name}” is not a name of MetaCat.")
     return f"files from {full_name}"

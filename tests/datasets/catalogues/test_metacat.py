@@ -335,6 +335,15 @@ def test_a_name_without_a_namespace_is_refused(harness, name):
         harness.catalogue().describe(name)
 
 
+def test_a_name_that_the_server_refuses_is_a_bad_name(harness):
+    with pytest.raises(BadName):
+        harness.catalogue().describe("exa-raw:ü")
+    harness.server.fault = lambda r: Response(400, b"broken") if r.segments[2] == "data" else None
+    with pytest.raises(Refused, match="broken") as refusal:
+        harness.catalogue().describe("exa-raw:run4711")
+    assert not isinstance(refusal.value, BadName)
+
+
 def test_the_option_namespace_completes_names(harness):
     catalogue = harness.catalogue(namespace="exa-raw")
     assert catalogue.describe("run4711").exists
@@ -405,3 +414,11 @@ def test_a_retired_file_does_not_exist(harness):
     retired = {**record(RAW[0]), "retired": True}
     harness.server.fault = lambda r: as_json([retired]) if r.segments[-1] == "files" else None
     assert harness.catalogue().existing([f"exa-raw:{RAW[0].name}"]) == set()
+
+
+def test_a_dataset_that_lacks_a_file_is_not_frozen(harness):
+    ignored = as_json({"files_added": 0})
+    harness.server.fault = lambda r: ignored if r.segments[-1] == "add_files" else None
+    with pytest.raises(Refused, match="differ"):
+        recovery(harness.catalogue())
+    assert "frozen" not in harness.server.properties["recovery_314"]

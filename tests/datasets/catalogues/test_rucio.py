@@ -471,3 +471,10 @@ def test_large_datasets_are_made_in_chunks(harness):
     recovery(harness.catalogue(), TRUTH["many"])
     assert harness.server.datasets["recovery_314"] == TRUTH["many"]
     assert all(request.names_in_body() <= 1000 for request in harness.server.requests)
+
+
+def test_a_dataset_that_lacks_a_file_is_not_closed(harness):
+    last_answer(harness, "recovery_314/dids", Response(201, b"Created"))
+    with pytest.raises(Refused, match="differ"):
+        recovery(harness.catalogue())
+    assert "open" not in harness.server.properties["recovery_314"]
