@@ -478,3 +478,9 @@ def test_a_dataset_that_lacks_a_file_is_not_closed(harness):
     with pytest.raises(Refused, match="differ"):
         recovery(harness.catalogue())
     assert "open" not in harness.server.properties["recovery_314"]
+
+
+def test_a_dataset_is_not_a_file_that_exists(harness):
+    dataset = {**metadata(RAW[0]), "name": "run4711", "did_type": "DATASET"}
+    last_answer(harness, "bulkmeta", ndjson([dataset]))
+    assert harness.catalogue().existing(["exa-raw:run4711"]) == set()
