@@ -78,8 +78,24 @@ def test_suspect_with_good_probes_is_not_excluded_and_then_probed_less_often(sus
     assert ProbeJob.objects.filter(host=suspect).count() == PROBED_AT_ONCE
 
 
+def test_after_three_failures_one_bad_probe_job_is_enough(suspect, alps, break_host, at):
+    break_host(alps, suspect, failures=1)
+    exclude_failing_hosts(at=at)
+    report_of(HOSTS, set(), at)
+    exclude_failing_hosts(at=at + MINUTE)  # plans nothing while the suspect has not reported
+    report({suspect}, at + MINUTE)
+    assert exclude_failing_hosts(at=at + 2 * MINUTE) == 0  # it may be an outage that has just begun
+    report_of(HOSTS, set(), at + 2 * MINUTE)
+    assert exclude_failing_hosts(at=at + 3 * MINUTE) == 1
+    assert HostExclusion.objects.get().failed_jobs == 3
+
+
+@pytest.mark.parametrize("failures", [2, 4])
 @pytest.mark.parametrize("bad_minutes", [range(3), range(2, 9)])
-def test_outage_that_begins_or_ends_between_probes_excludes_nobody(suspect, at, bad_minutes):
+def test_outage_that_begins_or_ends_between_probes_excludes_nobody(
+    suspect, alps, break_host, at, bad_minutes, failures
+):
+    break_host(alps, suspect, failures=failures - 2)
     for minute in range(9):
         exclude_failing_hosts(at=at + minute * MINUTE)
         everywhere = {suspect, *HOSTS} if minute in bad_minutes else set()

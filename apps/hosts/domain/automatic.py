@@ -169,7 +169,7 @@ def _follow_cluster(
         broken[host.host] = BrokenHost(host, _reason(host))
     suspects = [host for host in suspects if host.host not in excluded_now]
     if suspects and cluster.submits:
-        for host, probes in bad_by_probes(cluster, suspects):
+        for host, probes in bad_by_probes(cluster, suspects, at=at):
             broken.setdefault(host.host, BrokenHost(host, _reason_by_probes(host, probes)))
         open_suspects = [host for host in suspects if host.host not in broken]
         probe_suspects(cluster, open_suspects, hosts - excluded_now, most=most, at=at)

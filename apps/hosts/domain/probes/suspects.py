@@ -22,6 +22,8 @@ from apps.jobs.models import SHORT_HOST, Job
 
 #: A suspect is at fault if at least so many of its last probe jobs were bad.
 BAD_IN_A_ROW = 2
+#: With so many failed jobs one bad probe job is enough.
+FAILURES_FOR_ONE_BAD = 3
 #: A suspect is probed so often at once, later every HOST_PROBE_MINUTES.
 PROBED_AT_ONCE = 4
 #: So many hosts that complete their jobs are probed beside the suspects; the probes of
@@ -97,20 +99,47 @@ def _hosts_that_complete(cluster: Cluster, hosts: Collection[str], at: datetime)
     return compared
 
 
+class _OtherHosts:
+    """The probe jobs of the hosts that are neither suspects nor excluded."""
+
+    def __init__(
+        self, jobs_by_host: Mapping[str, Sequence[ProbeJob]], suspected: Collection[str]
+    ) -> None:
+        self._jobs = []
+        for host, jobs in jobs_by_host.items():
+            for job in jobs:
+                if host not in suspected and job.exclusion_id is None:
+                    self._jobs.append(job)
+
+    def are_good(self, since: datetime, until: datetime) -> bool:
+        """Return whether those that reported in [since, until) were good, on several hosts."""
+        good_hosts = set()
+        for job in self._jobs:
+            if job.state != ProbeState.ENDED or job.ended_at is None:
+                continue
+            if not since <= job.ended_at < until:
+                continue
+            if not job.good:
+                return False
+            good_hosts.add(job.host)
+        return len(good_hosts) >= GOOD_OTHERS
+
+
 def bad_by_probes(
-    cluster: Cluster, suspects: Sequence[FailingHost]
+    cluster: Cluster, suspects: Sequence[FailingHost], *, at: datetime
 ) -> list[tuple[FailingHost, list[str]]]:
     """Return the suspects that their probes prove to be at fault, with the names of these probes.
 
-    The last probe jobs of such a host were bad, and between them those of other hosts were good,
-    and none was bad: so it is no outage that has just begun or ended. Takes two queries.
+    The last probe jobs of such a host were bad. Meanwhile those of other hosts were good, and none
+    was bad, so that it is no outage, also none that has just begun or ended. Takes two queries.
     """
     jobs_by_host = _probe_jobs(cluster, suspects)
     suspected = {suspect.host for suspect in suspects}
+    others = _OtherHosts(jobs_by_host, suspected)
     bad_hosts = []
     for suspect in suspects:
         bad = _last_bad_jobs(suspect, jobs_by_host[suspect.host])
-        if len(bad) >= BAD_IN_A_ROW and _others_are_good(jobs_by_host, suspected, bad):
+        if bad and _is_at_fault(suspect, bad, others, at):
             bad_hosts.append((suspect, bad[0]))
     if not bad_hosts:
         return []
@@ -137,29 +166,18 @@ def _last_bad_jobs(suspect: FailingHost, jobs: Sequence[ProbeJob]) -> list[Probe
     return bad
 
 
-def _others_are_good(
-    jobs_by_host: Mapping[str, Sequence[ProbeJob]],
-    suspected: Collection[str],
-    bad: Sequence[ProbeJob],
+def _is_at_fault(
+    suspect: FailingHost, bad: Sequence[ProbeJob], others: _OtherHosts, at: datetime
 ) -> bool:
-    """Return whether the probe jobs of other hosts that ended between these were all good."""
-    good_hosts = 0
-    for host, jobs in jobs_by_host.items():
-        if host in suspected:
-            continue
-        meanwhile = []
-        for job in jobs:
-            if job.exclusion_id is None and _has_reported_between(job, bad[-1], bad[0]):
-                meanwhile.append(job)
-        if not all(job.good for job in meanwhile):
-            return False
-        good_hosts += bool(meanwhile)
-    return good_hosts >= GOOD_OTHERS
+    """Return whether other hosts were good between bad probe jobs, or before and after one.
 
-
-def _has_reported_between(job: ProbeJob, first: ProbeJob, last: ProbeJob) -> bool:
-    if job.state != ProbeState.ENDED or job.ended_at is None:
-        return False
-    if first.ended_at is None or last.ended_at is None:
-        return False
-    return first.ended_at <= job.ended_at <= last.ended_at
+    One is enough only after several failures.
+    """
+    first = bad[-1].ended_at or at
+    last = bad[0].ended_at or at
+    if len(bad) >= BAD_IN_A_ROW and others.are_good(first, last):
+        return True
+    is_failing = suspect.failed >= FAILURES_FOR_ONE_BAD
+    return is_failing and (
+        others.are_good(suspect.first_ended_at, first) and others.are_good(first, at)
+    )
