@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.http import HttpRequest
 
 from apps.core.admin import PortalAdmin, register_read_only
 from apps.datasets.catalogues.base import CatalogueError
@@ -48,7 +49,10 @@ class CatalogueAdmin(PortalAdmin):
     form = CatalogueForm
     list_display = ["name", "kind", "base_url", "active", "answered_at", "error"]
     list_filter = ["kind", "active"]
-    readonly_fields = ["answered_at", "error"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Catalogue | None = None) -> list[str]:
+        """Show its answers once it can have any."""
+        return ["answered_at", "error"] if obj else []
 
 
 register_read_only(

@@ -297,7 +297,7 @@ class RemoteCatalogueContract(FileCatalogueContract):
         remote.server.delay_seconds = 0
         remote.server.close()
         for call in calls(remote, catalogue):
-            with pytest.raises(TryLater):
+            with pytest.raises(TryLater, match=r"cannot be reached: Connection refused\.$"):
                 call()
 
     @pytest.mark.parametrize("status", [200, 302, 404])

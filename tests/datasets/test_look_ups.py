@@ -346,8 +346,12 @@ class TestPages:
         wrong = client.post(url, values | {"kind": "nothing"})
         assert "Select a valid choice" in wrong.content.decode()
         assert not Catalogue.objects.exists()
+        assert "Answered at" not in client.get(url).content.decode()
         assert client.post(url, values).status_code == 302
-        assert Catalogue.objects.get().kind == "json"
+        row = Catalogue.objects.get()
+        assert row.kind == "json"
+        change = client.get(f"/admin/datasets/catalogue/{row.pk}/change/").content.decode()
+        assert "Answered at" in change
 
     def test_health_page_says_which_catalogue_does_not_answer(self, browse, admin, sam):
         Catalogue.objects.update(error="The token <b> has expired.")

@@ -328,6 +328,8 @@ def _catalogue_error(error: HttpError) -> CatalogueError:
             return Refused(f"The catalogue's certificate is not valid: {error}")
         if isinstance(error.reason, ValueError):
             return Unclear(str(error))
+        if isinstance(error.reason, OSError) and error.reason.strerror:
+            return TryLater(f"The catalogue cannot be reached: {error.reason.strerror}.")
     return TryLater(str(error))
 
 
