@@ -343,10 +343,11 @@ def run(farms: list[Farm], store: Store) -> Iterator[int]:
 
 
 def note_exclusion(farm: Farm, names: set[str], minute: int) -> None:
+    """Note what the portal did in the minute before, with which this one begins."""
     if farm.excluded_at is None and farm.bad_host in names:
-        farm.excluded_at = minute
+        farm.excluded_at = minute - 1
     if farm.excluded_at is not None and farm.returned_at is None and farm.bad_host not in names:
-        farm.returned_at = minute
+        farm.returned_at = minute - 1
 
 
 def run_probes(farms: list[Farm], minute: int, at: datetime) -> None:
