@@ -155,6 +155,14 @@ def test_no_more_suspects_are_probed_than_may_be_excluded(alps, disk, run_well, 
     assert sorted(probed) == ["bad-1", "bad-2"]
 
 
+def test_lists_of_hosts_in_names_of_jobs_are_not_compared(alps, disk, run_well, break_host, at):
+    run_well(alps, [*HOSTS[:2], "wn[03-07]"])
+    break_host(alps, "wn-bad", failures=2)
+    exclude_failing_hosts(at=at)
+    probed = ProbeJob.objects.values_list("host", flat=True)
+    assert sorted(probed) == ["wn-0", "wn-1", "wn-bad"]
+
+
 def test_a_single_failure_makes_no_suspect(alps, disk, run_well, break_host, at):
     run_well(alps, HOSTS)
     break_host(alps, "wn-bad", failures=1)

@@ -324,12 +324,17 @@ def _catalogue_error(error: HttpError) -> CatalogueError:
     if isinstance(error, Compressed):
         return Unclear(str(error))
     if isinstance(error, ConnectionFailed):
-        if isinstance(error.reason, ssl.SSLCertVerificationError):
-            return Refused(f"The catalogue's certificate is not valid: {error}")
-        if isinstance(error.reason, ValueError):
-            return Unclear(str(error))
-        if isinstance(error.reason, OSError) and error.reason.strerror:
-            return TryLater(f"The catalogue cannot be reached: {error.reason.strerror}.")
+        return _connection_error(error)
+    return TryLater(str(error))
+
+
+def _connection_error(error: ConnectionFailed) -> CatalogueError:
+    if isinstance(error.reason, ssl.SSLCertVerificationError):
+        return Refused(f"The catalogue's certificate is not valid: {error}")
+    if isinstance(error.reason, ValueError):
+        return Unclear(str(error))
+    if isinstance(error.reason, OSError) and error.reason.strerror:
+        return TryLater(f"The catalogue cannot be reached: {error.reason.strerror}.")
     return TryLater(str(error))
 
 

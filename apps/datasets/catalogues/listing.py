@@ -33,3 +33,11 @@ def chunks(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     """Yield consecutive parts of at most `size` names."""
     for start in range(0, len(names), size):
         yield names[start : start + size]
+
+
+def with_namespace(name: str, namespace: str) -> str | None:
+    """Return `namespace:name`, for a name that may lack it; None if that is no complete name."""
+    if ":" not in name and namespace:
+        name = f"{namespace}:{name}"
+    before, _, after = name.partition(":")
+    return name if before and after else None

@@ -28,7 +28,13 @@ from apps.datasets.catalogues.connection import (
     unique,
 )
 from apps.datasets.catalogues.credentials import Credentials, Token, token_with_expiry
-from apps.datasets.catalogues.listing import check_count, check_same_files, chunks, each_once
+from apps.datasets.catalogues.listing import (
+    check_count,
+    check_same_files,
+    chunks,
+    each_once,
+    with_namespace,
+)
 
 #: Files in a page of a query, and in a request with names.
 _PAGE_FILES = 1000
@@ -157,7 +163,7 @@ class MetaCatCatalogue:
         given_by_full_name: dict[str, list[str]] = {}
         odd_names = []
         for name in unique(names):
-            full_name = self._full_name_or_none(name)
+            full_name = with_namespace(name, self._namespace)
             if full_name is not None and _VALID_NAME.fullmatch(full_name):
                 given_by_full_name.setdefault(full_name, []).append(name)
             else:
@@ -280,7 +286,7 @@ class MetaCatCatalogue:
 
     def _has_odd_file(self, name: str) -> bool:
         """Return whether a file is declared whose name would make the server refuse a list."""
-        full_name = self._full_name_or_none(name)
+        full_name = with_namespace(name, self._namespace)
         if full_name is None:
             return False
         reply = self._connection.ask("GET", "data/file", query=[("did", full_name)])
@@ -301,18 +307,10 @@ class MetaCatCatalogue:
         raise self._connection.error_of(reply)
 
     def _full_name(self, name: str) -> str:
-        full_name = self._full_name_or_none(name)
+        full_name = with_namespace(name, self._namespace)
         if full_name is None:
             raise BadName(f"“{name}” is not a name of MetaCat, such as namespace:name.")
         return full_name
-
-    def _full_name_or_none(self, name: str) -> str | None:
-        if ":" not in name and self._namespace:
-            name = f"{self._namespace}:{name}"
-        namespace, _, short_name = name.partition(":")
-        if not namespace or not short_name:
-            return None
-        return name
 
     def _catalogue_file(
         self, record: records.Record, parent_names: Mapping[str, str]

@@ -31,7 +31,13 @@ from apps.datasets.catalogues.connection import (
     unique,
 )
 from apps.datasets.catalogues.credentials import Credentials, Token, token_with_expiry
-from apps.datasets.catalogues.listing import check_count, check_same_files, chunks, each_once
+from apps.datasets.catalogues.listing import (
+    check_count,
+    check_same_files,
+    chunks,
+    each_once,
+    with_namespace,
+)
 
 #: Maximum names in a request to Rucio.
 _CHUNK_FILES = 1000
@@ -303,7 +309,7 @@ class RucioCatalogue:
         """Return the names as they were given, by the full names of files that are declared."""
         given_by_full_name: dict[str, list[str]] = {}
         for name in unique(names):
-            full_name = self._full_name_or_none(name)
+            full_name = with_namespace(name, self._scope)
             if full_name is not None:
                 given_by_full_name.setdefault(full_name, []).append(name)
 
@@ -346,19 +352,11 @@ class RucioCatalogue:
         return self._account
 
     def _identifier(self, name: str) -> dict[str, str]:
-        full_name = self._full_name_or_none(name)
+        full_name = with_namespace(name, self._scope)
         if full_name is None:
             raise BadName(f"“{name}” is not a name of Rucio, such as scope:name.")
         scope, _, short_name = full_name.partition(":")
         return {"scope": scope, "name": short_name}
-
-    def _full_name_or_none(self, name: str) -> str | None:
-        if ":" not in name and self._scope:
-            name = f"{self._scope}:{name}"
-        scope, _, short_name = name.partition(":")
-        if not scope or not short_name:
-            return None
-        return name
 
 
 def _exception_class(reply: Reply) -> str:

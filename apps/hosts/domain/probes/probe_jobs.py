@@ -93,7 +93,7 @@ def plan_on_hosts(cluster: Cluster, hosts: Collection[str], *, at: datetime) -> 
     if not names:
         return 0
     jobs = []
-    for host in sorted(hosts):
+    for host in sorted(filter(is_host_name, hosts)):
         jobs.append(_planned_job(cluster, host, names, at, None))
     ProbeJob.objects.bulk_create(jobs, ignore_conflicts=True)
     return len(jobs)
