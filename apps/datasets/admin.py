@@ -10,7 +10,7 @@ from apps.core.admin import PortalAdmin, register_read_only
 from apps.datasets.catalogues.base import CatalogueError
 from apps.datasets.catalogues.registry import CATALOGUES
 from apps.datasets.domain.look_ups import open_row
-from apps.datasets.models import Catalogue, KnownDataset
+from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset, OutputFile
 
 
 class CatalogueForm(forms.ModelForm):
@@ -60,4 +60,16 @@ register_read_only(
     "name catalogue exists files events size_bytes answered_at is_waiting last_error",
     search="name",
     filters=["catalogue", "exists", "is_waiting"],
+)
+register_read_only(
+    InputFile,
+    "name stage number state is_doubled reason decided_by changed_at",
+    search="stage__request__key name",
+    filters=["state"],
+)
+register_read_only(OutputFile, "name stage size_bytes events key counts at by", search="name")
+register_read_only(
+    FileTotals,
+    "stage files waiting taken done failed given_up doubled checked_at",
+    search="stage__request__key",
 )

@@ -1,9 +1,13 @@
-"""Catalogues of datasets, and their answers."""
+"""Catalogues of datasets and their answers, and the ledger of the files that stages read and write."""
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from apps.core.models import Work
+from apps.datasets.enums import FileState
+from apps.production.models import Stage
+
+MAX_FILE_NAME = 200
 
 
 class Catalogue(models.Model):
@@ -74,3 +78,153 @@ class KnownDataset(Work):
 
     def __str__(self) -> str:
         return self.name
+
+
+class InputFile(models.Model):
+    """An input file of a stage, and where it stands.
+
+    `job_key` is the primary key of the job whose result counts, or of the last job that failed.
+    Rows of old jobs are moved to files, so that it may name none.
+    """
+
+    stage = models.ForeignKey(
+        Stage, on_delete=models.CASCADE, related_name="input_files", db_index=False
+    )
+    name = models.TextField()
+    run = models.BigIntegerField(null=True, blank=True)
+    events = models.BigIntegerField(null=True, blank=True)
+    size_bytes = models.BigIntegerField(null=True, blank=True)
+    number = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Number of the job that reads it, in every stage."
+    )
+    state = models.CharField(max_length=16, choices=FileState, default=FileState.WAITING.value)
+    job_key = models.BigIntegerField(null=True, blank=True)
+    is_doubled = models.BooleanField(default=False, help_text="Several jobs completed with it.")
+    reason = models.TextField(blank=True, help_text="Why it was given up.")
+    decided_by = models.CharField(max_length=150, blank=True)
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["stage", "name"], name="input_file_once"),
+            models.CheckConstraint(
+                condition=Q(state__in=FileState.values), name="input_file_state"
+            ),
+            models.CheckConstraint(
+                condition=Q(state="waiting") | Q(state="given_up") | Q(number__isnull=False),
+                name="input_file_has_job",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["stage", "number"], name="input_file_of_job"),
+            models.Index(fields=["stage", "state", "id"], name="input_file_state_of"),
+            models.Index(
+                fields=["stage", "id"],
+                condition=Q(is_doubled=True),
+                name="input_file_doubled",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RepeatedResult(models.Model):
+    """Another job that completed with an input file that was done already."""
+
+    file = models.ForeignKey(
+        InputFile, on_delete=models.CASCADE, related_name="repeated_results", db_index=False
+    )
+    job_key = models.BigIntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["file", "job_key"], name="repeated_result_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_key} of {self.file_id}"
+
+
+class OutputFile(models.Model):
+    """A file that a job of a stage wrote, as the job or its user reported it.
+
+    Several reporters may list the same file; a check of the data quality reports that. Its parents
+    are those of `parents`, or else all input files of its job. A file does not count if its job has
+    not completed, or repeated what another job had completed.
+    """
+
+    stage = models.ForeignKey(
+        Stage, on_delete=models.CASCADE, related_name="output_files", db_index=False
+    )
+    key = models.CharField(
+        max_length=MAX_FILE_NAME, help_text="Identifies the reporter, such as a job ID."
+    )
+    name = models.CharField(max_length=MAX_FILE_NAME)
+    size_bytes = models.BigIntegerField()
+    events = models.BigIntegerField(null=True, blank=True)
+    run = models.BigIntegerField(null=True, blank=True)
+    checksum = models.CharField(max_length=200, blank=True)
+    number = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Number of its job in the stage. Empty: unknown."
+    )
+    counts = models.BooleanField(default=True)
+    parents = models.ManyToManyField(InputFile, related_name="output_files", blank=True)
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["stage", "key", "name"], name="output_file_once"),
+            models.CheckConstraint(condition=Q(size_bytes__gte=0), name="output_file_size"),
+        ]
+        indexes = [
+            models.Index(fields=["name"], name="output_file_name"),
+            models.Index(fields=["stage", "number"], name="output_file_of_job"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class FileTotals(models.Model):
+    """The number of input files of a stage by state, moved in the transaction of each change.
+
+    A stage without a row has no ledger: the portal does not know its files.
+    """
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="file_totals")
+    files = models.PositiveIntegerField(default=0)
+    waiting = models.PositiveIntegerField(default=0)
+    taken = models.PositiveIntegerField(default=0)
+    done = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    given_up = models.PositiveIntegerField(default=0)
+    doubled = models.PositiveIntegerField(default=0)
+    listed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the catalogue listed its files."
+    )
+    checked_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it was last compared with the jobs."
+    )
+
+    class Meta:
+        verbose_name_plural = "file totals"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    files=F("waiting") + F("taken") + F("done") + F("failed") + F("given_up")
+                ),
+                name="file_totals_balance",
+            ),
+        ]
+        indexes = [models.Index(fields=["checked_at"], name="file_totals_checked")]
+
+    def __str__(self) -> str:
+        return f"files of {self.stage_id}"
+
+    @property
+    def unfinished(self) -> int:
+        """Files that are waiting, taken or failed."""
+        return self.waiting + self.taken + self.failed

@@ -17,7 +17,6 @@ from apps.quality.domain.thresholds import problems_of, save_thresholds
 from apps.quality.models import (
     ExternalResult,
     HistogramPair,
-    OutputFile,
     QualityResult,
     QualityRun,
     Thresholds,
@@ -107,6 +106,5 @@ register_read_only(
     search="request__key",
     ordering=["-pk"],
 )
-register_read_only(OutputFile, "name stage size_bytes events key at by", search="name")
 register_read_only(HistogramPair, "name stage at by")
 register_read_only(ExternalResult, "name request outcome at by", search="request__key name")

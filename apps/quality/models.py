@@ -223,32 +223,6 @@ class QualityInput(models.Model):
         return f"{self.request_id}: {self.revision}"
 
 
-class OutputFile(models.Model):
-    """An output file of a stage. Several reporters may list the same file; a check reports that."""
-
-    stage = models.ForeignKey(
-        Stage, on_delete=models.CASCADE, related_name="output_files", db_index=False
-    )
-    key = models.CharField(
-        max_length=MAX_NAME, help_text="Identifies the reporter, such as a job ID."
-    )
-    name = models.CharField(max_length=MAX_NAME)
-    size_bytes = models.BigIntegerField()
-    events = models.BigIntegerField(null=True, blank=True)
-    at = models.DateTimeField()
-    by = models.CharField(max_length=150)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["stage", "key", "name"], name="output_file_once"),
-            models.CheckConstraint(condition=Q(size_bytes__gte=0), name="output_file_size"),
-        ]
-        indexes = [models.Index(fields=["name"], name="output_file_name")]
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class HistogramPair(models.Model):
     """A histogram of a stage's output and its reference, in the same bins.
 

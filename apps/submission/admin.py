@@ -19,7 +19,6 @@ from apps.submission.models import (
     RetryJob,
     StageScouts,
     Submission,
-    TakenFile,
 )
 
 
@@ -79,12 +78,6 @@ class DebugProfileAdmin(PortalAdmin):
     ]
     list_filter = ["experiment"]
     search_fields = ["name", "description"]
-
-
-@admin.register(TakenFile)
-class TakenFileAdmin(ReadOnlyAdmin):
-    list_display = ["name", "request", "job", "taken_at"]
-    search_fields = ["request__key", "name"]
 
 
 @admin.register(StageScouts)

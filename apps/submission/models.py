@@ -284,22 +284,6 @@ class DebugProfile(models.Model):
         return shlex.split(self.arguments)
 
 
-class TakenFile(models.Model):
-    """A file read by a job of a keep-up request; each file is read once."""
-
-    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="taken_files")
-    name = models.TextField()
-    job = models.PositiveIntegerField(help_text="Number of the job in every stage.")
-    taken_at = models.DateTimeField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["request", "name"], name="taken_file_once")]
-        indexes = [models.Index(fields=["request", "job"], name="taken_file_job")]
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class StageScouts(models.Model):
     """The first jobs of a stage, which run before the others, and what the ends of jobs show.
 

@@ -13,6 +13,7 @@ from django.urls import reverse
 from apps.accounts.models import Experiment
 from apps.core.domain.events import publish
 from apps.core.models import Event
+from apps.datasets.models import FileTotals, InputFile, OutputFile
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.enums import Verb
@@ -52,7 +53,6 @@ from apps.submission.models import (
     RetryJob,
     StageScouts,
     Submission,
-    TakenFile,
 )
 from tests.factories import approvals, clusters, jobs
 from tests.factories.people import person
@@ -158,7 +158,10 @@ def of_submission(number: int, request: Request) -> None:
     StageScouts.objects.create(
         request=request, position=0, allowed=10, usual_rate=0.2, started_at=AT
     )
-    TakenFile.objects.create(request=request, name="a.root", job=0, taken_at=AT)
+    stage = request.stages.all()[0]
+    InputFile.objects.create(stage=stage, name="a.root", number=0, changed_at=AT)
+    OutputFile.objects.create(stage=stage, key="1_0", name="b.root", size_bytes=1, at=AT)
+    FileTotals.objects.create(stage=stage, files=1, waiting=1)
     DebugProfile.objects.create(name=f"profile {request.pk}")
     batch = RetryBatch.objects.create(
         title="x", step=1, pause_minutes=1, created_at=AT, created_by="x", due_at=AT

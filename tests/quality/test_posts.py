@@ -8,10 +8,11 @@ import math
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.datasets.models import OutputFile
 from apps.quality.checks import Histogram, Posted
 from apps.quality.domain import posts
 from apps.quality.domain.posts import NamedFile, name_files
-from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityRun, Waiver
+from apps.quality.models import ExternalResult, HistogramPair, QualityRun, Waiver
 from tests.factories.quality import LATER
 from tests.factories.requests import stage as written_stage
 

@@ -10,6 +10,7 @@ import pytest
 
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
+from apps.datasets.models import InputFile
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import newest_version, workflow_of
@@ -22,7 +23,7 @@ from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.shortfalls import accept_stage
 from apps.submission.domain.arrays.trials import complete_keep_up_requests
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.models import Submission, TakenFile
+from apps.submission.models import Submission
 from tests.factories import requests
 from tests.factories.requests import AT
 from tests.factories.submissions import retry_failed
@@ -88,12 +89,12 @@ def end(submission, end_jobs, at, **how):
 
 
 def files_of(submission) -> list[str]:
-    rows = TakenFile.objects.filter(request=submission.request, job__in=range(100)).order_by(
-        "job", "pk"
-    )
+    rows = InputFile.objects.filter(
+        stage__request=submission.request, stage__position=0, number__isnull=False
+    ).order_by("number", "pk")
     return [
         name
-        for name, job in rows.values_list("name", "job")
+        for name, job in rows.values_list("name", "number")
         if f"  {job}) files=" in submission.script
     ]
 
@@ -130,8 +131,8 @@ def test_files_are_cut_into_jobs(keep_up, detector, arguments, groups):
     detector(r1=["a", "b", "c"], r2=["d"])
     submission = step(keep_up("reco", **arguments), AT + timedelta(days=1))
     files_by_job = {}
-    for file in TakenFile.objects.order_by("pk"):
-        files_by_job.setdefault(file.job, []).append(file.name)
+    for file in InputFile.objects.filter(number__isnull=False).order_by("pk"):
+        files_by_job.setdefault(file.number, []).append(file.name)
     assert list(files_by_job.values()) == groups
     assert submission.tasks == len(groups)
 
@@ -175,7 +176,7 @@ def test_a_test_takes_one_file_and_leaves_it_for_production(keep_up, detector):
     test = step(assignment)
     assert (test.is_test, test.tasks) == (True, 1)
     assert "files=(a)" in test.script
-    assert not TakenFile.objects.exists()
+    assert not InputFile.objects.exists()
 
 
 def test_without_a_list_of_files_nothing_begins(keep_up, detector, settings):

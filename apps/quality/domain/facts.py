@@ -14,6 +14,7 @@ from django.db.models.functions import RowNumber
 from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
+from apps.datasets.models import OutputFile
 from apps.jobs.enums import ANY_FAILURE
 from apps.production.domain.checks.facts import UNCLAIMED
 from apps.production.domain.content.model import values_of
@@ -35,7 +36,7 @@ from apps.quality.checks.facts import (
 )
 from apps.quality.domain.log_samples import samples_of
 from apps.quality.enums import Outcome
-from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityInput
+from apps.quality.models import ExternalResult, HistogramPair, QualityInput
 
 #: How many of the smallest files, the largest files and the duplicates are named.
 EXTREMES = 20

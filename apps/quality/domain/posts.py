@@ -14,12 +14,13 @@ from apps.accounts.models import User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.datasets.models import OutputFile
 from apps.production.domain.outputs.counts import REPORTABLE
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.enums import External
-from apps.quality.models import MAX_NAME, ExternalResult, HistogramPair, OutputFile, QualityInput
+from apps.quality.models import MAX_NAME, ExternalResult, HistogramPair, QualityInput
 from apps.quality.permissions import may_run
 
 #: Limits of one post, and of all posts of a stage or request.

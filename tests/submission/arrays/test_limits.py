@@ -6,6 +6,7 @@ import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
+from apps.datasets.models import InputFile
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
@@ -14,7 +15,7 @@ from apps.submission.domain.arrays.limits import set_limit, split_large_arrays
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import in_flight, read_ranges
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.models import Assignment, Submission, TakenFile
+from apps.submission.models import Assignment, Submission
 from tests.factories.requests import AT
 from tests.submission.test_keep_up import HOUR, detector, end, files_of, keep_up
 
@@ -59,7 +60,7 @@ def test_lowered_it_sends_nothing_more_until_less_is_in_flight(
         end(running, end_jobs, AT)
         running = turn(assignment, AT + HOUR * len(seen))
     assert seen == [4, 5, 6, 7, 8, 9]
-    assert TakenFile.objects.count() == 10
+    assert InputFile.objects.count() == 10
 
 
 def test_raised_it_sends_more_at_once_from_the_next_turn(keep_up, detector, shifter):

@@ -21,10 +21,12 @@ class CatalogueError(Exception):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a dataset. `run` is its run number, if it has one."""
+    """A file of a dataset. Values that the catalogue does not know are None."""
 
     name: str
     run: int | None = None
+    events: NonNegativeInt | None = None
+    size_bytes: NonNegativeInt | None = None
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,11 @@ class StageType(_Declared):
                 yield from ((("command",), fault) for fault in _faults_of_word(word, known))
 
     @property
+    def reads_files(self) -> bool:
+        """Whether the portal tells each job which files it is to read."""
+        return "{files}" in self.command
+
+    @property
     def command_shown(self) -> str:
         """The command as text, with optional words in brackets."""
         return " ".join(

@@ -16,7 +16,7 @@ from apps.production.domain.outputs.acceptance import acceptance_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.submission.domain.arrays.keepup import listed_files
+from apps.submission.domain.arrays.files import check_files
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.rows import adapter_that_submits, options_of, plans_of
 from apps.submission.domain.arrays.submissions import (
@@ -61,7 +61,7 @@ def assign_request(
         )
     check_cluster(cluster, request)
     plans_of(request)
-    listed_files(request)
+    check_files(request)
     if verb:
         if verb not in BEGINNINGS:
             raise InvalidFields({"verb": ["Start with a test, or with production."]})

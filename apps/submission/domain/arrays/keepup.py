@@ -1,35 +1,26 @@
 """Keep-up: new files are grouped into jobs, each file once, until the stop date."""
 
-import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.utils import timezone
 
 from apps.core.domain.quantities import format_duration
-from apps.core.errors import InvalidFields
-from apps.production.domain.outputs.datasets import (
-    NO_LIST,
-    CatalogueError,
-    DataFile,
-    ListsFiles,
-    catalogue_of,
+from apps.datasets.domain.ledger import (
+    NewFile,
+    add_files,
+    assign_numbers,
+    totals_of,
+    waiting_without_job,
 )
-from apps.production.domain.types.versions import workflow_of
+from apps.datasets.models import InputFile
 from apps.production.models import Request
-from apps.submission.models import Assignment, TakenFile
-
-log = logging.getLogger(__name__)
+from apps.submission.domain.arrays.files import list_files, new_file, takes_files
+from apps.submission.models import Assignment
 
 PER_RUN = "per run"
 PER_N = "per N files"
-
-
-def takes_files(request: Request) -> bool:
-    """Return whether the jobs of a request are made of files as they arrive."""
-    return workflow_of(request.workflow).takes_files
 
 
 def is_over(request: Request, at: datetime) -> bool:
@@ -41,8 +32,7 @@ def is_over(request: Request, at: datetime) -> bool:
 def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetime) -> int:
     """Group new files into at most `most` jobs from number `first` on, if the interval is over.
 
-    Return the number of jobs. Fails as a whole if a file is already taken. Raises `InvalidFields`
-    if the files cannot be listed.
+    Return the number of jobs. Raises `InvalidFields` if the files cannot be listed.
     """
     request = assignment.request
     cadence = _cadence(request)
@@ -50,15 +40,18 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
     if is_over(request, at) or not is_due:
         return 0
 
-    taken = set(TakenFile.objects.filter(request=request).values_list("name", flat=True))
-    files = [file for file in listed_files(request) if file.name not in taken]
+    stages = list(request.stages.all())
+    known = set(InputFile.objects.filter(stage=stages[0]).values_list("name", flat=True))
+    new_files = [new_file(file) for file in list_files(stages[0]) if file.name not in known]
+    if new_files:
+        add_files(stages=stages, files=new_files, at=at)
+    files = waiting_without_job(stages[0])
     groups = _cut(files, request.arguments, last=is_over(request, at + cadence))
-    newly_taken: list[TakenFile] = []
-    for job, names in enumerate(groups[:most], start=first):
-        newly_taken.extend(
-            TakenFile(request=request, name=name, job=job, taken_at=at) for name in names
-        )
-    TakenFile.objects.bulk_create(newly_taken)
+    number_by_name = {}
+    for number, group in enumerate(groups[:most], start=first):
+        for file in group:
+            number_by_name[file.name] = number
+    assign_numbers(stages=stages, number_by_name=number_by_name)
 
     if len(groups) <= most:
         Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
@@ -66,54 +59,20 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
     return min(len(groups), most)
 
 
+def jobs_of_files(request: Request) -> int:
+    """Return how many jobs the files of a request were divided among."""
+    first = request.stages.all()[0]
+    files = InputFile.objects.filter(stage=first, number__isnull=False)
+    return files.order_by().values("number").distinct().count()
+
+
 def _cadence(request: Request) -> timedelta:
     return timedelta(seconds=int(request.arguments.get("cadence") or 3600))
 
 
-def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[str]]:
-    """Return the files of these jobs, by their numbers."""
-    names_by_job: dict[int, list[str]] = defaultdict(list)
-    rows = TakenFile.objects.filter(request=request, job__in=list(jobs)).order_by("job", "pk")
-    for job, name in rows.values_list("job", "name"):
-        names_by_job[job].append(name)
-    return names_by_job
-
-
-def listed_files(request: Request) -> list[DataFile]:
-    """Return the files in the catalogue, without names that are unusable in commands.
-
-    Requests without keep-up have none. Raises `InvalidFields` if the files cannot be listed.
-    """
-    if not takes_files(request):
-        return []
-    first = request.stages.all()[0]
-    dataset = first.input_dataset
-    try:
-        catalogue: object = catalogue_of(settings.DATASET_CATALOGUE)
-        if not isinstance(catalogue, ListsFiles):
-            raise CatalogueError(NO_LIST)
-        files = catalogue.files_of(dataset)
-    except CatalogueError as error:
-        raise InvalidFields(
-            {"stages.0.input_dataset": [f"The files cannot be listed. {error}"]}
-        ) from error
-    usable = []
-    for file in files:
-        if not file.name.startswith("-") and file.name.isprintable() and file.name:
-            usable.append(file)
-    if len(usable) < len(files):
-        log.warning(
-            "%s: %d files of %s have names that cannot be used",
-            request,
-            len(files) - len(usable),
-            dataset,
-        )
-    return usable
-
-
 def _cut(
-    files: Sequence[DataFile], arguments: Mapping[str, object], *, last: bool
-) -> list[list[str]]:
+    files: Sequence[NewFile], arguments: Mapping[str, object], *, last: bool
+) -> list[list[NewFile]]:
     """Group files into jobs.
 
     An incomplete group of N waits for more files, except on the last look.
@@ -121,16 +80,15 @@ def _cut(
     split = arguments.get("split")
     size = arguments.get("files_per_job")
     if split == PER_RUN:
-        by_run: dict[object, list[str]] = defaultdict(list)
+        by_run: dict[object, list[NewFile]] = defaultdict(list)
         for file in files:
             run = file.name if file.run is None else file.run
-            by_run[run].append(file.name)
+            by_run[run].append(file)
         return list(by_run.values())
 
     if split != PER_N or not isinstance(size, int) or size <= 0:
         size = 1
-    names = [file.name for file in files]
-    groups = [names[first : first + size] for first in range(0, len(names), size)]
+    groups = [list(files[first : first + size]) for first in range(0, len(files), size)]
     if not last:
         groups = [group for group in groups if len(group) == size]
     return groups
@@ -141,7 +99,8 @@ def files_note(assignment: Assignment | None) -> str:
     if assignment is None or not takes_files(assignment.request):
         return ""
     request = assignment.request
-    taken = TakenFile.objects.filter(request=request).count()
+    totals = totals_of(request).get(0)
+    taken = totals.files - totals.waiting if totals else 0
     cadence = format_duration(int(_cadence(request).total_seconds()))
     return (
         f"{taken:,} files processed so far. Next look every {cadence} until "

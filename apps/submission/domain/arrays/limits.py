@@ -16,7 +16,7 @@ from apps.production.domain.reasons import reason_problems
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.arrays.keepup import takes_files
+from apps.submission.domain.arrays.files import takes_files
 from apps.submission.domain.arrays.plan import locked, plan_jobs
 from apps.submission.domain.arrays.rows import new_submission, plans_of
 from apps.submission.domain.arrays.submissions import (

@@ -14,9 +14,16 @@ from apps.production.domain.content.scan import read_scan
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
 from apps.production.enums import PORTAL, RequestState
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.arrays.keepup import listed_files, take_new_files, takes_files
+from apps.submission.domain.arrays.files import (
+    follow_jobs,
+    list_files,
+    stages_with_files,
+    start_ledger,
+    takes_files,
+)
+from apps.submission.domain.arrays.keepup import take_new_files
 from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
 from apps.submission.domain.arrays.scout_resources import resources_after_scouts
 from apps.submission.domain.arrays.scouts import jobs_allowed
@@ -78,6 +85,7 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
             # The script of an array is for one point, so an array ends where the next point starts.
             most = min(array_size(assignment, options), allowed)
             tasks = min(most, (point + 1) * jobs_each - first)
+            start_ledger(request, stage, at=at)
             plan = plans_of(request, job=first)[stage.position]
             changes = Changes()
             # All scouts of a scan are of its first point, which says little of the others.
@@ -143,7 +151,7 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
             request, stage
         ):
             return None
-        files = files_of_test(request)
+        files = files_of_test(request, stage)
         if takes_files(request) and not files:
             return None
         events = events_of_test(assignment.cluster)
@@ -152,9 +160,16 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
     return None
 
 
-def files_of_test(request: Request) -> list[str]:
-    """Return the name of the file that the test of a request reads, if there is one."""
-    return [file.name for file in listed_files(request)[:1]]
+def files_of_test(request: Request, stage: Stage) -> list[str]:
+    """Return the name of the file that the test of a stage reads, if there is one.
+
+    Asks the catalogue. Raises `InvalidFields` if the files cannot be listed.
+    """
+    if stage not in stages_with_files(request):
+        return []
+    if takes_files(request):
+        stage = request.stages.all()[0]
+    return [file.name for file in list_files(stage)[:1]]
 
 
 def events_of_test(cluster: Cluster) -> int:
@@ -231,6 +246,7 @@ def plan_jobs(
         **jobs,
     )
     submission.save(force_insert=True)
+    follow_jobs(submission, at=at)
     data = {
         "first": submission.first,
         "test": submission.is_test,

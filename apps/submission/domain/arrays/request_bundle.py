@@ -10,6 +10,7 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.content.scan import scan_of
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
+from apps.submission.domain.arrays.files import stages_with_files
 from apps.submission.domain.arrays.scripts import StagePlan, plan_stage, write_script
 
 ARRAY_SIZE = 1000
@@ -44,6 +45,10 @@ def write_bundle(*, request: Request, at: datetime) -> bytes:
                     "Jobs of this request are made of files as they arrive; they cannot be bundled."
                 ]
             }
+        )
+    if stages_with_files(request):
+        raise InvalidFields(
+            {"workflow": ["The portal tells the jobs which files to read; they cannot be bundled."]}
         )
     files = {_script_name(plan): write_script(plan, first=None) for plan in plans}
     files["submit.sh"] = _submit_script(plans)

@@ -13,11 +13,11 @@ from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import BatchJob, SchedulerError, Submits
 from apps.clusters.schedulers.options import SubmissionOptions, read_options
+from apps.datasets.domain.ledger import files_of_numbers
 from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.arrays.keepup import files_of_jobs
 from apps.submission.domain.arrays.scripts import (
     Overlay,
     StagePlan,
@@ -91,8 +91,9 @@ def new_submission(
     `changes`.
     """
     token = uuid.uuid4()
-    if plan.takes_files and files is None:
-        files = files_of_jobs(request, indices or range(first, first + tasks))
+    if plan.reads_files and files is None:
+        stage = request.stages.all()[plan.position]
+        files = files_of_numbers(stage, indices or range(first, first + tasks))
     options = options_of(cluster)
     changes = changes or Changes()
     if retry_of is not None:

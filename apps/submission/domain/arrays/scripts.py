@@ -53,6 +53,7 @@ class StagePlan:
     purpose: str = Purpose.PRODUCTION
     takes_files: bool = False
     reads_dataset: bool = False
+    reads_files: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -153,6 +154,7 @@ def plan_stage(
         test_events=test_events,
         purpose=purpose,
         takes_files=by_file,
+        reads_files=by_file or content.workflow.stage(stage.kind).reads_files,
         reads_dataset=bool(texts.get("input_dataset")),
         variables={
             "OPSPORTAL_REQUEST": key,

@@ -18,7 +18,8 @@ from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
-from apps.submission.domain.arrays.keepup import is_over, takes_files
+from apps.submission.domain.arrays.files import takes_files
+from apps.submission.domain.arrays.keepup import is_over, jobs_of_files
 from apps.submission.domain.arrays.plan import locked
 from apps.submission.domain.arrays.submissions import StageSubmissions, stage_submissions_of
 from apps.submission.enums import SubmissionState
@@ -66,7 +67,7 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
     by_file = takes_files(request)
     jobs_before = 0
     if by_file:
-        jobs_before = request.taken_files.values("job").distinct().count()
+        jobs_before = jobs_of_files(request)
 
     shortfalls: list[Shortfall] = []
     are_previous_complete = True

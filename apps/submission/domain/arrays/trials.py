@@ -17,7 +17,8 @@ from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
-from apps.submission.domain.arrays.keepup import is_over, takes_files
+from apps.submission.domain.arrays.files import takes_files
+from apps.submission.domain.arrays.keepup import is_over, jobs_of_files
 from apps.submission.domain.arrays.plan import locked
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.arrays.submissions import jobs_of, last_tests
@@ -68,7 +69,7 @@ def _is_done(request: Request) -> bool:
 
     After an accepted stage, only the files that it passed on count.
     """
-    expected = request.taken_files.values("job").distinct().count()
+    expected = jobs_of_files(request)
     accepted = acceptances_of([request])
     sums = (
         request.submissions.filter(purpose=Purpose.PRODUCTION)

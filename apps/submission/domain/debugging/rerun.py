@@ -19,6 +19,7 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.quantities import round_duration, round_size
 from apps.core.errors import InvalidTransition
+from apps.datasets.domain.ledger import files_of_numbers
 from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
@@ -27,7 +28,6 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import check_cluster
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.arrays.keepup import files_of_jobs
 from apps.submission.domain.arrays.plan import (
     events_of_test,
     files_of_test,
@@ -177,11 +177,12 @@ def _debug_run(
         job=index,
     )
     files: dict[int, Sequence[str]] = {}
-    if plan.takes_files and origin.is_test:
-        files[index] = files_of_test(request)
-    elif plan.takes_files:
+    stage = request.stages.all()[origin.position]
+    if plan.reads_files and origin.is_test:
+        files[index] = files_of_test(request, stage)
+    elif plan.reads_files:
         most = 1 if profile.one_file else None
-        for number, names in files_of_jobs(request, [index]).items():
+        for number, names in files_of_numbers(stage, [index]).items():
             files[number] = names[:most]
 
     run = new_submission(

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import JobState, SubmissionRefused
+from apps.clusters.schedulers.base import SubmissionRefused
 from apps.clusters.schedulers.options import SubmissionOptions
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.domain.reading.attempts import note_retries
@@ -15,11 +15,10 @@ from apps.jobs.domain.collection.origin import record_array
 from apps.production.domain.holds import hold_of
 from apps.production.domain.outlook import outlook
 from apps.production.models import Request
+from apps.submission.domain.arrays.files import ended_jobs, follow_jobs
 from apps.submission.domain.arrays.rows import adapter_that_submits, batch_job, options_of
 from apps.submission.domain.arrays.submissions import (
     in_flight,
-    index_of,
-    jobs_of,
     lost,
     planned,
     publish_event,
@@ -42,9 +41,6 @@ MARGIN = timedelta(seconds=60)
 BACK_OFF_SECONDS = (15, 60, 300, 900)
 #: Attempts before a submission that never arrived counts as refused.
 MAX_ATTEMPTS = 8
-#: Jobs in these states may be restarted by the scheduler.
-_MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
-_COMES_BACK_WITHIN = timedelta(minutes=15)
 _OUTCOMES = {
     SubmissionState.SENT: "submission.sent",
     SubmissionState.FAILED: "submission.failed",
@@ -213,20 +209,9 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
         .select_related("request", "cluster")
         .defer("script")
     ):
-        completed = 0
-        failed = []
-        for job_id, state, ended_at in jobs_of(submission).values_list(
-            "job_id", "state", "ended_at"
-        ):
-            index = index_of(submission, job_id)
-            comes_back = state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN
-            if index is None or state == JobState.REQUEUED or comes_back:
-                continue
-            if state == JobState.COMPLETED:
-                completed += 1
-            else:
-                failed.append(index)
-
+        completed_jobs, failed_jobs = ended_jobs(submission, at=at)
+        completed = len(completed_jobs)
+        failed = sorted(failed_jobs)
         ended = completed + len(failed)
         if (ended, completed) == (
             submission.ended,
@@ -238,6 +223,7 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
         submission.failed_indices = write_ranges(failed)
         submission.settled_at = at if ended >= submission.tasks else None
         submission.save(update_fields=["ended", "completed", "failed_indices", "settled_at"])
+        follow_jobs(submission, at=at)
         if submission.retry_of_id:
             note_retries(retries=retried_jobs(submission))
         if submission.settled_at:

@@ -21,7 +21,7 @@ from apps.production.domain.priority.ranks import rank_of, startable_requests
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import choose_cluster
-from apps.submission.domain.arrays.keepup import listed_files
+from apps.submission.domain.arrays.files import check_files
 from apps.submission.domain.arrays.rows import options_of, plans_of
 from apps.submission.domain.arrays.submissions import assignment_of, in_flight
 from apps.submission.domain.dispatch.dispatch import has_room
@@ -73,7 +73,7 @@ def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
         return against
     try:
         plans_of(request)
-        listed_files(request)
+        check_files(request)
     except DomainError as error:
         return str(error)
     return ""

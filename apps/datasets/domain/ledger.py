@@ -1,0 +1,300 @@
+"""The ledger of files: where each input file of a stage stands, and which output files count.
+
+The state of a file follows from the jobs of its number, which the app that submits them knows. Each
+change moves the totals of the stage in the same transaction; their row is the lock of the ledger.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import connection, transaction
+from django.db.models import Count, F, Q
+
+from apps.datasets.enums import FileState
+from apps.datasets.models import FileTotals, InputFile, RepeatedResult
+from apps.production.models import Request, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """An input file, with the number of the job that is to read it if that is known."""
+
+    name: str
+    run: int | None = None
+    events: int | None = None
+    size_bytes: int | None = None
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """An ended job that read the files of a number."""
+
+    key: int
+    job_id: str
+
+
+@dataclass
+class NumberOutcome:
+    """What the jobs of a number came to, in all arrays: the first one, and its retries.
+
+    `completed` and `failed` are in the order in which they ended. `is_taken` says whether a job of
+    this number is planned, queued or running.
+    """
+
+    is_taken: bool = False
+    completed: list[EndedJob] = field(default_factory=list)
+    failed: list[EndedJob] = field(default_factory=list)
+
+    @property
+    def state(self) -> FileState:
+        if self.completed:
+            return FileState.DONE
+        if self.is_taken:
+            return FileState.TAKEN
+        return FileState.FAILED if self.failed else FileState.WAITING
+
+    def job_that_counts(self, counted_before: int | None) -> EndedJob | None:
+        """Return the completed job whose result counts, or the last one that failed.
+
+        A result that counted before still does.
+        """
+        if self.state == FileState.FAILED:
+            return self.failed[-1]
+        for job in self.completed:
+            if job.key == counted_before:
+                return job
+        return self.completed[0] if self.completed else None
+
+
+def totals_of(request: Request) -> dict[int, FileTotals]:
+    """Return the totals of the stages with a ledger, by position of the stage."""
+    rows = FileTotals.objects.filter(stage__request=request).select_related("stage")
+    return {row.stage.position: row for row in rows}
+
+
+def has_ledger(stage: Stage) -> bool:
+    return FileTotals.objects.filter(stage=stage).exists()
+
+
+@transaction.atomic
+def add_files(*, stages: Iterable[Stage], files: Sequence[NewFile], at: datetime) -> None:
+    """Add waiting files to the ledgers of these stages, which begin with them if there are none.
+
+    Fails as a whole if a stage has one of the files already.
+    """
+    for stage in stages:
+        FileTotals.objects.get_or_create(stage=stage)
+        _lock(stage)
+        rows = []
+        for file in files:
+            rows.append(
+                InputFile(
+                    stage=stage,
+                    name=file.name,
+                    run=file.run,
+                    events=file.events,
+                    size_bytes=file.size_bytes,
+                    number=file.number,
+                    changed_at=at,
+                )
+            )
+        InputFile.objects.bulk_create(rows, batch_size=5_000)
+        FileTotals.objects.filter(stage=stage).update(
+            files=F("files") + len(files), waiting=F("waiting") + len(files), listed_at=at
+        )
+
+
+def waiting_without_job(stage: Stage) -> list[NewFile]:
+    """Return the waiting files of a stage that are not assigned to a job, oldest first."""
+    rows = InputFile.objects.filter(stage=stage, number=None, state=FileState.WAITING)
+    return [NewFile(name, run) for name, run in rows.order_by("pk").values_list("name", "run")]
+
+
+def assign_numbers(*, stages: Sequence[Stage], number_by_name: Mapping[str, int]) -> None:
+    """Assign files of these stages to jobs. The caller locks the request."""
+    statement = """
+        UPDATE datasets_inputfile AS file SET number = job.number
+        FROM unnest(%s::text[], %s::int[]) AS job (name, number)
+        WHERE file.stage_id = ANY(%s) AND file.name = job.name
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement,
+            [list(number_by_name), list(number_by_name.values()), [stage.pk for stage in stages]],
+        )
+
+
+def files_of_numbers(stage: Stage, numbers: Iterable[int]) -> dict[int, list[str]]:
+    """Return the files that the jobs of these numbers read, without those that were given up."""
+    names_by_number: dict[int, list[str]] = defaultdict(list)
+    rows = InputFile.objects.filter(stage=stage, number__in=list(numbers)).exclude(
+        state=FileState.GIVEN_UP
+    )
+    for number, name in rows.order_by("number", "pk").values_list("number", "name"):
+        names_by_number[number].append(name)
+    return names_by_number
+
+
+def numbers_given_up(stage: Stage, numbers: Iterable[int]) -> set[int]:
+    """Return which of these numbers have files, all of which were given up."""
+    rows = InputFile.objects.filter(stage=stage, number__in=list(numbers)).order_by()
+    counts = rows.values_list("number").annotate(
+        all=Count("pk"), given_up=Count("pk", filter=Q(state=FileState.GIVEN_UP))
+    )
+    return {number for number, files, given_up in counts if files == given_up}
+
+
+@transaction.atomic
+def record_outcomes(*, stage: Stage, outcomes: Mapping[int, NumberOutcome], at: datetime) -> None:
+    """Store what the jobs of these numbers came to. Repeating it changes nothing.
+
+    A file that was given up becomes done if a late job completes with it; no other outcome changes
+    it.
+    """
+    if not outcomes or not _lock(stage):
+        return
+    counted_before = dict(
+        InputFile.objects.filter(stage=stage, number__in=list(outcomes), state=FileState.DONE)
+        .order_by()
+        .values_list("number", "job_key")
+        .distinct()
+    )
+    counting: dict[int, EndedJob | None] = {}
+    for number, outcome in outcomes.items():
+        counting[number] = outcome.job_that_counts(counted_before.get(number))
+    _move_files(stage, outcomes, counting, at)
+    _record_repeats(stage, outcomes, counting, at)
+    _mark_outputs(stage, outcomes, counting)
+
+
+def _lock(stage: Stage) -> FileTotals | None:
+    """Lock the ledger of a stage for this transaction, and return its totals; None without one."""
+    return FileTotals.objects.select_for_update().filter(stage=stage).first()
+
+
+_MOVE = """
+WITH outcome AS (
+    SELECT * FROM unnest(%(numbers)s::int[], %(states)s::text[], %(jobs)s::bigint[], %(doubled)s::bool[])
+    AS row (number, state, job_key, is_doubled)
+), old AS (
+    SELECT file.id, file.state AS state_before, file.is_doubled AS doubled_before,
+        outcome.state, outcome.job_key, outcome.is_doubled
+    FROM datasets_inputfile AS file JOIN outcome USING (number)
+    WHERE file.stage_id = %(stage)s
+    AND (file.state, file.job_key, file.is_doubled)
+        IS DISTINCT FROM (outcome.state, outcome.job_key, outcome.is_doubled)
+    AND (file.state <> 'given_up' OR outcome.state = 'done')
+), moved AS (
+    UPDATE datasets_inputfile AS file
+    SET state = old.state, job_key = old.job_key, is_doubled = old.is_doubled, changed_at = %(at)s
+    FROM old WHERE file.id = old.id
+)
+SELECT state_before, doubled_before, state, is_doubled, count(*) FROM old GROUP BY 1, 2, 3, 4
+"""
+
+
+def _move_files(
+    stage: Stage,
+    outcomes: Mapping[int, NumberOutcome],
+    counting: Mapping[int, EndedJob | None],
+    at: datetime,
+) -> None:
+    """Store the states of the files, and move the totals by the files that changed."""
+    jobs = []
+    for number in outcomes:
+        job = counting[number]
+        jobs.append(job.key if job else None)
+    parameters = {
+        "numbers": list(outcomes),
+        "states": [outcome.state.value for outcome in outcomes.values()],
+        "jobs": jobs,
+        "doubled": [len(outcome.completed) > 1 for outcome in outcomes.values()],
+        "stage": stage.pk,
+        "at": at,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_MOVE, parameters)
+        moves = cursor.fetchall()
+    changes: dict[str, int] = defaultdict(int)
+    for state_before, doubled_before, state, is_doubled, files in moves:
+        changes[state_before] -= files
+        changes[state] += files
+        changes["doubled"] += files * (int(is_doubled) - int(doubled_before))
+    _move_totals(stage, changes)
+
+
+def _move_totals(stage: Stage, changes: Mapping[str, int]) -> None:
+    new_values = {}
+    for column, change in changes.items():
+        if change:
+            new_values[column] = F(column) + change
+    if new_values:
+        FileTotals.objects.filter(stage=stage).update(**new_values)
+
+
+def _record_repeats(
+    stage: Stage,
+    outcomes: Mapping[int, NumberOutcome],
+    counting: Mapping[int, EndedJob | None],
+    at: datetime,
+) -> None:
+    """Store which other jobs completed with the files of each number."""
+    repeats: dict[int, list[EndedJob]] = {}
+    for number, outcome in outcomes.items():
+        others = [job for job in outcome.completed if job != counting[number]]
+        if others:
+            repeats[number] = others
+    known = RepeatedResult.objects.filter(file__stage=stage, file__number__in=list(outcomes))
+    known_pairs = set(known.values_list("file", "job_key"))
+    pairs = set()
+    for file, number in InputFile.objects.filter(stage=stage, number__in=list(repeats)).values_list(
+        "pk", "number"
+    ):
+        for job in repeats[number]:
+            pairs.add((file, job.key))
+    for file, key in known_pairs - pairs:
+        RepeatedResult.objects.filter(file=file, job_key=key).delete()
+    new_rows = []
+    for file, key in sorted(pairs - known_pairs):
+        new_rows.append(RepeatedResult(file_id=file, job_key=key, at=at))
+    RepeatedResult.objects.bulk_create(new_rows)
+
+
+_MARK = """
+UPDATE datasets_outputfile AS output
+SET number = job.number, counts = job.counts
+FROM unnest(%s::text[], %s::int[], %s::bool[]) AS job (key, number, counts)
+WHERE output.stage_id = %s AND output.key = job.key
+AND (output.number, output.counts) IS DISTINCT FROM (job.number, job.counts)
+"""
+
+
+def _mark_outputs(
+    stage: Stage,
+    outcomes: Mapping[int, NumberOutcome],
+    counting: Mapping[int, EndedJob | None],
+) -> None:
+    """Mark the outputs of ended jobs: only those of the completed job that counts do."""
+    keys = []
+    numbers = []
+    counts = []
+    for number, outcome in outcomes.items():
+        for job in [*outcome.completed, *outcome.failed]:
+            keys.append(job.job_id)
+            numbers.append(number)
+            counts.append(outcome.state == FileState.DONE and job == counting[number])
+    with connection.cursor() as cursor:
+        cursor.execute(_MARK, [keys, numbers, counts, stage.pk])
+
+
+def recount(stage: Stage) -> dict[str, int]:
+    """Return the totals of a stage, counted anew from its files."""
+    rows = InputFile.objects.filter(stage=stage).order_by()
+    counted = {state.value: 0 for state in FileState}
+    counted.update(rows.values_list("state").annotate(files=Count("pk")))
+    files = sum(counted.values())
+    doubled = rows.filter(is_doubled=True).count()
+    return {**counted, "files": files, "doubled": doubled}

@@ -1,0 +1,23 @@
+"""States of the input files of stages."""
+
+from django.db import models
+
+
+class FileState(models.TextChoices):
+    """Where an input file of a stage stands. Each is in exactly one state.
+
+    A failed file was read by a job that failed and that is not retried. A file that was given up is
+    not read any more, for a reason that a person gave.
+    """
+
+    WAITING = "waiting", "waiting"
+    TAKEN = "taken", "taken"
+    DONE = "done", "done"
+    FAILED = "failed", "failed"
+    GIVEN_UP = "given_up", "given up"
+
+
+#: Files in these states can be given up: no job reads them.
+NOT_IN_A_JOB = frozenset({FileState.WAITING, FileState.FAILED})
+#: Files in these states are not done yet.
+UNFINISHED = frozenset({FileState.WAITING, FileState.TAKEN, FileState.FAILED})

@@ -1,0 +1,222 @@
+"""The input files of jobs: list them, divide them among jobs, and follow what the jobs came to."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.errors import InvalidFields
+from apps.datasets.domain.ledger import (
+    EndedJob,
+    NewFile,
+    NumberOutcome,
+    add_files,
+    has_ledger,
+    record_outcomes,
+)
+from apps.production.domain.outputs.datasets import (
+    NO_LIST,
+    CatalogueError,
+    DataFile,
+    ListsFiles,
+    catalogue_of,
+)
+from apps.production.domain.types.versions import workflow_of
+from apps.production.enums import RequestState
+from apps.production.models import Request, Stage
+from apps.submission.domain.arrays.submissions import index_of, indices_of, jobs_of
+from apps.submission.enums import Purpose, SubmissionState
+from apps.submission.models import Submission
+
+log = logging.getLogger(__name__)
+
+#: Jobs in these states may be restarted by the scheduler.
+_MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
+_COMES_BACK_WITHIN = timedelta(minutes=15)
+#: Arrays of requests in these states that are not in a scheduler never get there.
+_CLOSED = frozenset({RequestState.CANCELLED, RequestState.SUPERSEDED, RequestState.DONE})
+_NOT_SUBMITTED = frozenset({SubmissionState.PLANNED, SubmissionState.FAILED})
+
+
+def takes_files(request: Request) -> bool:
+    """Return whether the jobs of a request are made of files as they arrive."""
+    return workflow_of(request.workflow).takes_files
+
+
+def stages_with_files(request: Request) -> list[Stage]:
+    """Return the stages whose input files the portal assigns to jobs.
+
+    These are all stages of keep-up processing; of other requests those with `{files}` in their
+    command that read a dataset which the request does not make itself. Scans have none.
+    """
+    stages = list(request.stages.all())
+    workflow = workflow_of(request.workflow)
+    if workflow.takes_files:
+        return stages
+    if request.scan.strip():
+        return []
+    outputs = {stage.output_dataset for stage in stages} - {""}
+    readers = []
+    for stage in stages:
+        is_from_outside = stage.input_dataset and stage.input_dataset not in outputs
+        if is_from_outside and workflow.stage(stage.kind).reads_files:
+            readers.append(stage)
+    return readers
+
+
+def list_files(stage: Stage) -> list[DataFile]:
+    """Return the files of the input dataset, without names that are unusable in commands.
+
+    Asks the catalogue now: not for pages. Raises `InvalidFields` if the files cannot be listed.
+    """
+    dataset = stage.input_dataset
+    try:
+        catalogue: object = catalogue_of(settings.DATASET_CATALOGUE)
+        if not isinstance(catalogue, ListsFiles):
+            raise CatalogueError(NO_LIST)
+        files = catalogue.files_of(dataset)
+    except CatalogueError as error:
+        field = f"stages.{stage.position}.input_dataset"
+        raise InvalidFields({field: [f"The files cannot be listed. {error}"]}) from error
+    usable = []
+    for file in files:
+        if not file.name.startswith("-") and file.name.isprintable() and file.name:
+            usable.append(file)
+    if len(usable) < len(files):
+        log.warning(
+            "%s: %d files of %s have names that cannot be used",
+            stage.request,
+            len(files) - len(usable),
+            dataset,
+        )
+    return usable
+
+
+def check_files(request: Request) -> None:
+    """Raise `InvalidFields` if the files of a stage cannot be listed, or not divided among jobs."""
+    if takes_files(request):
+        list_files(request.stages.all()[0])
+        return
+    for stage in stages_with_files(request):
+        if not has_ledger(stage):
+            divide_files(list_files(stage), stage)
+
+
+def start_ledger(request: Request, stage: Stage, *, at: datetime) -> None:
+    """Divide the files of the input dataset among the jobs of a stage, once.
+
+    Files that are added to the dataset later are not part of the request. Raises `InvalidFields`.
+    """
+    if takes_files(request) or stage not in stages_with_files(request) or has_ledger(stage):
+        return
+    add_files(stages=[stage], files=divide_files(list_files(stage), stage), at=at)
+
+
+def divide_files(files: Sequence[DataFile], stage: Stage) -> list[NewFile]:
+    """Return the files with the numbers of their jobs: neighbours together, as evenly as possible.
+
+    Raises `InvalidFields` if there are fewer files than jobs.
+    """
+    jobs = stage.jobs or 0
+    if not jobs or len(files) < jobs:
+        field = f"stages.{stage.position}.jobs"
+        message = f"{stage.input_dataset} has {len(files):,} files, too few for {jobs:,} jobs."
+        raise InvalidFields({field: [message]})
+    divided = []
+    for place, file in enumerate(files):
+        divided.append(new_file(file, number=place * jobs // len(files)))
+    return divided
+
+
+def new_file(file: DataFile, *, number: int | None = None) -> NewFile:
+    """Return a file of a catalogue as a file of a ledger."""
+    return NewFile(file.name, file.run, file.events, file.size_bytes, number)
+
+
+def ended_jobs(
+    submission: Submission, *, at: datetime
+) -> tuple[dict[int, EndedJob], dict[int, EndedJob]]:
+    """Return the completed and the failed jobs of an array, by number, in the order of their end.
+
+    A job that its scheduler may restart has not ended yet.
+    """
+    completed: dict[int, EndedJob] = {}
+    failed: dict[int, EndedJob] = {}
+    for key, job_id, state, ended_at in jobs_of(submission).values_list(
+        "pk", "job_id", "state", "ended_at"
+    ):
+        number = index_of(submission, job_id)
+        comes_back = state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN
+        if number is None or state == JobState.REQUEUED or comes_back:
+            continue
+        ended = completed if state == JobState.COMPLETED else failed
+        ended[number] = EndedJob(key, job_id)
+    return completed, failed
+
+
+def follow_jobs(submission: Submission, *, at: datetime) -> None:
+    """Bring the ledger of its stage up to date with the jobs of a production array."""
+    if submission.purpose != Purpose.PRODUCTION:
+        return
+    stage = submission.request.stages.filter(position=submission.position).first()
+    if stage is not None and has_ledger(stage):
+        follow_numbers(stage, set(indices_of(submission)), at=at)
+
+
+def follow_numbers(stage: Stage, numbers: Collection[int], *, at: datetime) -> None:
+    """Bring the files of these numbers up to date with the jobs in all arrays of their stage."""
+    record_outcomes(stage=stage, outcomes=outcomes_of(stage, numbers, at=at), at=at)
+
+
+def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[int, NumberOutcome]:
+    """Return what the jobs of these numbers came to in all production arrays of their stage."""
+    outcomes = {number: NumberOutcome() for number in numbers}
+    if not outcomes:
+        return outcomes
+    for submission in _arrays_with(stage, min(outcomes), max(outcomes)):
+        mine = outcomes.keys() & set(indices_of(submission))
+        if not mine:
+            continue
+        completed, failed = ended_jobs(submission, at=at)
+        never_comes = _never_comes(submission)
+        for number in mine:
+            outcome = outcomes[number]
+            if number in completed:
+                outcome.completed.append(completed[number])
+            elif number in failed:
+                outcome.failed.append(failed[number])
+            elif not never_comes:
+                outcome.is_taken = True
+    return outcomes
+
+
+def _arrays_with(stage: Stage, lowest: int, highest: int) -> Iterable[Submission]:
+    """Return the production arrays that may have a number from `lowest` to `highest`, in order."""
+    arrays = Submission.objects.filter(
+        request=stage.request_id,
+        position=stage.position,
+        purpose=Purpose.PRODUCTION,
+        first__lte=highest,
+    )
+    arrays = arrays.select_related("request", "cluster").defer("script").order_by("number")
+    for submission in arrays:
+        if submission.indices or submission.first + submission.tasks > lowest:
+            yield submission
+
+
+def _never_comes(submission: Submission) -> bool:
+    """Return whether jobs of an array that have not ended never will: it is not in a scheduler."""
+    return submission.state in _NOT_SUBMITTED and submission.request.state in _CLOSED
+
+
+def check_ledger(stage: Stage, *, at: datetime) -> None:
+    """Bring the ledger of a stage up to date with all of its arrays."""
+    numbers_by_array: dict[int, set[int]] = defaultdict(set)
+    for submission in _arrays_with(stage, 0, 2**31 - 1):
+        if submission.retry_of_id is None:
+            numbers_by_array[submission.pk].update(indices_of(submission))
+    for numbers in numbers_by_array.values():
+        follow_numbers(stage, numbers, at=at)
