@@ -432,6 +432,7 @@ _EVERY_SECONDS = {
     "jobs.read_all_hosts": 900,
     "submission.send_all": 15,
     "submission.release_retries": 15,
+    "submission.check_files": 60,
     "datasets.look_up": 10,
     "datasets.forget_unneeded": 86_400,
     "hosts.follow": 60,

@@ -1,4 +1,4 @@
-"""Catalogues of datasets and their answers, and the ledger of the files that stages read and write."""
+"""Catalogues of datasets and their answers, and the ledger of files that stages read and write."""
 
 from django.db import models
 from django.db.models import F, Q

@@ -115,6 +115,7 @@ class LeftOut(models.TextChoices):
     DEBUG = "debug", "debug re-run: not part of production"
     NOT_RUNNING = "not-running", "its request is not running"
     ACCEPTED = "accepted", "its stage was accepted without the failed jobs"
+    GIVEN_UP = "given-up", "its input files were given up"
     CLUSTER = "cluster", "submission to its cluster is switched off"
     ATTEMPTS = "attempts", "at the limit of attempts"
     BUDGET = "budget", "over the budget of its stage"

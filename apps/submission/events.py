@@ -21,6 +21,16 @@ declare(
         "followed the advice on submissions again",
         "has its jobs submitted by the advice again",
     ),
+    EventKind(
+        "submission.files_given_up",
+        "gave up {files} input files of {stage}",
+        "has input files that were given up",
+    ),
+    EventKind(
+        "submission.files_taken_back",
+        "took back {files} input files of {stage} that were given up",
+        "has input files that were taken back",
+    ),
     EventKind("submission.planned", "planned jobs of {stage}", "has new jobs planned"),
     EventKind(
         "submission.resources_set",

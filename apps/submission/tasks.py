@@ -9,6 +9,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidFields
+from apps.submission.domain.arrays.files import check_ledger, ledgers_to_check
 from apps.submission.domain.arrays.limits import split_large_arrays
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.submissions import SENDABLE, clusters_to_look_at
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 #: Maximum number of arrays that one run submits; the next run continues.
 MOST_ARRAYS_PER_RUN = 20
+MOST_LEDGERS_PER_RUN = 100
+#: Of a stage, while its ledger is compared with its jobs.
+CHECKING_LOCK = 4_716_049
 
 
 @shared_task(name="submission.send_all")
@@ -40,6 +44,15 @@ def release_retries() -> None:
     """Release the next step of each batch of retries, and count the outcomes of earlier steps."""
     for batch in BATCHES.due(timezone.now()):
         advance_batch(batch=batch, at=timezone.now())
+
+
+@shared_task(name="submission.check_files")
+def check_files() -> None:
+    """Compare ledgers of files with the jobs."""
+    for stage in ledgers_to_check(timezone.now())[:MOST_LEDGERS_PER_RUN]:
+        with exclusive_lock(CHECKING_LOCK, stage.pk) as is_ours:
+            if is_ours:
+                check_ledger(stage, at=timezone.now())
 
 
 @shared_task(name="submission.send_to")

@@ -5,14 +5,15 @@ change moves the totals of the stage in the same transaction; their row is the l
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Count, F, Q
+from django.db.models import Count, Exists, F, OuterRef
 
-from apps.datasets.enums import FileState
+from apps.datasets.enums import NOT_IN_A_JOB, FileState
 from apps.datasets.models import FileTotals, InputFile, RepeatedResult
 from apps.production.models import Request, Stage
 
@@ -134,17 +135,102 @@ def files_of_numbers(stage: Stage, numbers: Iterable[int]) -> dict[int, list[str
         state=FileState.GIVEN_UP
     )
     for number, name in rows.order_by("number", "pk").values_list("number", "name"):
-        names_by_number[number].append(name)
+        if number is not None:
+            names_by_number[number].append(name)
     return names_by_number
 
 
-def numbers_given_up(stage: Stage, numbers: Iterable[int]) -> set[int]:
-    """Return which of these numbers have files, all of which were given up."""
-    rows = InputFile.objects.filter(stage=stage, number__in=list(numbers)).order_by()
-    counts = rows.values_list("number").annotate(
-        all=Count("pk"), given_up=Count("pk", filter=Q(state=FileState.GIVEN_UP))
+def numbers_given_up_of(requests: Iterable[int]) -> set[tuple[int, int, int]]:
+    """Return the jobs of these requests, by primary key, all of whose files were given up.
+
+    Each is its request, the position of its stage, and its number.
+    """
+    given_up = InputFile.objects.filter(
+        stage__request__in=list(requests), state=FileState.GIVEN_UP, number__isnull=False
     )
-    return {number for number, files, given_up in counts if files == given_up}
+    others = InputFile.objects.filter(stage=OuterRef("stage"), number=OuterRef("number")).exclude(
+        state=FileState.GIVEN_UP
+    )
+    jobs = set()
+    for request, position, number in (
+        given_up.filter(~Exists(others))
+        .order_by()
+        .values_list("stage__request", "stage__position", "number")
+        .distinct()
+    ):
+        if number is not None:
+            jobs.add((request, position, number))
+    return jobs
+
+
+@transaction.atomic
+def give_up_files(
+    *,
+    stage: Stage,
+    later: Iterable[Stage],
+    names: Sequence[str],
+    reason: str,
+    by: str,
+    at: datetime,
+) -> int:
+    """Give up the waiting and failed files of a stage with these names; return how many.
+
+    They do not reach the `later` stages, where they are given up as well.
+    """
+    columns = {"reason": reason, "decided_by": by}
+    given_up = _change_state(
+        stage, names, old=NOT_IN_A_JOB, new=FileState.GIVEN_UP, at=at, **columns
+    )
+    for later_stage in later:
+        _change_state(
+            later_stage, given_up, old={FileState.WAITING}, new=FileState.GIVEN_UP, at=at, **columns
+        )
+    return len(given_up)
+
+
+@transaction.atomic
+def take_back_files(*, stages: Iterable[Stage], names: Sequence[str], at: datetime) -> int:
+    """Let files that were given up wait again; return how many of the first stage.
+
+    The caller then brings their states up to date with their jobs.
+    """
+    counts = []
+    for stage in stages:
+        taken_back = _change_state(
+            stage,
+            names,
+            old={FileState.GIVEN_UP},
+            new=FileState.WAITING,
+            at=at,
+            reason="",
+            decided_by="",
+        )
+        counts.append(len(taken_back))
+    return counts[0] if counts else 0
+
+
+def _change_state(
+    stage: Stage,
+    names: Sequence[str],
+    *,
+    old: Collection[FileState],
+    new: FileState,
+    at: datetime,
+    **columns: str,
+) -> list[str]:
+    """Move files from one of the `old` states to the new one; return the names of those moved."""
+    if not names or not _lock(stage):
+        return []
+    rows = InputFile.objects.filter(stage=stage, name__in=names, state__in=old)
+    changes: dict[str, int] = defaultdict(int)
+    moved = []
+    for name, state in rows.order_by("pk").values_list("name", "state"):
+        moved.append(name)
+        changes[state] -= 1
+        changes[new] += 1
+    rows.update(state=new, changed_at=at, **columns)
+    _move_totals(stage, changes)
+    return moved
 
 
 @transaction.atomic
@@ -177,8 +263,9 @@ def _lock(stage: Stage) -> FileTotals | None:
 
 _MOVE = """
 WITH outcome AS (
-    SELECT * FROM unnest(%(numbers)s::int[], %(states)s::text[], %(jobs)s::bigint[], %(doubled)s::bool[])
-    AS row (number, state, job_key, is_doubled)
+    SELECT * FROM unnest(
+        %(numbers)s::int[], %(states)s::text[], %(jobs)s::bigint[], %(doubled)s::bool[]
+    ) AS row (number, state, job_key, is_doubled)
 ), old AS (
     SELECT file.id, file.state AS state_before, file.is_doubled AS doubled_before,
         outcome.state, outcome.job_key, outcome.is_doubled
@@ -207,7 +294,7 @@ def _move_files(
     for number in outcomes:
         job = counting[number]
         jobs.append(job.key if job else None)
-    parameters = {
+    parameters: dict[str, Any] = {
         "numbers": list(outcomes),
         "states": [outcome.state.value for outcome in outcomes.values()],
         "jobs": jobs,
@@ -250,11 +337,11 @@ def _record_repeats(
     known = RepeatedResult.objects.filter(file__stage=stage, file__number__in=list(outcomes))
     known_pairs = set(known.values_list("file", "job_key"))
     pairs = set()
-    for file, number in InputFile.objects.filter(stage=stage, number__in=list(repeats)).values_list(
-        "pk", "number"
-    ):
-        for job in repeats[number]:
-            pairs.add((file, job.key))
+    files = InputFile.objects.filter(stage=stage, number__in=list(repeats))
+    for file, number_of_file in files.values_list("pk", "number"):
+        if number_of_file is not None:
+            for job in repeats[number_of_file]:
+                pairs.add((file, job.key))
     for file, key in known_pairs - pairs:
         RepeatedResult.objects.filter(file=file, job_key=key).delete()
     new_rows = []
@@ -288,6 +375,25 @@ def _mark_outputs(
             counts.append(outcome.state == FileState.DONE and job == counting[number])
     with connection.cursor() as cursor:
         cursor.execute(_MARK, [keys, numbers, counts, stage.pk])
+
+
+@transaction.atomic
+def correct_totals(stage: Stage, *, at: datetime) -> dict[str, tuple[int, int]]:
+    """Compare the totals of a stage with a recount, and correct those that differ.
+
+    Return these as stored and as counted, by column.
+    """
+    totals = _lock(stage)
+    if totals is None:
+        return {}
+    counted = recount(stage)
+    differences = {}
+    for column, files in counted.items():
+        stored = getattr(totals, column)
+        if stored != files:
+            differences[column] = (stored, files)
+    FileTotals.objects.filter(pk=totals.pk).update(**counted, checked_at=at)
+    return differences
 
 
 def recount(stage: Stage) -> dict[str, int]:

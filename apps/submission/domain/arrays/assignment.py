@@ -10,6 +10,7 @@ from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition
+from apps.datasets.domain.ledger import numbers_given_up_of
 from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import acceptance_of
@@ -129,9 +130,14 @@ def retry_failed(
     _check_not_accepted(request, position)
 
     retries: list[Submission] = []
+    given_up = numbers_given_up_of([request.pk])
     sent = request.submissions.filter(position=position, purpose=Purpose.PRODUCTION)
     for submission in sent.prefetch_related("retries").select_related():
-        if indices := failed_of(submission, verdict=verdict):
+        indices = []
+        for index in failed_of(submission, verdict=verdict):
+            if (request.pk, position, index) not in given_up:
+                indices.append(index)
+        if indices:
             check_cluster(submission.cluster, request)
             retry = plan_retry(
                 submission=submission, request=request, indices=indices, by=by, at=at, reason=reason

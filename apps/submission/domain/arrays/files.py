@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import F, Q, QuerySet
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.errors import InvalidFields
@@ -14,6 +15,7 @@ from apps.datasets.domain.ledger import (
     NewFile,
     NumberOutcome,
     add_files,
+    correct_totals,
     has_ledger,
     record_outcomes,
 )
@@ -37,7 +39,16 @@ log = logging.getLogger(__name__)
 _MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
 _COMES_BACK_WITHIN = timedelta(minutes=15)
 #: Arrays of requests in these states that are not in a scheduler never get there.
-_CLOSED = frozenset({RequestState.CANCELLED, RequestState.SUPERSEDED, RequestState.DONE})
+_CLOSED = frozenset(
+    {
+        RequestState.CANCELLED,
+        RequestState.SUPERSEDED,
+        RequestState.DONE,
+        RequestState.DONE_PARTIAL,
+    }
+)
+#: How often a ledger that may change is compared with the jobs.
+CHECKED_EVERY = timedelta(hours=1)
 _NOT_SUBMITTED = frozenset({SubmissionState.PLANNED, SubmissionState.FAILED})
 
 
@@ -212,11 +223,33 @@ def _never_comes(submission: Submission) -> bool:
     return submission.state in _NOT_SUBMITTED and submission.request.state in _CLOSED
 
 
-def check_ledger(stage: Stage, *, at: datetime) -> None:
-    """Bring the ledger of a stage up to date with all of its arrays."""
+def ledgers_to_check(at: datetime) -> QuerySet[Stage]:
+    """Return the stages whose ledger is to be compared with their jobs, longest unchecked first.
+
+    These are those never compared, and those with jobs under way or of running requests.
+    """
+    never = Q(file_totals__checked_at=None)
+    may_change = Q(file_totals__taken__gt=0) | Q(request__state=RequestState.RUNNING)
+    stages = Stage.objects.filter(file_totals__isnull=False).filter(
+        never | (may_change & Q(file_totals__checked_at__lt=at - CHECKED_EVERY))
+    )
+    return stages.select_related("request").order_by(
+        F("file_totals__checked_at").asc(nulls_first=True), "pk"
+    )
+
+
+def check_ledger(stage: Stage, *, at: datetime) -> bool:
+    """Bring the ledger of a stage up to date with all of its arrays; return whether it balanced.
+
+    Totals that differ from a recount are corrected and logged.
+    """
     numbers_by_array: dict[int, set[int]] = defaultdict(set)
     for submission in _arrays_with(stage, 0, 2**31 - 1):
         if submission.retry_of_id is None:
             numbers_by_array[submission.pk].update(indices_of(submission))
     for numbers in numbers_by_array.values():
         follow_numbers(stage, numbers, at=at)
+    differences = correct_totals(stage, at=at)
+    for column, (stored, counted) in sorted(differences.items()):
+        log.error("%s, %s: %s is %d, counted %d", stage.request, stage, column, stored, counted)
+    return not differences

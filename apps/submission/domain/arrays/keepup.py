@@ -15,7 +15,7 @@ from apps.datasets.domain.ledger import (
     waiting_without_job,
 )
 from apps.datasets.models import InputFile
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.files import list_files, new_file, takes_files
 from apps.submission.models import Assignment
 
@@ -37,14 +37,12 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
     request = assignment.request
     cadence = _cadence(request)
     is_due = assignment.looked_at is None or assignment.looked_at + cadence <= at
-    if is_over(request, at) or not is_due:
+    if not is_due:
         return 0
 
     stages = list(request.stages.all())
-    known = set(InputFile.objects.filter(stage=stages[0]).values_list("name", flat=True))
-    new_files = [new_file(file) for file in list_files(stages[0]) if file.name not in known]
-    if new_files:
-        add_files(stages=stages, files=new_files, at=at)
+    if not is_over(request, at):  # after the stop date, only files that were found before it
+        _add_new_files(stages, at)
     files = waiting_without_job(stages[0])
     groups = _cut(files, request.arguments, last=is_over(request, at + cadence))
     number_by_name = {}
@@ -57,6 +55,13 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
         Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
         assignment.looked_at = at
     return min(len(groups), most)
+
+
+def _add_new_files(stages: Sequence[Stage], at: datetime) -> None:
+    known = set(InputFile.objects.filter(stage=stages[0]).values_list("name", flat=True))
+    new_files = [new_file(file) for file in list_files(stages[0]) if file.name not in known]
+    if new_files:
+        add_files(stages=stages, files=new_files, at=at)
 
 
 def jobs_of_files(request: Request) -> int:

@@ -8,6 +8,7 @@ from itertools import chain
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
+from apps.datasets.domain.ledger import numbers_given_up_of
 from apps.diagnosis.domain.causes.impact.count import confirmed_jobs
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.collection.proof import SKEW
@@ -194,6 +195,7 @@ class _Known:
         )
         accepted = StageAcceptance.objects.filter(stage__request__in=requests)
         self.accepted = set(accepted.values_list("stage__request", "stage__position"))
+        self.given_up = numbers_given_up_of(requests)
         others = RetryJob.objects.filter(job__in=[job.pk for job in jobs], state__in=IN_BATCH)
         if batch:
             others = others.exclude(batch=batch)
@@ -232,6 +234,7 @@ class _Known:
             LeftOut.UNSETTLED: index not in self.failed[submission.pk],
             LeftOut.NOT_RUNNING: submission.request.state != RequestState.RUNNING,
             LeftOut.ACCEPTED: (submission.request_id, submission.position) in self.accepted,
+            LeftOut.GIVEN_UP: (submission.request_id, submission.position, index) in self.given_up,
             LeftOut.CLUSTER: stays_here and not submission.cluster.submits,
         }
         return next((reason for reason, applies in checks.items() if applies), None)
