@@ -42,6 +42,7 @@ REQUESTER = "hyhnnn"
 OPG_APPROVER = "hnhynn"
 OPERATOR = "hnhyyn"
 EITHER = "hyhynn"
+DECIDER_ON_FILES = "hyhyyn"
 PROPOSER = "nyyyyy"
 APPROVER_OR_ADMIN = "nnnyny"
 APPROVER_OR_ADMIN_OF_EXPERIMENT = "hnhyny"
@@ -400,6 +401,21 @@ EXPECTED = {
     "submission:cancel": OPERATOR,
     "submission:debug-bundle": OF_EXPERIMENT,  # and says why there is none
     "submission:debug-run": OF_EXPERIMENT,
+    "api:files-count": DECIDER_ON_FILES,
+    "api:files-detail": OF_EXPERIMENT,
+    "api:files-give-up": DECIDER_ON_FILES,
+    "api:files-inputs": OF_EXPERIMENT,
+    "api:files-outputs": OF_EXPERIMENT,
+    "api:files-request-missing": EITHER,
+    "api:files-take-back": DECIDER_ON_FILES,
+    "submission:file-list": OF_EXPERIMENT,
+    "submission:files": OF_EXPERIMENT,
+    "submission:files-count": DECIDER_ON_FILES,
+    "submission:files-download": OF_EXPERIMENT,
+    "submission:files-give-up": DECIDER_ON_FILES,
+    "submission:files-missing": EITHER,
+    "submission:files-take-back": DECIDER_ON_FILES,
+    "submission:output-list": OF_EXPERIMENT,
     "submission:follow-advice": OPERATOR,
     "submission:ignore-advice": OPERATOR,
     "submission:limit": OPERATOR,

@@ -46,6 +46,7 @@ from apps.statusboard.api.views import (
     receive_feed,
 )
 from apps.submission.api.debugging import DebugRunViewSet
+from apps.submission.api.files import FilesViewSet
 from apps.submission.api.retries import RetryBatchViewSet
 from apps.submission.api.views import SubmissionViewSet
 
@@ -68,6 +69,7 @@ router.register("holds", HoldViewSet, basename="hold")
 router.register("queue", QueueViewSet, basename="queue")
 router.register("progress", ProgressViewSet, basename="progress")
 router.register("submissions", SubmissionViewSet, basename="submission")
+router.register("files", FilesViewSet, basename="files")
 router.register("notifications", NotificationViewSet, basename="notification")
 router.register("webhooks", WebhookViewSet, basename="webhook")
 router.register("quality", QualityViewSet, basename="quality")

@@ -89,6 +89,7 @@ class LinkKind(models.TextChoices):
 
     COMBINED = "combined", "combined into"
     SPLIT = "split", "split into"
+    RECOVERED = "recovered", "missing files requested in"
 
 
 class RequestedPriority(models.TextChoices):

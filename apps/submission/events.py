@@ -31,6 +31,11 @@ declare(
         "took back {files} input files of {stage} that were given up",
         "has input files that were taken back",
     ),
+    EventKind(
+        "submission.result_chosen",
+        "chose which result of {file} counts in {stage}",
+        "has another result that counts",
+    ),
     EventKind("submission.planned", "planned jobs of {stage}", "has new jobs planned"),
     EventKind(
         "submission.resources_set",

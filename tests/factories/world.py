@@ -9,6 +9,7 @@ from apps.accounts.models import Experiment, User
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
 from apps.core import tasks
+from apps.datasets.models import FileTotals, InputFile, OutputFile
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.packs.changes import propose_pack
 from apps.diagnosis.domain.verdicts.harvest import harvest_log
@@ -20,7 +21,7 @@ from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
 from apps.notifications.models import Webhook
 from apps.production.domain.holds import place_hold
-from apps.production.models import Hold, Request
+from apps.production.models import Hold, Request, Stage
 from apps.progress.domain.weekly_report import freeze_weekly_reports
 from apps.progress.models import WeeklyReport
 from apps.recovery.domain.deciding import decide_due, enrol_failures
@@ -168,6 +169,7 @@ def build(
     statusboard.post(farm, at, statusboard.alert(at, service="nobody-knows"))
     stages = (requests.stage("reco", services=("samweb",)),)
     request = requests.draft(liaison, nova, stages=stages)
+    _ledger_of(request.stages.all()[0], at)
     place_hold(by=shifter, at=at, reason="The farm is full.", experiment=nova)
     job = _failed_job(request, roots, at)
     enrol_failures(at=at)
@@ -209,6 +211,27 @@ def build(
         job=job,
         archived=ArchivedJob.objects.get(),
         webhook=add_webhook(url="https://chat.example.org/", experiment=nova, by=shifter, at=at),
+    )
+
+
+def _ledger_of(stage: Stage, at: datetime) -> None:
+    """Files of a stage in all states, one done twice, with hostile names."""
+    states = ["waiting", "taken", "done", "done", "failed", "given_up"]
+    for number, state in enumerate(states):
+        InputFile.objects.create(
+            stage=stage,
+            name=f"raw_{number}_<b>.root",
+            number=number,
+            state=state,
+            is_doubled=number == 2,
+            reason="It is <b>gone</b>." if state == "given_up" else "",
+            changed_at=at,
+        )
+    FileTotals.objects.create(
+        stage=stage, files=6, waiting=1, taken=1, done=2, failed=1, given_up=1, doubled=1
+    )
+    OutputFile.objects.create(
+        stage=stage, key="86_2", name="reco_<b>.root", size_bytes=9, number=2, at=at
     )
 
 

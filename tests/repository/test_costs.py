@@ -68,6 +68,7 @@ CHEAP = {
         retry-batch-detail retry-batch-list retry-batch-resume rules saved-view-detail
         saved-view-list schema service-detail service-history service-list shares shares-what-if
         stage-located
+        files-count files-detail files-give-up files-inputs files-outputs files-request-missing files-take-back
         stage-outputs submission-accept submission-again submission-assign submission-cancel submission-detail
         submission-follow-advice submission-ignore-advice submission-limit submission-release submission-retry
         submission-scouts
@@ -125,7 +126,8 @@ CHEAP = {
         status-calendar status-feed status-summary withdraw-announcement
     """,
     "submission": """
-        accept again assign cancel debug-bundle debug-run follow-advice ignore-advice limit release request
+        accept again assign cancel debug-bundle debug-run file-list files files-count files-download files-give-up
+        files-missing files-take-back output-list follow-advice ignore-advice limit release request
         retry retry-act retry-batch retry-batches script wait-again
     """,
 }

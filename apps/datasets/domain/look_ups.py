@@ -86,6 +86,35 @@ class BackOfficeCatalogues:
             raise CatalogueError(str(error)) from error
         return []
 
+    def can_define(self) -> bool:
+        """Whether an active catalogue lets the portal make datasets. Raises `CatalogueError`."""
+        try:
+            for row in _active_catalogues():
+                if isinstance(open_row(row), base.MakesDatasets):
+                    return True
+        except base.CatalogueError as error:
+            raise CatalogueError(str(error)) from error
+        return False
+
+    def define(self, name: str, whole: str, files: Sequence[str]) -> None:
+        """Make a dataset of these files in the catalogue that has the whole one.
+
+        Asks the catalogues now: not for pages. Repeating it changes nothing. Raises
+        `CatalogueError`, also if a different dataset has this name.
+        """
+        try:
+            for row in _active_catalogues():
+                catalogue = open_row(row)
+                if isinstance(catalogue, base.MakesDatasets) and catalogue.describe(whole).exists:
+                    description = f"{len(files)} files of {whole}, made by opsportal"
+                    catalogue.make_dataset(
+                        name=name, files=files, source=whole, description=description
+                    )
+                    return
+        except base.CatalogueError as error:
+            raise CatalogueError(str(error)) from error
+        raise CatalogueError(f"no catalogue that can make datasets has {whole}")
+
 
 def open_row(row: Catalogue) -> base.Catalogue:
     """Return the adapter of a catalogue. Raises `base.CatalogueError`."""

@@ -115,6 +115,7 @@ HELP = [
 PAGE_LINKS = {
     "request": [
         ("Jobs", "submission:request"),
+        ("Files", "submission:files"),
         ("Quality", "quality:request"),
         ("Report", "progress:request-report"),
     ],

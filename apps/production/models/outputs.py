@@ -72,10 +72,11 @@ class StageLocation(models.Model):
 
 
 class DatasetPart(models.Model):
-    """A dataset of some files of `whole`, which the portal defines for a part of a split request.
+    """A dataset of some files of `whole`, which the portal defines for a request that it drafts.
 
-    It consists of shares `first` to `last` of `total` equal shares. Its files are stored once they
-    are listed.
+    For a part of a split request it consists of shares `first` to `last` of `total` equal shares,
+    and its files are stored once they are listed. For a recovery they are stored at once, and the
+    portal gives them to the jobs whether a catalogue has the dataset or not: it is held.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="dataset_parts")
@@ -86,6 +87,7 @@ class DatasetPart(models.Model):
     last = models.BigIntegerField()
     total = models.BigIntegerField()
     files = models.JSONField(null=True, blank=True)
+    is_held = models.BooleanField(default=False)
     due_at = models.DateTimeField()
     defined_at = models.DateTimeField(null=True, blank=True)
     error = models.TextField(blank=True)

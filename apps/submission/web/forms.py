@@ -22,6 +22,8 @@ from apps.submission.domain.retries.batches import (
 )
 from apps.submission.models import DebugProfile
 
+#: Characters of the names in a form.
+MOST_NAMES_LENGTH = 1_000_000
 _REASON = "Shown in the timeline of the request."
 
 
@@ -54,6 +56,49 @@ class AssignForm(forms.Form):
     )
     reason = forms.CharField(required=False, max_length=MAX_REASON, help_text=_REASON)
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+
+class FilesForm(forms.Form):
+    """Files of a stage to decide on; none named means all of them."""
+
+    position = forms.IntegerField(min_value=0, max_value=1000, widget=forms.HiddenInput)
+    names = forms.CharField(
+        label="Files",
+        required=False,
+        strip=False,
+        max_length=MOST_NAMES_LENGTH,
+        widget=forms.Textarea(attrs={"rows": 6}),
+        help_text="One name per line. Empty: all of them.",
+    )
+    reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
+
+    def clean_names(self) -> list[str]:
+        names = []
+        for line in self.cleaned_data["names"].splitlines():
+            if line.strip() and line.strip() not in names:
+                names.append(line.strip())
+        return names
+
+
+class TakeBackForm(FilesForm):
+    """Files that were given up and are wanted again."""
+
+    reason = forms.CharField(required=False, max_length=MAX_REASON, help_text=_REASON)
+
+
+class CountForm(forms.Form):
+    """Which job's result counts for a file that was done twice."""
+
+    position = forms.IntegerField(min_value=0, max_value=1000, widget=forms.HiddenInput)
+    file = forms.IntegerField(min_value=1, widget=forms.HiddenInput)
+    job = forms.IntegerField(min_value=1, widget=forms.HiddenInput)
+    reason = forms.CharField(required=False, max_length=MAX_REASON)
+
+
+class StageForm(forms.Form):
+    """The stage that an action is about."""
+
+    position = forms.IntegerField(min_value=0, max_value=1000, widget=forms.HiddenInput)
 
 
 class RetryForm(forms.Form):

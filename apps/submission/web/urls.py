@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.submission.web import debugging, retries, views
+from apps.submission.web import debugging, files, retries, views
 
 app_name = "submission"
 urlpatterns = [
@@ -11,6 +11,14 @@ urlpatterns = [
     path("debug-runs/<int:pk>/bundle/", debugging.bundle, name="debug-bundle"),
     path("retries/<slug:kind>/<int:pk>/", retries.retry_jobs, name="retry-jobs"),
     path("submissions/<str:key>/", views.submissions, name="request"),
+    path("submissions/<str:key>/files/", files.stage_files, name="files"),
+    path("submissions/<str:key>/files/list/", files.file_list, name="file-list"),
+    path("submissions/<str:key>/files/outputs/", files.output_list, name="output-list"),
+    path("submissions/<str:key>/files/download/", files.download, name="files-download"),
+    path("submissions/<str:key>/files/give-up/", files.give_up, name="files-give-up"),
+    path("submissions/<str:key>/files/take-back/", files.take_back, name="files-take-back"),
+    path("submissions/<str:key>/files/count/", files.count, name="files-count"),
+    path("submissions/<str:key>/files/missing/", files.request_missing, name="files-missing"),
     path("submissions/<str:key>/assign/", views.assign, name="assign"),
     path("submissions/<str:key>/retry/", views.retry, name="retry"),
     path("submissions/<str:key>/accept/", views.accept, name="accept"),

@@ -20,10 +20,10 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.assignment import retry_failed as retry_stage
 from apps.submission.domain.arrays.files import check_ledger, follow_jobs, ledgers_to_check
-from apps.submission.domain.arrays.given_up import give_up, take_back
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import indices_of, read_ranges
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.files.decisions import give_up, take_back
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 from tests.factories import requests
@@ -38,7 +38,9 @@ title: Reading files
 stages:
   stage:
     title: Stage
-    arguments: [name, release, configuration, input_dataset, output_dataset, jobs, memory_bytes, wall_seconds]
+    arguments:
+      [name, release, configuration, input_dataset, output_dataset, jobs, memory_bytes,
+       wall_seconds]
     command: ["/usr/bin/printf", "%s", "{configuration}", "{files}"]
 """
 NAMES = [f"raw_{number}.root" for number in range(10)]

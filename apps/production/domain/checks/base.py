@@ -137,6 +137,8 @@ class Facts:
     datasets: Mapping[str, Dataset] | None = None
     #: Datasets that the portal will define for this request, with the last error or an empty text.
     defining: Mapping[str, str] = field(default_factory=dict)
+    #: Datasets whose files the portal knows itself, as it drafted this request for them.
+    held: frozenset[str] = frozenset()
     #: Why the catalogue is unavailable. Empty if it is available.
     catalogue_fault: str = ""
     #: Why the portal cannot list the files for keep-up processing. Empty if it can or need not.

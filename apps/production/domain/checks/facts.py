@@ -107,7 +107,9 @@ def facts_for(
     )
     offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
     earlier_stages, earlier_blocks = _earlier_sizes(earlier)
-    undefined = DatasetPart.objects.filter(request=request, defined_at=None)
+    parts = DatasetPart.objects.filter(request=request)
+    undefined = parts.filter(defined_at=None)
+    held = parts.filter(is_held=True)
     completed: Any = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
     return Facts(
         today=basic.today,
@@ -118,6 +120,7 @@ def facts_for(
         written_by=written_by,
         datasets=datasets,
         defining=dict(undefined.values_list("name", "error")),
+        held=frozenset(held.values_list("name", flat=True)),
         catalogue_fault=fault,
         listing_fault=file_list_fault() if content.workflow.takes_files else "",
         releases=_releases(content, earlier),

@@ -11,7 +11,12 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.splits import Split, outside
-from apps.production.domain.outputs.datasets import CatalogueError, ListsFiles, defining_catalogue
+from apps.production.domain.outputs.datasets import (
+    CatalogueError,
+    ListsFiles,
+    defining_catalogue,
+    may_define,
+)
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import DatasetPart, Request
 
@@ -48,6 +53,37 @@ def order_parts(
         DatasetPart.objects.bulk_create(unique_rows.values())
         enqueue("production.define_waiting")
     return list(unique_rows.values())
+
+
+def order_recovery(
+    *, request: Request, whole: Request, name: str, dataset: str, files: Sequence[str], at: datetime
+) -> None:
+    """Record the dataset of files that a recovery reads, in the caller's transaction.
+
+    It is defined in the catalogue where the portal can do that.
+    """
+    can_define = may_define(settings.DATASET_CATALOGUE)
+    DatasetPart.objects.create(
+        request=request,
+        split_from=whole,
+        name=name,
+        whole=dataset,
+        first=0,
+        last=len(files),
+        total=len(files),
+        files=list(files),
+        is_held=True,
+        due_at=at,
+        defined_at=None if can_define else at,
+    )
+    if can_define:
+        enqueue("production.define_waiting")
+
+
+def held_files(request: Request, name: str) -> list[str] | None:
+    """Return the files of a dataset that the portal holds for a request; None if it does not."""
+    part = DatasetPart.objects.filter(request=request, name=name, is_held=True).first()
+    return None if part is None else list(part.files or [])
 
 
 def define_parts(*, at: datetime) -> int:

@@ -114,7 +114,7 @@ def split_request(
                 editor_ids=whole.editor_ids,
             )
         )
-        _create_link(LinkKind.SPLIT, whole, made[-1], by, at, part.note)
+        create_link(LinkKind.SPLIT, whole, made[-1], by, at, part.note)
         _copy_priority(whole, made[-1], at)
     if planned.defines:
         order_parts(whole=whole, parts=made, planned=planned, at=at)
@@ -171,7 +171,7 @@ def combine_requests(
         editor_ids=editors,
     )
     for request in old:
-        _create_link(LinkKind.COMBINED, request, made, by, at)
+        create_link(LinkKind.COMBINED, request, made, by, at)
         _supersede_or_cancel(request, made, by, at, reason, {"combined_into": made.key})
     return made
 
@@ -221,9 +221,10 @@ def _lock_requests(versions: Mapping[Request, int | None]) -> list[Request]:
     return [current[request.pk] for request in versions]
 
 
-def _create_link(
+def create_link(
     kind: LinkKind, earlier: Request, later: Request, by: User, at: datetime, note: str = ""
 ) -> None:
+    """Record how a request was made from an earlier one, in the caller's transaction."""
     RequestLink.objects.create(
         kind=kind, earlier=earlier, later=later, note=note, at=at, by=str(by)[:150]
     )
@@ -316,6 +317,8 @@ _WORDS = {
     (LinkKind.SPLIT, False): "Split from",
     (LinkKind.COMBINED, True): "Combined into",
     (LinkKind.COMBINED, False): "Combined from",
+    (LinkKind.RECOVERED, True): "Missing files requested in",
+    (LinkKind.RECOVERED, False): "Missing files of",
 }
 
 

@@ -119,6 +119,7 @@ def moved(event: Event) -> str:
 #: Phrases for requests that were split or combined, by the key in the event's data.
 _REARRANGED = {
     "split_from": ", split from {}",
+    "recovers": ", for missing files of {}",
     "combined_from": ", combined from {}",
     "split_into": ", split into {}",
     "combined_into": ", combined into {}",

@@ -19,6 +19,7 @@ from apps.datasets.domain.ledger import (
     has_ledger,
     record_outcomes,
 )
+from apps.production.domain.lineage.dataset_parts import held_files
 from apps.production.domain.outputs.datasets import (
     NO_LIST,
     CatalogueError,
@@ -84,6 +85,9 @@ def list_files(stage: Stage) -> list[DataFile]:
     Asks the catalogue now: not for pages. Raises `InvalidFields` if the files cannot be listed.
     """
     dataset = stage.input_dataset
+    held = held_files(stage.request, dataset)
+    if held is not None:
+        return [DataFile(name) for name in held]
     try:
         catalogue: object = catalogue_of(settings.DATASET_CATALOGUE)
         if not isinstance(catalogue, ListsFiles):

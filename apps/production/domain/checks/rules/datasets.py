@@ -74,7 +74,7 @@ def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.ERROR)
 def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """An input dataset is in the catalogue or written by a request."""
-    own = {stage.output_dataset for stage in content.stages}
+    own = {stage.output_dataset for stage in content.stages} | facts.held
     for path, stage in stages(content):
         name = stage.input_dataset
         if (

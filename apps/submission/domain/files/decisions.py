@@ -29,6 +29,14 @@ def may_decide(user: User, request: Request) -> bool:
     return may(user, Actor.LIAISON, request) or may(user, Actor.OPERATOR, request)
 
 
+def check_may_decide(user: User, request: Request) -> None:
+    """Raise `NotAllowed` if a user may not decide on the files of a request."""
+    if not may_decide(user, request):
+        raise NotAllowed(
+            f"Only liaisons of {request.experiment}, approvers and shifters can decide on files."
+        )
+
+
 @transaction.atomic
 def give_up(
     *, request: Request, position: int, names: Sequence[str], by: User, at: datetime, reason: str
@@ -71,11 +79,32 @@ def take_back(
     return files
 
 
-def _stage_to_decide(request: Request, position: int, by: User) -> tuple[Request, Stage]:
-    if not may_decide(by, request):
-        raise NotAllowed(
-            f"Only liaisons of {request.experiment}, approvers and shifters can decide on files."
+@transaction.atomic
+def count_result(
+    *, request: Request, position: int, file: int, job: int, by: User, at: datetime, reason: str
+) -> InputFile:
+    """Let another job count for a file that was done twice, and for all files of that job.
+
+    `file` and `job` are primary keys. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`.
+    """
+    reason = checked_reason(reason, needed=False)
+    request, stage = _stage_to_decide(request, position, by)
+    row = InputFile.objects.filter(stage=stage, pk=file, is_doubled=True).first()
+    if row is None or row.number is None:
+        raise InvalidFields({"file": ["This file was not done twice."]})
+    if not row.repeated_results.filter(job_key=job).exists():
+        raise InvalidFields(
+            {"job": ["This job did not complete with the file, or counts already."]}
         )
+    InputFile.objects.filter(stage=stage, number=row.number).update(job_key=job)
+    follow_numbers(stage, {row.number}, at=at)
+    data = {"file": row.name[:200], "stage": stage.name}
+    publish(kind="submission.result_chosen", target=request, by=by, at=at, reason=reason, data=data)
+    return row
+
+
+def _stage_to_decide(request: Request, position: int, by: User) -> tuple[Request, Stage]:
+    check_may_decide(by, request)
     request = locked(request)
     if request.state not in DECIDABLE:
         raise InvalidTransition(

@@ -1,0 +1,183 @@
+"""The files of the stages of a request in the API: `/files/<request>/`."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from apps.accounts.api import ApiRequest, command
+from apps.core.api.pagination import NewestFirst
+from apps.core.web.query import number_of
+from apps.datasets.enums import FileState
+from apps.datasets.models import FileTotals, InputFile, OutputFile
+from apps.production.api.routes import OfRequests
+from apps.production.domain.reasons import MAX_REASON
+from apps.production.models import Request, Stage
+from apps.production.web.lookup import request_or_404
+from apps.submission.domain.files import decisions, recovery
+
+_STAGE = OpenApiParameter("stage", int, description="Number of the stage. Default: 1.")
+_STATE = OpenApiParameter("state", str, enum=FileState.values)
+
+
+class FileTotalsReader(serializers.ModelSerializer[FileTotals]):
+    """How many input files of a stage are in each state; `files` is their sum."""
+
+    stage = serializers.SerializerMethodField(help_text="Number of the stage, from 1.")
+    name = serializers.CharField(source="stage.name")
+
+    class Meta:
+        model = FileTotals
+        fields = [
+            *("stage", "name", "files", "waiting", "taken", "done", "failed", "given_up"),
+            *("doubled", "listed_at", "checked_at"),
+        ]
+
+    def get_stage(self, totals: FileTotals) -> int:
+        return totals.stage.position + 1
+
+
+class InputFileReader(serializers.ModelSerializer[InputFile]):
+    """An input file. `number` is that of its job, `job` the ID of the job that counts."""
+
+    job = serializers.IntegerField(source="job_key", allow_null=True)
+
+    class Meta:
+        model = InputFile
+        fields = [
+            *("id", "name", "run", "events", "size_bytes", "state", "number", "job"),
+            *("is_doubled", "reason", "decided_by", "changed_at"),
+        ]
+
+
+class OutputFileReader(serializers.ModelSerializer[OutputFile]):
+    """An output file as its job reported it."""
+
+    class Meta:
+        model = OutputFile
+        fields = [
+            *("id", "name", "key", "number", "counts", "run", "events", "size_bytes"),
+            *("checksum", "at", "by"),
+        ]
+
+
+class FileDecisionWriter(serializers.Serializer[Any]):
+    """Files of a stage, and why. Without names, all that the action applies to."""
+
+    position = serializers.IntegerField(min_value=0, help_text="Position of the stage, from 0.")
+    names = serializers.ListField(
+        child=serializers.CharField(max_length=1_000),
+        required=False,
+        default=list,
+        max_length=decisions.MOST_FILES,
+    )
+    reason = serializers.CharField(max_length=MAX_REASON, required=False, default="")
+
+
+class CountWriter(serializers.Serializer[Any]):
+    """The job whose result counts for a file that was done twice."""
+
+    position = serializers.IntegerField(min_value=0, help_text="Position of the stage, from 0.")
+    file = serializers.IntegerField(min_value=1, help_text="ID of the input file.")
+    job = serializers.IntegerField(min_value=1, help_text="ID of the job.")
+    reason = serializers.CharField(max_length=MAX_REASON, required=False, default="")
+
+
+class MissingWriter(serializers.Serializer[Any]):
+    """The stage whose missing files are requested."""
+
+    position = serializers.IntegerField(min_value=0, help_text="Position of the stage, from 0.")
+
+
+class DraftedReader(serializers.Serializer[Any]):
+    """The drafted request."""
+
+    key = serializers.CharField()
+    url = serializers.CharField(source="get_absolute_url")
+
+
+_TOTALS = FileTotalsReader(many=True)
+
+
+class FilesViewSet(OfRequests):
+    """Input and output files of the stages of a request."""
+
+    serializer_class: Any = FileTotalsReader
+
+    def get_object(self) -> Request:
+        production_request = request_or_404(self.request.user, self.kwargs["key"])
+        if self.action == "request_missing":
+            recovery.check_may_request_missing(self.request.user, production_request)
+        elif self.request.method == "POST":
+            decisions.check_may_decide(self.request.user, production_request)
+        return production_request
+
+    def answer(self, done: Any, reader: Any = None, code: int = 200) -> Response:
+        """Answer with the totals of the request, or with another request that was drafted."""
+        if done.key != self.kwargs["key"]:
+            return Response(DraftedReader(done).data, status=code)
+        rows = FileTotals.objects.filter(stage__request=done).select_related("stage")
+        return Response(FileTotalsReader(rows.order_by("stage__position"), many=True).data)
+
+    @extend_schema(responses=_TOTALS)
+    def retrieve(self, request: ApiRequest, key: str) -> Response:
+        """List the stages whose files the portal follows, with the number of files by state."""
+        return self.answer(self.get_object())
+
+    @extend_schema(parameters=[_STAGE, _STATE], responses=InputFileReader(many=True))
+    @action(
+        detail=True, url_path="inputs", pagination_class=NewestFirst,
+        serializer_class=InputFileReader,
+    )  # fmt: skip
+    def inputs(self, request: ApiRequest, key: str) -> Response:
+        """List the input files of a stage, newest first."""
+        rows = InputFile.objects.filter(stage=self._stage())
+        state = request.query_params.get("state", "")
+        if state in FileState.values:
+            rows = rows.filter(state=state)
+        return self._listed(rows, InputFileReader)
+
+    @extend_schema(parameters=[_STAGE], responses=OutputFileReader(many=True))
+    @action(
+        detail=True, url_path="outputs", pagination_class=NewestFirst,
+        serializer_class=OutputFileReader,
+    )  # fmt: skip
+    def outputs(self, request: ApiRequest, key: str) -> Response:
+        """List the output files of a stage, newest first."""
+        return self._listed(OutputFile.objects.filter(stage=self._stage()), OutputFileReader)
+
+    @command(FileDecisionWriter, _TOTALS, url_path="give-up")
+    def give_up(self, production_request: Request, **fields: Any) -> None:
+        """Give up waiting and failed files of a stage; needs a reason."""
+        decisions.give_up(request=production_request, **fields)
+
+    @command(FileDecisionWriter, _TOTALS, url_path="take-back")
+    def take_back(self, production_request: Request, **fields: Any) -> None:
+        """Let files that were given up wait for a job again."""
+        decisions.take_back(request=production_request, **fields)
+
+    @command(CountWriter, _TOTALS)
+    def count(self, production_request: Request, **fields: Any) -> None:
+        """Choose which result counts for a file that was done twice."""
+        decisions.count_result(request=production_request, **fields)
+
+    @command(MissingWriter, DraftedReader, code=201, url_path="request-missing")
+    def request_missing(self, production_request: Request, **fields: Any) -> Request:
+        """Draft a request for the waiting and failed files of a stage, and give them up here."""
+        return recovery.request_missing(request=production_request, **fields)
+
+    def _stage(self) -> Stage:
+        number = number_of(self.request.query_params.get("stage", "")) or 1
+        stages = Stage.objects.filter(request=self.get_object())
+        stage: Stage = get_object_or_404(stages, position=min(number, 10_000) - 1)
+        return stage
+
+    def _listed(
+        self, rows: QuerySet[Any], reader: type[serializers.ModelSerializer[Any]]
+    ) -> Response:
+        page = self.paginate_queryset(rows)
+        return self.get_paginated_response(reader(page, many=True).data)

@@ -1,0 +1,234 @@
+"""What the page of the files of a stage shows."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Count, Min, OuterRef, QuerySet, Subquery, Sum
+
+from apps.datasets.domain.ledger import totals_of
+from apps.datasets.enums import NOT_IN_A_JOB, FileState
+from apps.datasets.models import FileTotals, InputFile, KnownDataset, OutputFile, RepeatedResult
+from apps.diagnosis.models import FailureGroup, Verdict
+from apps.jobs.models import Job
+from apps.production.models import Request, Stage
+
+#: Failed files whose reasons are looked up; the others are one row.
+MOST_EXPLAINED = 20_000
+#: Output files, and files done twice, that the page shows.
+SHOWN_OUTPUTS = 5
+SHOWN_DOUBLED = 10
+
+
+@dataclass(frozen=True)
+class StageTab:
+    """A stage, and its totals if it has a ledger."""
+
+    stage: Stage
+    totals: FileTotals | None
+
+
+@dataclass(frozen=True)
+class MissingFiles:
+    """Files that are not done for one reason.
+
+    `verdict` and `group` are those of the jobs that failed with them, if these were analysed.
+    """
+
+    state: FileState
+    title: str
+    files: int
+    oldest_at: datetime
+    verdict: str = ""
+    group: FailureGroup | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A completed job of a file that was done twice, with what it wrote.
+
+    The job is None if its row was moved to the files of old months.
+    """
+
+    key: int
+    job: Job | None
+    counts: bool
+    outputs: Sequence[OutputFile]
+
+    @property
+    def events(self) -> int | None:
+        """The events of its outputs; None if it did not report them all."""
+        events = 0
+        for output in self.outputs:
+            if output.events is None:
+                return None
+            events += output.events
+        return events if self.outputs else None
+
+
+@dataclass(frozen=True)
+class DoubledFile:
+    """A file that several jobs completed with."""
+
+    file: InputFile
+    results: Sequence[Result]
+
+
+@dataclass(frozen=True)
+class FilesPage:
+    """The files of a stage. Without `totals` the portal does not know them."""
+
+    tabs: Sequence[StageTab]
+    stage: Stage
+    totals: FileTotals | None = None
+    missing: Sequence[MissingFiles] = ()
+    missing_events: int | None = None
+    outputs: Sequence[OutputFile] = ()
+    output_sums: Mapping[str, int | None] = field(default_factory=dict)
+    doubled: Sequence[DoubledFile] = ()
+    input_answer: KnownDataset | None = None
+    output_answer: KnownDataset | None = None
+
+    @property
+    def need_a_job(self) -> int:
+        """Files that no job reads and that nobody gave up."""
+        return self.totals.waiting + self.totals.failed if self.totals else 0
+
+
+def files_page(request: Request, position: int | None) -> FilesPage | None:
+    """Return the files of a stage in a fixed number of queries; None if it does not exist.
+
+    Without a position, these are those of the first stage that is not done, of those with a ledger.
+    """
+    totals = totals_of(request)
+    stages = list(request.stages.all())
+    tabs = [StageTab(stage, totals.get(stage.position)) for stage in stages]
+    if position is None:
+        position = _first_unfinished(tabs)
+    if position >= len(stages):
+        return None
+    stage = stages[position]
+    stage_totals = totals.get(position)
+    if stage_totals is None:
+        return FilesPage(tabs, stage)
+    answers = _catalogue_answers([stage.input_dataset, stage.output_dataset])
+    return FilesPage(
+        tabs,
+        stage,
+        stage_totals,
+        missing=_missing_by_reason(stage, stage_totals),
+        missing_events=_missing_events(stage),
+        outputs=list(_outputs_that_count(stage).order_by("-at", "-pk")[:SHOWN_OUTPUTS]),
+        output_sums=_outputs_that_count(stage).aggregate(
+            files=Count("pk"), size_bytes=Sum("size_bytes"), events=Sum("events")
+        ),
+        doubled=_doubled_files(stage) if stage_totals.doubled else (),
+        input_answer=answers.get(stage.input_dataset),
+        output_answer=answers.get(stage.output_dataset),
+    )
+
+
+def _first_unfinished(tabs: Iterable[StageTab]) -> int:
+    """Return the position of the first stage with files that are not done, else of the first."""
+    with_ledger = [tab for tab in tabs if tab.totals]
+    for tab in with_ledger:
+        if tab.totals and tab.totals.unfinished:
+            return tab.stage.position
+    return with_ledger[0].stage.position if with_ledger else 0
+
+
+def _outputs_that_count(stage: Stage) -> QuerySet[OutputFile]:
+    return OutputFile.objects.filter(stage=stage, counts=True)
+
+
+def _catalogue_answers(names: Iterable[str]) -> dict[str, KnownDataset]:
+    """Return what a catalogue last answered about these datasets, for those that it has."""
+    answers = {}
+    rows = KnownDataset.objects.filter(name__in=[name for name in names if name], exists=True)
+    for row in rows.select_related("catalogue").order_by("-catalogue__name"):
+        answers[row.name] = row
+    return answers
+
+
+def _missing_by_reason(stage: Stage, totals: FileTotals) -> list[MissingFiles]:
+    """Return the files that are not done by reason, most first within a state."""
+    missing = _failed_by_reason(stage) if totals.failed else []
+    titles = {
+        FileState.TAKEN: "Their jobs are planned, queued or running",
+        FileState.WAITING: "Not in a job yet",
+        FileState.GIVEN_UP: "Given up",
+    }
+    rows = InputFile.objects.filter(stage=stage, state__in=list(titles)).order_by()
+    for state, files, oldest_at in rows.values_list("state").annotate(
+        Count("pk"), Min("changed_at")
+    ):
+        missing.append(MissingFiles(FileState(state), titles[FileState(state)], files, oldest_at))
+    return missing
+
+
+def _failed_by_reason(stage: Stage) -> list[MissingFiles]:
+    failed = InputFile.objects.filter(stage=stage, state=FileState.FAILED).order_by("pk")
+    keys = failed.values("pk")[:MOST_EXPLAINED]
+    verdicts = Verdict.objects.filter(job=OuterRef("job_key"))
+    explained = (
+        InputFile.objects.filter(pk__in=keys)
+        .annotate(
+            group=Subquery(verdicts.values("group")[:1]),
+            verdict=Subquery(verdicts.values("verdict")[:1]),
+        )
+        .order_by()
+        .values_list("group", "verdict")
+        .annotate(files=Count("pk"), oldest_at=Min("changed_at"))
+    )
+    rows = sorted(explained, key=lambda row: -row[2])
+    groups = FailureGroup.objects.in_bulk([row[0] for row in rows if row[0] is not None])
+    missing = []
+    for group_key, verdict, files, oldest_at in rows:
+        group = groups.get(group_key)
+        if group is not None:
+            title = group.title
+        elif verdict:
+            title = "Their jobs failed, each for a reason of its own"
+        else:
+            title = "Their jobs failed, not analysed yet"
+        missing.append(
+            MissingFiles(FileState.FAILED, title, files, oldest_at, verdict or "", group)
+        )
+    return missing
+
+
+def _missing_events(stage: Stage) -> int | None:
+    """Return the events of the files that no job reads or that were given up; None if unknown."""
+    states = [*NOT_IN_A_JOB, FileState.GIVEN_UP]
+    rows = InputFile.objects.filter(stage=stage, state__in=states)
+    sums = rows.aggregate(files=Count("pk"), known=Count("events"), events=Sum("events"))
+    return sums["events"] if sums["files"] == sums["known"] else None
+
+
+def _doubled_files(stage: Stage) -> list[DoubledFile]:
+    files = list(
+        InputFile.objects.filter(stage=stage, is_doubled=True).order_by("pk")[:SHOWN_DOUBLED]
+    )
+    keys_by_file: dict[int, list[int]] = defaultdict(list)
+    for file in files:
+        if file.job_key is not None:
+            keys_by_file[file.pk].append(file.job_key)
+    for repeat in RepeatedResult.objects.filter(file__in=files).order_by("pk"):
+        keys_by_file[repeat.file_id].append(repeat.job_key)
+    keys = set().union(*keys_by_file.values())
+    jobs = Job.objects.in_bulk(list(keys))
+    outputs_by_job: dict[tuple[int | None, str], list[OutputFile]] = defaultdict(list)
+    numbers = [file.number for file in files]
+    for output in OutputFile.objects.filter(stage=stage, number__in=numbers).order_by("name"):
+        outputs_by_job[output.number, output.key].append(output)
+
+    doubled = []
+    for file in files:
+        results = []
+        for key in keys_by_file[file.pk]:
+            job = jobs.get(key)
+            outputs = outputs_by_job.get((file.number, job.job_id), []) if job else []
+            results.append(Result(key, job, key == file.job_key, outputs))
+        doubled.append(DoubledFile(file, results))
+    return doubled

@@ -1,0 +1,151 @@
+"""Draft a request for exactly the files of a stage that are missing."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.errors import InvalidTransition, NotAllowed
+from apps.datasets.domain.ledger import give_up_files
+from apps.datasets.enums import NOT_IN_A_JOB
+from apps.datasets.models import InputFile
+from apps.production.domain.actors import may
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.stages import content_of
+from apps.production.domain.lineage.dataset_parts import order_recovery
+from apps.production.domain.lineage.links import create_link
+from apps.production.domain.requests.drafts import create_draft
+from apps.production.enums import Actor, LinkKind
+from apps.production.models import Request, Stage
+from apps.submission.domain.arrays.files import takes_files
+from apps.submission.domain.arrays.plan import locked
+
+#: Files that one recovery has at most.
+MOST_FILES = 1_000_000
+#: How long a recovery of keep-up processing looks for its files at least.
+KEPT_UP_FOR = timedelta(days=14)
+_MOST_TITLE = 200
+
+
+def may_request_missing(user: User, request: Request) -> bool:
+    """Return whether a user may draft the recovery of a request."""
+    return may(user, Actor.LIAISON_OR_APPROVER, request)
+
+
+def check_may_request_missing(user: User, request: Request) -> None:
+    """Raise `NotAllowed` if a user may not draft the recovery of a request."""
+    if not may_request_missing(user, request):
+        raise NotAllowed(
+            f"Only liaisons of {request.experiment} and approvers can request what is missing."
+        )
+
+
+@transaction.atomic
+def request_missing(*, request: Request, position: int, by: User, at: datetime) -> Request:
+    """Draft a request for the waiting and failed files of a stage, and give them up here.
+
+    They are given up in this request, so that they are not processed twice. The draft has this
+    stage and the later ones, with jobs and events in proportion to the files. Raises `NotAllowed`,
+    `InvalidTransition` if there are no such files.
+    """
+    check_may_request_missing(by, request)
+    request = locked(request)
+    stages = list(request.stages.all())
+    if position >= len(stages):
+        raise InvalidTransition(f"{request} has no such stage.")
+    stage = stages[position]
+    stage.request = request
+    names = missing_names(stage)
+    if not names:
+        raise InvalidTransition(f"{request}: no file of {stage.name} is waiting or failed.")
+    if len(names) > MOST_FILES:
+        raise InvalidTransition(f"{request}: a recovery has at most {MOST_FILES:,} files.")
+
+    dataset = stages[0].input_dataset if takes_files(request) else stage.input_dataset
+    recoveries = request.links_on.filter(kind=LinkKind.RECOVERED).count()
+    name = f"{dataset}_missing_of_{_plain(request.key)}_{recoveries + 1}"
+    made = create_draft(
+        experiment=request.experiment,
+        content=_content_for(request, stage, names, name, at),
+        by=by,
+        at=at,
+        origin={"recovers": request.key, "files": len(names)},
+        editor_ids=request.editor_ids,
+    )
+    note = f"{len(names):,} files of {stage.name}"
+    create_link(LinkKind.RECOVERED, request, made, by, at, note)
+    order_recovery(request=made, whole=request, name=name, dataset=dataset, files=names, at=at)
+    give_up_files(
+        stage=stage,
+        later=stages[position + 1 :],
+        names=names,
+        reason=f"Requested in {made.key}.",
+        by=by.username,
+        at=at,
+    )
+    return made
+
+
+def missing_names(stage: Stage) -> list[str]:
+    """Return the names of the waiting and failed files of a stage, in their order."""
+    rows = InputFile.objects.filter(stage=stage, state__in=NOT_IN_A_JOB).order_by("pk")
+    return list(rows.values_list("name", flat=True)[: MOST_FILES + 1])
+
+
+def _plain(key: str) -> str:
+    """Return a key of a request for the name of a dataset: `nova_0219`."""
+    return re.sub(r"[^a-z0-9]+", "_", key.lower())
+
+
+def _content_for(
+    request: Request, stage: Stage, names: Sequence[str], dataset: str, at: datetime
+) -> RequestContent:
+    """Return the content of the draft: this stage and the later ones, for these files."""
+    content = content_of(request)
+    files = InputFile.objects.filter(stage=stage)
+    all_files = files.count()
+    numbers = files.filter(name__in=names, number__isnull=False)
+    jobs = numbers.order_by().values("number").distinct().count()
+    stages = []
+    for place, whole in enumerate(content.stages[stage.position :]):
+        part = _smaller(whole, len(names), all_files)
+        if place == 0:
+            jobs_here = min(max(1, jobs), len(names)) if whole.jobs else None
+            part = replace(part, input_dataset=dataset, jobs=jobs_here)
+        stages.append(part)
+    arguments = dict(content.arguments)
+    stop_on = arguments.get("stop_on")
+    if isinstance(stop_on, str):
+        earliest = timezone.localdate(at + KEPT_UP_FOR).isoformat()
+        arguments["stop_on"] = max(stop_on, earliest)
+    deadline = content.deadline
+    if deadline and deadline <= timezone.localdate(at):
+        deadline = None
+    title = f"Missing files of {request.key}: {content.title}"
+    purpose = f"The {len(names):,} files that {request.key} did not process, for the same outputs."
+    return replace(
+        content,
+        title=title[:_MOST_TITLE],
+        purpose=f"{purpose}\n{content.purpose}".strip(),
+        arguments=arguments,
+        deadline=deadline,
+        stages=tuple(stages),
+    )
+
+
+def _smaller(stage: StageContent, files: int, all_files: int) -> StageContent:
+    """Return a stage for a part of the files."""
+    return replace(
+        stage,
+        jobs=_part(stage.jobs, files, all_files),
+        events=_part(stage.events, files, all_files),
+    )
+
+
+def _part(whole: int | None, files: int, all_files: int) -> int | None:
+    """Return the share of a quantity that these files have, 1 at least."""
+    return max(1, -(-whole * files // max(1, all_files))) if whole else None

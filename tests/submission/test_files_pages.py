@@ -1,0 +1,233 @@
+"""Pages and API of the files of a stage: what they show, decide, and download."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from apps.datasets.models import FileTotals, InputFile, KnownDataset
+from apps.production.models import DatasetPart, Request, RequestLink
+from apps.submission.domain.arrays.assignment import retry_failed
+from apps.submission.domain.dispatch import dispatch
+from tests.factories.requests import AT
+from tests.submission.arrays.test_files import (  # noqa: F401 fixtures
+    HOUR,
+    NAMES,
+    catalogue,
+    counts,
+    reading,
+    send,
+    started,
+)
+
+
+@pytest.fixture
+def with_failures(started, end_jobs):  # noqa: F811
+    """Return a running request whose second and third job failed, with five files."""
+    array = send(started)
+    end_jobs(array, failed={1, 2})
+    dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)
+    return started.request
+
+
+def test_the_page_says_where_each_file_stands_and_why(client, liaison, with_failures):
+    client.force_login(liaison)
+    text = client.get(f"/submissions/{with_failures.key}/files/").content.decode()
+    plain = " ".join(text.split())
+    assert ">5</a> done + <a" in plain
+    assert ">5</a> failed + <a" in plain
+    assert "5 need a job." in plain
+    assert "Their jobs failed, not analysed yet" in plain
+    assert "Request what is missing (5)…" in plain
+    assert "have 500 events" in plain
+
+
+def test_a_stage_without_a_ledger_says_why(client, liaison, make):
+    request = make("running")
+    client.force_login(liaison)
+    text = client.get(f"/submissions/{request.key}/files/").content.decode()
+    assert "The portal does not know the files of this stage" in text
+    assert client.get(f"/submissions/{request.key}/files/?stage=9").status_code == 404
+    assert client.get(f"/submissions/{request.key}/files/give-up/").status_code == 404
+
+
+def test_the_query_count_does_not_grow_with_files(
+    client, liaison, with_failures, django_assert_max_num_queries
+):
+    client.force_login(liaison)
+    stage = with_failures.stages.all()[0]
+    pages = ("files/", "files/list/", "files/list/?state=missing&q=raw", "files/outputs/")
+    client.get(f"/submissions/{with_failures.key}/files/")
+    for page in pages:
+        with django_assert_max_num_queries(60) as before:
+            client.get(f"/submissions/{with_failures.key}/{page}")
+        more = []
+        for number in range(30):
+            name = f"{page}-{number}"
+            more.append(InputFile(stage=stage, name=name, number=1, state="failed", changed_at=AT))
+        InputFile.objects.bulk_create(more)
+        with django_assert_max_num_queries(len(before)):
+            client.get(f"/submissions/{with_failures.key}/{page}")
+
+
+def test_the_list_is_filtered_and_paged(client, liaison, with_failures):
+    client.force_login(liaison)
+    url = f"/submissions/{with_failures.key}/files/list/"
+    text = client.get(url, {"state": "failed"}).content.decode()
+    assert "raw_3.root" in text
+    assert "raw_0.root" not in text
+    assert "No such files" in client.get(url, {"state": "given_up"}).content.decode()
+    assert "raw_9.root" in client.get(url, {"q": "_9"}).content.decode()
+    stage = with_failures.stages.all()[0]
+    rows = [InputFile(stage=stage, name=f"x{n:03}", changed_at=AT) for n in range(150)]
+    InputFile.objects.bulk_create(rows)
+    page = client.get(url)
+    names = [row.name for row, _ in page.context["rows"]]
+    while page.context["page"].next_query:
+        page = client.get(url + page.context["page"].next_query)
+        names += [row.name for row, _ in page.context["rows"]]
+    assert sorted(names) == sorted([*NAMES, *(row.name for row in rows)])
+
+
+def test_downloads(client, liaison, with_failures):
+    client.force_login(liaison)
+    url = f"/submissions/{with_failures.key}/files/download/"
+    text = b"".join(client.get(url, {"state": "failed"}).streaming_content).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["name"] for row in rows] == [f"raw_{number}.root" for number in range(3, 8)]
+    assert rows[0]["state"] == "failed"
+    answer = client.get(url, {"format": "json"})
+    assert len(json.loads(b"".join(answer.streaming_content))) == 10
+    answer = client.get(url, {"format": "json", "q": "nothing"})
+    assert json.loads(b"".join(answer.streaming_content)) == []
+    answer = client.get(url, {"format": "sam", "state": "failed"})
+    query = b"".join(answer.streaming_content).decode()
+    assert query == "file_name raw_3.root,raw_4.root,raw_5.root,raw_6.root,raw_7.root\n"
+    answer = client.get(url, {"format": "rucio", "q": "_0"})
+    assert json.loads(b"".join(answer.streaming_content)) == [{"scope": "", "name": "raw_0.root"}]
+    assert client.get(url, {"format": "xls"}).status_code == 404
+
+
+def test_giving_up_needs_a_reason_and_can_be_undone(client, liaison, with_failures):
+    client.force_login(liaison)
+    url = f"/submissions/{with_failures.key}/files/"
+    page = client.get(f"{url}give-up/?stage=1&name=raw_3.root")
+    assert "raw_3.root" in page.content.decode()
+    refused = client.post(f"{url}give-up/", {"position": 0, "names": "raw_3.root"})
+    assert refused.status_code == 400
+    assert "This field is required" in refused.content.decode()
+    data = {"position": 0, "names": "raw_3.root\nraw_4.root\n", "reason": "Lost."}
+    assert client.post(f"{url}give-up/", data).status_code == 302
+    assert counts(with_failures) == {"done": 5, "failed": 3, "given_up": 2}
+    text = client.get(url).content.decode()
+    assert "Take back…" in text
+    client.post(f"{url}take-back/", {"position": 0, "names": ""})
+    assert counts(with_failures) == {"done": 5, "failed": 5}
+
+
+def test_what_is_missing_is_requested_once(client, liaison, approver, with_failures):
+    client.force_login(liaison)
+    url = f"/submissions/{with_failures.key}/files/missing/"
+    assert "The draft has the 5 files" in " ".join(client.get(url).content.decode().split())
+    answer = client.post(url, {"position": 0})
+    made = Request.objects.exclude(pk=with_failures.pk).get()
+    assert answer.headers["Location"] == made.get_absolute_url()
+    stage = made.stages.get()
+    assert (stage.jobs, stage.input_dataset) == (2, "raw_missing_of_nova_0001_1")
+    assert stage.output_dataset == with_failures.stages.get().output_dataset
+    part = DatasetPart.objects.get()
+    assert part.files == [f"raw_{number}.root" for number in range(3, 8)]
+    link = RequestLink.objects.get()
+    assert (link.kind, link.earlier, link.later) == ("recovered", with_failures, made)
+    assert counts(with_failures) == {"done": 5, "given_up": 5}
+    given_up = InputFile.objects.get(name="raw_3.root")
+    assert given_up.reason == f"Requested in {made.key}."
+    client.post(url, {"position": 0})
+    assert Request.objects.count() == 2, "nothing is missing any more"
+
+
+def test_a_recovery_runs_with_exactly_its_files(
+    liaison, approver, with_failures, cluster, end_jobs
+):
+    from apps.production.domain.lifecycle.moves import (
+        approve_request,
+        check_request,
+        submit_request,
+    )
+    from apps.production.enums import Verb
+    from apps.submission.domain.arrays.assignment import assign_request
+    from apps.submission.domain.files.recovery import request_missing
+
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    submit_request(request=made, by=liaison, at=AT)
+    check_request(request=made, at=AT)
+    made.refresh_from_db()
+    approve_request(request=made, by=approver, at=AT)
+    made.refresh_from_db()
+    assignment = assign_request(request=made, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    array = send(assignment, AT)
+    assert "0) files=(raw_3.root raw_4.root raw_5.root);;" in array.script
+    assert "1) files=(raw_6.root raw_7.root);;" in array.script
+    end_jobs(array, at=AT + HOUR)
+    dispatch.refresh_progress(cluster=cluster, at=AT + HOUR)
+    assert counts(made) == {"done": 5}
+
+
+def test_another_result_can_count(client, liaison, approver, started, end_jobs):  # noqa: F811
+    array = send(started)
+    jobs = end_jobs(array, failed={0})
+    dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)
+    retry_failed(request=started.request, position=0, by=approver, at=AT + HOUR)
+    jobs[0].state = "completed"
+    jobs[0].save(update_fields=["state"])
+    again = send(started, AT + HOUR)
+    retried = end_jobs(again, at=AT + 2 * HOUR)[0]
+    dispatch.refresh_progress(cluster=array.cluster, at=AT + 2 * HOUR)
+    file = InputFile.objects.get(name="raw_0.root")
+    assert (file.job_key, file.is_doubled) == (jobs[0].pk, True)
+    client.force_login(liaison)
+    url = f"/submissions/{started.request.key}/files/"
+    assert "Count this" in client.get(url).content.decode()
+    client.post(f"{url}count/", {"position": 0, "file": file.pk, "job": retried.pk})
+    file.refresh_from_db()
+    assert file.job_key == retried.pk
+    assert [row.job_key for row in file.repeated_results.all()] == [jobs[0].pk]
+    wrong = client.post(f"{url}count/", {"position": 0, "file": file.pk, "job": 1}, follow=True)
+    assert "did not complete with the file" in wrong.content.decode()
+
+
+def test_the_api_lists_and_decides(api, liaison, with_failures):
+    call = api(liaison)
+    url = f"/api/v1/files/{with_failures.key}/"
+    (totals,) = call.get(url).json()
+    assert (totals["stage"], totals["done"], totals["failed"]) == (1, 5, 5)
+    inputs = call.get(f"{url}inputs/?stage=1&state=failed").json()["results"]
+    assert {row["name"] for row in inputs} == {f"raw_{number}.root" for number in range(3, 8)}
+    refused = call.post(f"{url}give-up/", {"position": 0, "names": []}, format="json")
+    assert refused.status_code == 400
+    body = {"position": 0, "names": ["raw_3.root"], "reason": "Lost."}
+    (totals,) = call.post(f"{url}give-up/", body, format="json").json()
+    assert totals["given_up"] == 1
+    made = call.post(f"{url}request-missing/", {"position": 0}, format="json")
+    assert made.status_code == 201
+    assert Request.objects.filter(key=made.json()["key"]).exists()
+
+
+def test_catalogue_answers_are_shown_with_their_age(client, liaison, with_failures):
+    from apps.datasets.models import Catalogue
+
+    sam = Catalogue.objects.create(name="sam", kind="json", base_url="/x")
+    KnownDataset.objects.create(
+        catalogue=sam,
+        name=with_failures.stages.get().output_dataset,
+        exists=True,
+        files=7,
+        requested_at=AT,
+        answered_at=AT,
+        due_at=AT,
+    )
+    client.force_login(liaison)
+    text = client.get(f"/submissions/{with_failures.key}/files/").content.decode()
+    assert "sam has 7 files of the output dataset" in " ".join(text.split())
+    assert FileTotals.objects.count() == 1
