@@ -16,6 +16,8 @@ from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.models import Delivery, Event
+from apps.datasets.domain.ledger import recount, totals_of
+from apps.datasets.models import OutputFile
 from apps.demo.data import history
 from apps.demo.data.board import SOURCE
 from apps.demo.data.history import planted_outages, store_history, store_outages
@@ -79,7 +81,20 @@ class TestLoadedDemo(TestCase):
     @classmethod
     def setUpTestData(cls) -> None:
         cls.directory = Path(cls.enterClassContext(TemporaryDirectory()))
-        load(cls.directory, AT, HISTORY)
+        catalogue = f"file:{cls.directory / 'datasets.json'}"
+        with override_settings(DATASET_CATALOGUE=catalogue):
+            load(cls.directory, AT, HISTORY)
+
+    def test_a_request_has_missing_and_doubled_files(self) -> None:
+        request = Request.objects.get(title="Near detector sample, new light model")
+        totals = totals_of(request)[0]
+        assert (totals.files, totals.done, totals.failed) == (120, 114, 6)
+        assert totals.doubled == 2
+        stage = request.stages.get()
+        counted = recount(stage)
+        assert counted == {column: getattr(totals, column) for column in counted}
+        outputs = OutputFile.objects.filter(stage=stage)
+        assert (outputs.filter(counts=True).count(), outputs.count()) == (57, 58)
 
     def test_administrator_is_superuser(self) -> None:
         assert User.objects.get(username="admin").is_superuser
@@ -93,7 +108,9 @@ class TestLoadedDemo(TestCase):
         before, token = counts(), (self.directory / "feed-token").read_text()
         campaigns = (self.directory / "campaigns.json").read_bytes()
 
-        load(self.directory, AT + timedelta(hours=5))
+        catalogue = f"file:{self.directory / 'datasets.json'}"
+        with override_settings(DATASET_CATALOGUE=catalogue):
+            load(self.directory, AT + timedelta(hours=5))
 
         assert counts() == before
         assert (self.directory / "feed-token").read_text() == token
@@ -102,7 +119,7 @@ class TestLoadedDemo(TestCase):
     def test_demo_requests_are_in_every_state_with_their_history(self) -> None:
         states = Counter(Request.objects.values_list("state", flat=True))
         assert states == {
-            "running": 4, "queued": 9, "testing": 1, "on_hold": 1, "done": 3, "done_partial": 1, "data_quality": 1,
+            "running": 6, "queued": 9, "testing": 1, "on_hold": 1, "done": 3, "done_partial": 1, "data_quality": 1,
             "rejected": 1, "cancelled": 2, "changes_requested": 1, "awaiting_approval": 5, "draft": 1,
         }  # fmt: skip
         for request in Request.objects.all():

@@ -1,6 +1,6 @@
 """Jobs that the portal submitted for the demo's requests before the simulation's history starts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from apps.clusters.models import Cluster
@@ -13,6 +13,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.enums import PORTAL
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import choose_cluster
+from apps.submission.domain.arrays.files import start_ledger
 from apps.submission.domain.arrays.plan import plan_jobs
 from apps.submission.domain.arrays.scripts import plan_stage
 from apps.submission.domain.arrays.submissions import publish_event
@@ -28,6 +29,7 @@ _SPREAD = timedelta(hours=6)
 def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime) -> Submission:
     """Store and return a submission of all jobs of a stage, accepted by the cluster as an array."""
     stage = request.stages.get(name=name)
+    start_ledger(request, stage, at=at)
     if not hasattr(request, "assignment"):
         choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
     plan = plan_stage(key=request.key, content=content_of(request), position=stage.position)
@@ -40,14 +42,7 @@ def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime)
         first=0,
         tasks=stage.jobs or 1,
     )
-    sent.spool_id = str(_FIRST_ID + sent.pk)
-    sent.state = SubmissionState.SENT
-    sent.sending_at = at
-    sent.sent_at = at
-    sent.attempts = 1
-    sent.save(update_fields=["spool_id", "state", "sending_at", "sent_at", "attempts"])
-    record_array(cluster=cluster, spool_id=sent.spool_id, request=request, sent_at=at, at=at)
-    publish_event("submission.sent", sent, at)
+    accept(sent, at=at)
     return sent
 
 
@@ -56,17 +51,34 @@ def complete_stage(*, request: Request, name: str, at: datetime) -> None:
     sent = Submission.objects.select_related("cluster", "request__experiment").get(
         request=request, stage_name=name
     )
-    store_records(
-        cluster=sent.cluster, records=list(_records(sent, at - timedelta(minutes=1))), at=at
+    store_ended(sent, list(records_of(sent, at - timedelta(minutes=1))), at=at)
+
+
+def accept(sent: Submission, *, at: datetime) -> None:
+    """Let the cluster accept a planned submission as an array."""
+    sent.spool_id = str(_FIRST_ID + sent.pk)
+    sent.state = SubmissionState.SENT
+    sent.sending_at = at
+    sent.sent_at = at
+    sent.attempts = 1
+    sent.save(update_fields=["spool_id", "state", "sending_at", "sent_at", "attempts"])
+    record_array(
+        cluster=sent.cluster, spool_id=sent.spool_id, request=sent.request, sent_at=at, at=at
     )
+    publish_event("submission.sent", sent, at)
+
+
+def store_ended(sent: Submission, records: Sequence[JobRecord], *, at: datetime) -> None:
+    """Store jobs of a submission that ended, and count them."""
+    store_records(cluster=sent.cluster, records=list(records), at=at)
     jobs = Job.objects.filter(cluster=sent.cluster, spool_id=sent.spool_id).values_list(
         "pk", flat=True
     )
-    attach_origin(origins=dict.fromkeys(jobs, (request.key, name)), at=at)
+    attach_origin(origins=dict.fromkeys(jobs, (sent.request.key, sent.stage_name)), at=at)
     refresh_progress(cluster=sent.cluster, at=at)
 
 
-def _records(sent: Submission, end: datetime) -> Iterator[JobRecord]:
+def records_of(sent: Submission, end: datetime) -> Iterator[JobRecord]:
     """Yield a record for each job of an array, all ended in the hours before `end`."""
     account = sent.request.experiment.key.lower()
     array = int(sent.spool_id)

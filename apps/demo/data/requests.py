@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 from pydantic import TypeAdapter
 
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
+from apps.demo.data.files import end_with_faults
 from apps.demo.data.finished import complete_stage, submit_stage
 from apps.demo.data.quality import report_all_output, report_faulty_output
 from apps.demo.simulation.world import CAMPAIGNS, Campaign
@@ -21,7 +23,8 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
-from apps.production.domain.types.declaration import general
+from apps.production.domain.types.declaration import Workflow, general
+from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import assign_request
@@ -32,7 +35,8 @@ class Step:
     """One action of a user: a verb, an edit of stages by name, a new priority, or a comment.
 
     With `assign`, the portal submits the request's jobs from then on. `submits` names a stage whose
-    jobs are submitted, `completes` a stage whose jobs have all ended.
+    jobs are submitted, `completes` a stage whose jobs have all ended; with `faulty_jobs` some failed,
+    and one completed twice.
     """
 
     hours_ago: float
@@ -47,13 +51,15 @@ class Step:
     assign: bool = False
     submits: str = ""
     completes: str = ""
+    faulty_jobs: bool = False
 
 
 @dataclass(frozen=True)
 class Story:
     """A request and its history, starting with the draft.
 
-    `campaigns` is the `request` of the campaigns that run for it.
+    `campaigns` is the `request` of the campaigns that run for it. The value `deadline` of an
+    argument is the deadline.
     """
 
     experiment: str
@@ -63,6 +69,12 @@ class Story:
     content: dict[str, Any]
     steps: tuple[Step, ...] = ()
     campaigns: str = ""
+    workflow: str = "general"
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether its jobs read files that a catalogue lists."""
+        return self.workflow != "general"
 
     @property
     def title(self) -> str:
@@ -79,19 +91,21 @@ def load_requests(
 ) -> tuple[Campaign, ...]:
     """Create the requests, once, with all their actions in order of time.
 
-    Return the campaigns that run for them.
+    Those that read listed files need a catalogue, and are left out without one. Return the
+    campaigns that run for them.
     """
     requests: dict[str, Request] = {}
-    for story in _STORIES:
+    stories = [story for story in _STORIES if settings.DATASET_CATALOGUE or not story.needs_files]
+    for story in stories:
         stored = Request.objects.filter(title=story.title, created_by=users[story.by]).first()
         if stored:
             requests[story.title] = stored
 
     if not requests:
         actions: list[tuple[float, Story, Step | None]] = [
-            (story.hours_ago, story, None) for story in _STORIES
+            (story.hours_ago, story, None) for story in stories
         ]
-        for story in _STORIES:
+        for story in stories:
             actions += [(step.hours_ago, story, step) for step in story.steps]
         for hours_ago, story, step in sorted(actions, key=lambda action: -action[0]):
             moment = at - timedelta(hours=hours_ago)
@@ -104,7 +118,7 @@ def load_requests(
 
     keys = {
         story.campaigns: requests[story.title].key
-        for story in _STORIES
+        for story in stories
         if story.campaigns and story.title in requests
     }
     campaigns = []
@@ -125,11 +139,27 @@ def _draft(
             | _DATA["stage"]
             | stage
         )
-    data = story.content | {"deadline": deadline.isoformat(), "stages": stages}
-    content, problems = read_plain(data, general())
+    arguments = dict(story.content.get("arguments", {}))
+    for name, value in arguments.items():
+        if value == "deadline":
+            arguments[name] = deadline.isoformat()
+    data = story.content | {
+        "deadline": deadline.isoformat(),
+        "stages": stages,
+        "arguments": arguments,
+    }
+    content, problems = read_plain(data, _workflow(story.workflow))
     if problems:
         raise ValueError(f"requests.yaml, {story.title}: {problems}")
     return create_draft(experiment=experiment, content=content, by=by, at=moment)
+
+
+def _workflow(key: str) -> Workflow:
+    """Return the newest version of a built-in workflow type."""
+    version = newest_version(key)
+    if version is None:
+        raise ValueError(f"requests.yaml: there is no workflow type {key}")
+    return general() if key == "general" else workflow_of(version)
 
 
 def _perform(
@@ -144,7 +174,10 @@ def _perform(
     elif step.submits:
         submit_stage(request=request, name=step.submits, cluster=cluster, at=at)
     elif step.completes:
-        complete_stage(request=request, name=step.completes, at=at)
+        if step.faulty_jobs:
+            end_with_faults(request=request, name=step.completes, by=users["nova-second"], at=at)
+        else:
+            complete_stage(request=request, name=step.completes, at=at)
     elif step.verb:
         _move(step, step.verb, request, users, at)
     elif step.priority is not None:

@@ -29,8 +29,30 @@ def write_catalogue(path: Path, now: float) -> None:
     since = max(since, int(now) - _LONGEST_DAYS * DAY)
     datasets = []
     for dataset in _DATASETS:
-        datasets.append(_grown(dataset, since, now) if "files_per_hour" in dataset else dataset)
+        if "files_per_hour" in dataset:
+            datasets.append(_grown(dataset, since, now))
+        elif "listed" in dataset:
+            datasets.append(_listed(dataset))
+        else:
+            datasets.append(dataset)
     replace_file(path, json.dumps({"since": since, "datasets": datasets}).encode())
+
+
+def _listed(dataset: dict[str, Any]) -> dict[str, Any]:
+    """Return a dataset with all of its files, which have equal numbers of events."""
+    count = dataset["listed"]
+    files = []
+    for number in range(count):
+        name = f"{dataset['name']}_{number:04d}.root"
+        events = dataset["events"] // count
+        files.append({"name": name, "events": events, "size_bytes": _FILE_BYTES})
+    return {
+        "name": dataset["name"],
+        "files": count,
+        "events": dataset["events"],
+        "size_bytes": count * _FILE_BYTES,
+        "file_list": files,
+    }
 
 
 def _grown(dataset: dict[str, Any], since: int, now: float) -> dict[str, Any]:
