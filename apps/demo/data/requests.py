@@ -35,8 +35,8 @@ class Step:
     """One action of a user: a verb, an edit of stages by name, a new priority, or a comment.
 
     With `assign`, the portal submits the request's jobs from then on. `submits` names a stage whose
-    jobs are submitted, `completes` a stage whose jobs have all ended; with `faulty_jobs` some failed,
-    and one completed twice.
+    jobs are submitted, `completes` a stage whose jobs have all ended; with `faulty_jobs` some
+    failed, and one completed twice.
     """
 
     hours_ago: float
