@@ -10,7 +10,14 @@ from apps.core.admin import PortalAdmin, register_read_only
 from apps.datasets.catalogues.base import CatalogueError
 from apps.datasets.catalogues.registry import CATALOGUES
 from apps.datasets.domain.look_ups import open_row
-from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset, OutputFile
+from apps.datasets.models import (
+    Catalogue,
+    FileTotals,
+    InputFile,
+    KnownDataset,
+    OutputFile,
+    OutputTotals,
+)
 
 
 class CatalogueForm(forms.ModelForm):
@@ -73,3 +80,4 @@ register_read_only(
     "stage files waiting taken done failed given_up doubled checked_at",
     search="stage__request__key",
 )
+register_read_only(OutputTotals, "stage files revision", search="stage__request__key")

@@ -228,3 +228,21 @@ class FileTotals(models.Model):
     def unfinished(self) -> int:
         """Files that are waiting, taken or failed."""
         return self.waiting + self.taken + self.failed
+
+
+class OutputTotals(models.Model):
+    """How many output files of a stage were reported, so that nobody counts up to a million rows.
+
+    `revision` grows with every change, of which files count as well: data quality compares it. A
+    stage without a row has no reported files, or only those of an earlier version.
+    """
+
+    stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="output_totals")
+    files = models.PositiveIntegerField(default=0, help_text="Reported files, counting or not.")
+    revision = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "output totals"
+
+    def __str__(self) -> str:
+        return f"output files of {self.stage_id}"

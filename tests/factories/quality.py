@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from apps.core.domain.events import events_of
+from apps.datasets.domain.output_files import NamedFile
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.outputs import counts
 from apps.production.models import Request, Stage
 from apps.quality.domain import runs
 from apps.quality.domain.data_quality import data_quality_of
-from apps.quality.domain.posts import NamedFile, name_files
+from apps.quality.domain.posts import name_files
 from apps.quality.tasks import check_request
 from tests.factories import clusters
 from tests.factories.jobs import failed, record, store

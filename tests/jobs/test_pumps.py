@@ -3,6 +3,7 @@
 import pytest
 
 from apps.core.errors import InvalidFields
+from apps.datasets.domain.output_files import NamedFile
 from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.records.conversion import columns_of
@@ -10,7 +11,7 @@ from apps.jobs.filters import JobFilter
 from apps.jobs.models import Collection, Job
 from apps.production.models import Stage
 from apps.quality.checks import Histogram, Posted
-from apps.quality.domain.posts import NamedFile, histogram_problems, name_files, post_result
+from apps.quality.domain.posts import histogram_problems, name_files, post_result
 from apps.submission.domain.arrays.scripts import StagePlan, _plain, _word, _words_of, write_script
 from apps.submission.domain.arrays.submissions import read_ranges, write_ranges
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs

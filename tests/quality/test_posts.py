@@ -8,10 +8,12 @@ import math
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.datasets.domain import output_files
+from apps.datasets.domain.output_files import NamedFile
 from apps.datasets.models import OutputFile
 from apps.quality.checks import Histogram, Posted
 from apps.quality.domain import posts
-from apps.quality.domain.posts import NamedFile, name_files
+from apps.quality.domain.posts import name_files
 from apps.quality.models import ExternalResult, HistogramPair, QualityRun, Waiver
 from tests.factories.quality import LATER
 from tests.factories.requests import stage as written_stage
@@ -181,7 +183,7 @@ def test_services_themselves_refuse(produced, other_liaison, liaison, make):
 
 def test_limits_of_a_stage(produced, liaison, monkeypatch):
     monkeypatch.setattr(posts, "HISTOGRAMS_A_STAGE", 1)
-    monkeypatch.setattr(posts, "FILES_A_STAGE", 1)
+    monkeypatch.setattr(output_files, "FILES_A_STAGE", 1)
     monkeypatch.setattr(posts, "RESULTS_A_REQUEST", 1)
     bins = {"edges": [0, 1], "reference": [1], "observed": [1]}
     passed = {"outcome": "passed", "why": "x"}

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Count, Exists, F, OuterRef
 
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
-from apps.datasets.models import FileTotals, InputFile, RepeatedResult
+from apps.datasets.models import FileTotals, InputFile, OutputTotals, RepeatedResult
 from apps.production.models import Request, Stage
 
 
@@ -375,6 +375,9 @@ def _mark_outputs(
             counts.append(outcome.state == FileState.DONE and job == counting[number])
     with connection.cursor() as cursor:
         cursor.execute(_MARK, [keys, numbers, counts, stage.pk])
+        has_changed = cursor.rowcount > 0
+    if has_changed:
+        OutputTotals.objects.filter(stage=stage).update(revision=F("revision") + 1)
 
 
 @transaction.atomic

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from apps.accounts.models import User
+from apps.datasets.domain.output_files import NamedFile
 from apps.production.domain.outputs.counts import count_reports, report_output
 from apps.production.enums import PORTAL
 from apps.production.models import Request, Stage
@@ -36,7 +37,7 @@ def report_faulty_output(*, request: Request, users: Mapping[str, User], at: dat
     _report(second, by, soon, **_FAULTY["counts"])
     files = []
     for n in range(199):
-        files.append(posts.NamedFile(f"fd_electron_{n:04d}.root", 148_000_000 + 7_919 * n))
+        files.append(NamedFile(f"fd_electron_{n:04d}.root", 148_000_000 + 7_919 * n))
     posts.name_files(stage=second, key="all jobs", files=files, by=by, at=soon)
     posts.name_files(stage=second, key="job 17, retried", files=files[17:18], by=by, at=soon)
     for histogram in _FAULTY["histograms"]:

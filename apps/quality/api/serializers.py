@@ -4,12 +4,12 @@ from typing import Any
 
 from rest_framework import serializers
 
+from apps.datasets.domain.output_files import FILES_A_REPORT
 from apps.production.domain.reasons import MAX_REASON
-from apps.quality.domain.posts import FILES_A_POST, MAX_WHY, MOST_BINS
+from apps.quality.domain.posts import MAX_WHY, MOST_BINS
 from apps.quality.enums import External
 from apps.quality.models import ExternalResult, HistogramPair, QualityResult, QualityRun, Waiver
-
-_MOST = 10**15
+from apps.submission.api.output_files import FileWriter
 
 
 class Figure(serializers.FloatField):
@@ -27,16 +27,6 @@ class _OfStage(serializers.Serializer[Any]):
     )
 
 
-class FileWriter(serializers.Serializer[Any]):
-    """A file."""
-
-    name = serializers.CharField(max_length=200, trim_whitespace=False)
-    size_bytes = serializers.IntegerField(min_value=0, max_value=_MOST)
-    events = serializers.IntegerField(
-        min_value=0, max_value=_MOST, required=False, allow_null=True, default=None
-    )
-
-
 class FilesWriter(_OfStage):
     """Files of one reporter. Posting the same key again replaces them."""
 
@@ -45,7 +35,7 @@ class FilesWriter(_OfStage):
         trim_whitespace=False,
         help_text="Identifies the reporter, such as a job ID.",
     )
-    files = serializers.ListField(child=FileWriter(), min_length=1, max_length=FILES_A_POST)
+    files = serializers.ListField(child=FileWriter(), min_length=1, max_length=FILES_A_REPORT)
 
 
 class HistogramWriter(_OfStage):

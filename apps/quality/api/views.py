@@ -9,6 +9,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, command
+from apps.datasets.domain.output_files import NamedFile
 from apps.production.api.routes import OfRequests
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
@@ -77,8 +78,8 @@ class QualityViewSet(OfRequests):
     def files(
         self, production_request: Request, *, stage: int, files: list[dict[str, Any]], **fields: Any
     ) -> dict[str, int]:
-        """Post the files of a job with their sizes. Posting the same `key` again replaces them."""
-        named = [posts.NamedFile(**file) for file in files]
+        """Post the files of a job. Posting the same `key` again replaces them."""
+        named = [NamedFile(**file) for file in files]
         return {
             "noted": posts.name_files(
                 stage=self._stage(production_request, stage), files=named, **fields

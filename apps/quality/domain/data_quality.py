@@ -223,6 +223,7 @@ def thresholds_changed(run: QualityRun, request: Request) -> bool:
 def has_news(run: QualityRun, request: Request) -> bool:
     """Whether counts, posts or thresholds have changed since a run."""
     seen = {name: run.inputs.get(name) for name in ("counts", "posted")}
+    seen["files"] = run.inputs.get("files", {})  # Runs of earlier versions have none.
     return seen != posted_inputs(request) or thresholds_changed(run, request)
 
 

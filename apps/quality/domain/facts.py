@@ -14,6 +14,7 @@ from django.db.models.functions import RowNumber
 from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
+from apps.datasets.domain.output_files import revisions_of
 from apps.datasets.models import OutputFile
 from apps.jobs.enums import ANY_FAILURE
 from apps.production.domain.checks.facts import UNCLAIMED
@@ -159,7 +160,7 @@ def posted_inputs(request: Request) -> dict[str, Any]:
     revision = (
         QualityInput.objects.filter(request=request).values_list("revision", flat=True).first()
     )
-    return {"counts": counts, "posted": revision or 0}
+    return {"counts": counts, "posted": revision or 0, "files": revisions_of(request.pk)}
 
 
 def _links(request: Request, rows: list[StageProgress]) -> dict[str, str]:
@@ -177,7 +178,7 @@ def _links(request: Request, rows: list[StageProgress]) -> dict[str, str]:
 
 
 def _files(request: Request) -> dict[int, Files]:
-    mine = OutputFile.objects.filter(stage__request=request).order_by()
+    mine = OutputFile.objects.filter(stage__request=request, counts=True).order_by()
     sums = mine.values("stage").annotate(
         count=Count("name", distinct=True), size=Sum("size_bytes"), rows=Count("pk"),
         least=Min("size_bytes"), most=Max("size_bytes"),
@@ -225,9 +226,9 @@ def _files_of_other_requests(
     request: Request, mine: QuerySet[OutputFile]
 ) -> dict[int, list[tuple[str, str]]]:
     """Return the file names that another request of the experiment also has, with its key."""
-    others = OutputFile.objects.filter(stage__request__experiment=request.experiment_id).exclude(
-        stage__request=request
-    )
+    others = OutputFile.objects.filter(
+        stage__request__experiment=request.experiment_id, counts=True
+    ).exclude(stage__request=request)
     shared = others.filter(name__in=mine.values("name")).exclude(
         stage__request__state__in=UNCLAIMED
     )

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -14,32 +13,22 @@ from apps.accounts.models import User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.datasets.models import OutputFile
+from apps.datasets.domain.output_files import NamedFile, name_problems
 from apps.production.domain.outputs.counts import REPORTABLE
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.enums import External
-from apps.quality.models import MAX_NAME, ExternalResult, HistogramPair, QualityInput
+from apps.quality.models import ExternalResult, HistogramPair, QualityInput
 from apps.quality.permissions import may_run
+from apps.submission.domain.arrays.output_files import store_files
 
 #: Limits of one post, and of all posts of a stage or request.
-FILES_A_POST = 1_000
-FILES_A_STAGE = 1_000_000
 MOST_BINS = 1_000
 HISTOGRAMS_A_STAGE = 200
 RESULTS_A_REQUEST = 500
 MAX_WHY = 2_000
 _LARGEST = 1e15
-
-
-@dataclass(frozen=True)
-class NamedFile:
-    """A file written by a job."""
-
-    name: str
-    size_bytes: int
-    events: int | None = None
 
 
 @transaction.atomic
@@ -51,46 +40,9 @@ def name_files(
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
     _check_poster(stage.request, by)
-    problems = _file_problems(key, files)
-    if problems:
-        raise InvalidFields(problems)
+    stored = store_files(stage=stage, key=key, files=files, by=by.username, at=at)
     _count_post(stage.request)
-    mine = OutputFile.objects.filter(stage=stage)
-    mine.filter(key=key).delete()
-    if mine.count() + len(files) > FILES_A_STAGE:
-        raise InvalidFields({"files": [f"A stage can have at most {FILES_A_STAGE:,} files."]})
-    OutputFile.objects.bulk_create(
-        OutputFile(
-            stage=stage,
-            key=key,
-            name=file.name,
-            size_bytes=file.size_bytes,
-            events=file.events,
-            at=at,
-            by=by.username,
-        )
-        for file in files
-    )
-    return len(files)
-
-
-def _file_problems(key: str, files: Sequence[NamedFile]) -> dict[str, list[str]]:
-    problems = _name_problems("key", key)
-    if not files or len(files) > FILES_A_POST:
-        problems["files"] = [f"Post 1 to {FILES_A_POST:,} files."]
-    names: set[str] = set()
-    for place, file in enumerate(files[:FILES_A_POST]):
-        problems |= _name_problems(f"files.{place}.name", file.name)
-        if file.name in names:
-            problems[f"files.{place}.name"] = ["Duplicate name in this post."]
-        names.add(file.name)
-        for field in ("size_bytes", "events"):
-            value = getattr(file, field)
-            if value is not None and not 0 <= value <= _LARGEST:
-                problems[f"files.{place}.{field}"] = [
-                    f"Enter a whole number from 0 to {_LARGEST:,.0f}."
-                ]
-    return problems
+    return stored.stored
 
 
 @transaction.atomic
@@ -104,7 +56,7 @@ def post_histogram(
     """
     _check_poster(stage.request, by)
     problems = (
-        _name_problems("name", posted.name)
+        name_problems("name", posted.name)
         | _link_problems(posted.link)
         | histogram_problems(posted)
     )
@@ -148,7 +100,7 @@ def post_result(
     fault.
     """
     _check_poster(request, by)
-    problems = _name_problems("name", posted.name) | _link_problems(posted.link)
+    problems = name_problems("name", posted.name) | _link_problems(posted.link)
     if posted.outcome not in External.values:
         problems["outcome"] = [f"Choose one of: {', '.join(External.values)}."]
     why = posted.why.strip()
@@ -198,12 +150,6 @@ def _publish_post(request: Request, by: User, at: datetime, stage: Stage | None,
     _count_post(request)
     data = {"stage": stage.position + 1 if stage else None, "what": what[:300]}
     publish(kind="request.quality_posted", target=request, by=by, at=at, data=data)
-
-
-def _name_problems(field: str, name: str) -> dict[str, list[str]]:
-    if name.strip() == name and 0 < len(name) <= MAX_NAME and name.isprintable():
-        return {}
-    return {field: [f"Enter 1 to {MAX_NAME} printable characters without surrounding spaces."]}
 
 
 def _link_problems(link: str) -> dict[str, list[str]]:

@@ -1,0 +1,324 @@
+"""Output files of jobs: stored as reported, and counted once accounting knows their job."""
+
+import threading
+import time
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.errors import InvalidFields
+from apps.datasets.domain import output_files
+from apps.datasets.domain.output_files import NamedFile, StoredFiles, revisions_of
+from apps.datasets.models import InputFile, OutputFile, OutputTotals
+from apps.jobs.models import Job
+from apps.production.enums import PORTAL
+from apps.production.models import Stage
+from apps.quality.domain.facts import gather
+from apps.submission.domain.arrays.files import follow_jobs
+from apps.submission.domain.arrays.output_files import store_files
+from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.dispatch import dispatch
+from apps.submission.models import Submission
+from tests.factories import jobs as job_factory
+from tests.factories.requests import AT
+from tests.submission.test_keep_up import HOUR, detector, keep_up, step
+
+__all__ = ["detector", "keep_up"]  # fixtures
+
+
+@pytest.fixture
+def array(keep_up, detector, fake) -> Submission:
+    """Return an array in the scheduler of three jobs, which read one file each."""
+    assignment = keep_up("reco")
+    detector(r1=["a", "b", "c"])
+    return step(assignment, AT + HOUR)
+
+
+def stage_of(submission) -> Stage:
+    stages = Stage.objects.select_related("request__experiment")
+    return stages.get(request=submission.request, position=submission.position)
+
+
+def report(submission, task, *files: NamedFile, key=""):
+    files = files or (NamedFile(f"out-{submission.spool_id}-{task}.root", 10),)
+    return store_files(
+        stage=stage_of(submission),
+        key=key or f"{submission.spool_id}_{task}",
+        files=files,
+        by="liaison",
+        at=AT,
+    )
+
+
+def retry(submission, index) -> Submission:
+    """Send the job of a number again."""
+    array = plan_retry(
+        submission=submission,
+        request=locked(submission.request),
+        indices=[index],
+        by=PORTAL,
+        at=AT + HOUR,
+        reason="Node failure.",
+    )
+    claimed = dispatch.claim_next(cluster=array.cluster, at=AT + HOUR)
+    return dispatch.send(submission=claimed, at=AT + HOUR)
+
+
+def counting() -> dict[str, tuple[int | None, bool]]:
+    rows = OutputFile.objects.order_by("pk").values_list("key", "number", "counts")
+    return {key: (number, counts) for key, number, counts in rows}
+
+
+def test_files_count_once_their_job_has_completed(array, end_jobs):
+    array.refresh_from_db()
+    first, second = f"{array.spool_id}_0", f"{array.spool_id}_1"
+    assert report(array, 0).counts is False
+    assert counting() == {first: (0, False)}
+    end_jobs(array, failed={1}, at=AT + HOUR)
+    follow_jobs(array, at=AT + 2 * HOUR)
+    assert counting() == {first: (0, True)}
+    assert report(array, 1).counts is False, "its job failed"
+    assert report(array, 2).counts is True, "its job completed before it reported"
+    assert report(array, 0).counts is True, "reported again"
+    assert counting()[second] == (1, False)
+
+
+def test_no_order_of_events_leaves_another_result(array, fake):
+    """Report, completion, retry, a late second completion, and when accounting is read."""
+    array.refresh_from_db()
+    start = {"submitted_at": array.sent_at, "started_at": array.sent_at}
+    lost = job_factory.record(
+        7, job_id=f"{array.spool_id}_0", spool_id=array.spool_id, state=JobState.NODE_FAIL,
+        ended_at=AT + HOUR, **start,
+    )  # fmt: skip
+    job_factory.store(array.cluster, lost)
+    dispatch.refresh_progress(cluster=array.cluster, at=AT + 2 * HOUR)
+    array.refresh_from_db()
+    second = retry(array, 0)
+    assert second is not None
+
+    def complete(submission, number):
+        record = job_factory.record(
+            number, job_id=f"{submission.spool_id}_0", spool_id=submission.spool_id, attempt=1,
+            submitted_at=submission.sent_at, started_at=submission.sent_at,
+            ended_at=AT + 3 * HOUR + timedelta(minutes=number),
+        )  # fmt: skip
+        job_factory.store(submission.cluster, record)
+
+    def read_accounting():
+        follow_jobs(array, at=AT + 4 * HOUR)
+
+    events = {
+        "first reports": lambda: report(array, 0),
+        "retry reports": lambda: report(second, 0),
+        "first completes": lambda: complete(array, 8),
+        "retry completes": lambda: complete(second, 9),
+    }
+    results = {}
+    for order in permutations(events):
+        # Accounting is read after each event, or only when all is over.
+        for is_read_often in (True, False):
+            with transaction.atomic():
+                for event in order:
+                    events[event]()
+                    if is_read_often:
+                        read_accounting()
+                read_accounting()
+                counted = Job.objects.get(pk=InputFile.objects.get(name="a").job_key).job_id
+                expected = {}
+                for key in (f"{array.spool_id}_0", f"{second.spool_id}_0"):
+                    expected[key] = (0, key == counted)
+                assert counting() == expected, order
+                report(second, 0)
+                report(array, 0)
+                assert counting() == expected, order
+
+                completions = [event for event in order if event.endswith("completes")]
+                circumstances = (is_read_often, *completions)
+                assert results.setdefault(circumstances, counted) == counted, order
+                transaction.set_rollback(True)
+    assert len(set(results.values())) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_report_waits_while_accounting_is_read(array, end_jobs):
+    array.refresh_from_db()
+    end_jobs(array, at=AT + HOUR)
+    results = []
+
+    def report_in_thread():
+        results.append(report(array, 0))
+        connection.close()
+
+    reporter = threading.Thread(target=report_in_thread)
+    with transaction.atomic():
+        follow_jobs(array, at=AT + 2 * HOUR)
+        reporter.start()
+        reporter.join(timeout=0.5)
+        assert reporter.is_alive()
+    reporter.join(timeout=10)
+    assert results == [StoredFiles(1, counts=True)]
+
+
+def test_data_quality_knows_only_files_that_count(array, end_jobs):
+    array.refresh_from_db()
+    report(array, 0, NamedFile("good", 5))
+    report(array, 1, NamedFile("lost", 0))
+    before = revisions_of(array.request_id)
+    end_jobs(array, failed={1, 2}, at=AT + HOUR)
+    assert gather(array.request, catalogued={}).stages[0].files is None
+    follow_jobs(array, at=AT + 2 * HOUR)
+    files = gather(array.request, catalogued={}).stages[0].files
+    assert (files.count, files.smallest_bytes) == (1, 5)
+    assert revisions_of(array.request_id) != before, "so that the checks run again"
+    after = revisions_of(array.request_id)
+    follow_jobs(array, at=AT + 3 * HOUR)
+    assert revisions_of(array.request_id) == after
+
+
+def test_everything_about_a_file_is_stored(array):
+    array.refresh_from_db()
+    checksum = "adler32:0A1B2C3D"
+    report(array, 0, NamedFile("x", 5, events=3, run=7, checksum=checksum, parents=["a"]))
+    report(array, 0, NamedFile("x", 6, events=3, run=7, checksum=checksum, parents=["a"]))
+    file = OutputFile.objects.get()
+    assert (file.size_bytes, file.events, file.run, file.checksum) == (6, 3, 7, checksum.lower())
+    assert [parent.name for parent in file.parents.all()] == ["a"]
+    assert OutputTotals.objects.get().files == 1
+    assert OutputFile.parents.through.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "problem"),
+    [
+        (NamedFile("x", 1, parents=["a", "none"]), "files.1.parents.1", "no input file"),
+        (NamedFile("x", 1, parents=["b"]), "files.1.parents.0", "of another job"),
+        (NamedFile("x", 1, parents=["a", "a"]), "files.1.parents.1", "Duplicate"),
+        (NamedFile("x", 1, parents=["a\0"]), "files.1.parents.0", "no input file"),
+        (NamedFile("x", 1, checksum="md5:0a"), "files.1.checksum", "hexadecimal"),
+        (NamedFile("x", 1, checksum="adler32:0a1b2c3d\n"), "files.1.checksum", "hexadecimal"),
+        (NamedFile("x", 1, run=-1), "files.1.run", "whole number"),
+        (NamedFile("x", 1, parents=["a"] * 1_001), "files", "at most 1,000 parents"),
+    ],
+)
+def test_a_fault_is_named_and_nothing_is_stored(array, file, field, problem):
+    array.refresh_from_db()
+    report(array, 0, NamedFile("before", 1))
+    with pytest.raises(InvalidFields) as refused:
+        report(array, 0, NamedFile("good", 1), file)
+    assert list(refused.value.problems) == [field]
+    assert problem in refused.value.problems[field][0]
+    assert OutputFile.objects.get().name == "before"
+
+
+def test_all_faults_are_named_at_once(array):
+    with pytest.raises(InvalidFields) as refused:
+        report(array, 0, NamedFile("", -1, parents=["none"]), key="all jobs")
+    assert sorted(refused.value.problems) == [
+        "files.0.name",
+        "files.0.parents.0",
+        "files.0.size_bytes",
+        "key",
+    ]
+
+
+def test_an_unknown_job_waits_for_accounting(array, end_jobs):
+    """Its array may be in the scheduler before the portal knows its ID."""
+    array.refresh_from_db()
+    spool_id = array.spool_id
+    Submission.objects.filter(pk=array.pk).update(state="sending", spool_id="", sent_at=None)
+    report(array, 0, NamedFile("x", 1, parents=["b"]), key=f"{spool_id}_0")
+    assert counting() == {f"{spool_id}_0": (None, False)}
+    Submission.objects.filter(pk=array.pk).update(
+        state="sent", spool_id=spool_id, sent_at=array.sent_at
+    )
+    end_jobs(array, at=AT + HOUR)
+    follow_jobs(Submission.objects.get(pk=array.pk), at=AT + 2 * HOUR)
+    assert counting() == {f"{spool_id}_0": (0, True)}
+
+
+def test_files_of_a_test_never_count(array):
+    array.refresh_from_db()
+    Submission.objects.filter(pk=array.pk).update(purpose="test")
+    with pytest.raises(InvalidFields, match="never count"):
+        report(array, 0)
+
+
+def test_what_counted_still_does_when_the_row_of_its_job_is_in_the_archive(array, end_jobs):
+    array.refresh_from_db()
+    end_jobs(array, at=AT + HOUR)
+    follow_jobs(array, at=AT + 2 * HOUR)
+    report(array, 0)
+    Job.objects.all().delete()
+    assert report(array, 0).counts is True
+    assert report(array, 1).counts is False
+
+
+def test_without_a_ledger_files_count_at_once(make):
+    stage = Stage.objects.select_related("request").filter(request=make("running")).first()
+    store = {"stage": stage, "by": "x", "at": AT}
+    assert store_files(key="all jobs", files=[NamedFile("x", 1)], **store).counts is True
+    assert store_files(key="4711_3", files=[NamedFile("x", 1)], **store).counts is True
+    assert counting() == {"all jobs": (None, True), "4711_3": (None, True)}
+    with pytest.raises(InvalidFields, match="no input file"):
+        store_files(key="4711_3", files=[NamedFile("x", 1, parents=["a"])], **store)
+
+
+def test_files_of_a_stage_are_limited_without_counting_them(array, monkeypatch):
+    array.refresh_from_db()
+    monkeypatch.setattr(output_files, "FILES_A_STAGE", 2)
+    report(array, 0, NamedFile("x", 1), NamedFile("y", 1))
+    report(array, 0, NamedFile("x", 1), NamedFile("z", 1))
+    with pytest.raises(InvalidFields, match="at most 2"):
+        report(array, 1)
+    with CaptureQueriesContext(connection) as queries:
+        report(array, 0, NamedFile("x", 1))
+    assert not [query for query in queries if "count(" in query["sql"].lower()]
+    report(array, 1)
+
+
+def test_files_of_an_earlier_version_are_counted_once(array):
+    array.refresh_from_db()
+    OutputFile.objects.create(stage=stage_of(array), key="k", name="x", size_bytes=1, at=AT, by="x")
+    report(array, 0)
+    assert OutputTotals.objects.get().files == 2
+
+
+def test_queries_do_not_grow_with_the_files(array):
+    array.refresh_from_db()
+
+    def count(files):
+        rows = [NamedFile(f"f{n}", 1, parents=["a"]) for n in range(files)]
+        report(array, 0, *rows)
+        with CaptureQueriesContext(connection) as queries:
+            report(array, 0, *rows)
+        return len(queries)
+
+    assert count(1) == count(300)
+
+
+@pytest.mark.slow
+def test_a_report_of_a_hundred_files_is_fast_beside_a_million(array):
+    array.refresh_from_db()
+    stage = stage_of(array)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO datasets_outputfile (stage_id, key, name, size_bytes, checksum, counts, at, by)"
+            " SELECT %s, '9_' || n / 100, 'earlier' || n, 1, '', true, now(), 'x'"
+            " FROM generate_series(1, 900000) AS n",
+            [stage.pk],
+        )
+    rows = []
+    for number in range(100):
+        rows.append(NamedFile(f"f{number}", 1, 5, 7, "adler32:0a1b2c3d", ["a"]))
+    report(array, 0, *rows)
+    times = []
+    for _ in range(10):
+        began = time.perf_counter()
+        report(array, 0, *rows)
+        times.append(time.perf_counter() - began)
+    assert sorted(times)[5] < 0.1
