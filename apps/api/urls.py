@@ -30,7 +30,7 @@ from apps.production.api.checks import CheckRequest, EstimateRequest
 from apps.production.api.discussion import CommentViewSet
 from apps.production.api.history import Rules
 from apps.production.api.holds import HoldViewSet
-from apps.production.api.outputs import Located, Outputs
+from apps.production.api.outputs import Located
 from apps.production.api.queue import QueueViewSet, SharesPreview, SharesView
 from apps.production.api.requests import RequestViewSet
 from apps.production.api.templates import TemplateViewSet
@@ -47,6 +47,7 @@ from apps.statusboard.api.views import (
 )
 from apps.submission.api.debugging import DebugRunViewSet
 from apps.submission.api.files import FilesViewSet
+from apps.submission.api.output_files import Outputs
 from apps.submission.api.retries import RetryBatchViewSet
 from apps.submission.api.views import SubmissionViewSet
 

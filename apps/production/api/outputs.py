@@ -1,4 +1,4 @@
-"""Reports on a stage in the API: files and events of its jobs, and the location of its outputs."""
+"""Reports on a stage in the API: counts of its jobs, and the location of its outputs."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class LocatedReader(serializers.ModelSerializer[StageLocation]):
         fields = ["note", "by", "at"]
 
 
-class _StageView(ApiView):
+class StageView(ApiView):
     """A view of one stage, by key of the request and number of the stage."""
 
     def stage(self) -> Stage:
@@ -57,18 +57,7 @@ class _StageView(ApiView):
         return stage
 
 
-class Outputs(_StageView):
-    @extend_schema(request=OutputWriter, responses={200: OutputReader, 201: OutputReader})
-    def post(self, request: ApiRequest, key: str, number: int) -> Response:
-        """Report input and output of one job: 201 for a new key, 200 if it replaces a report."""
-        stage = self.stage()
-        body = self.given(OutputWriter)
-        quantities = {name: body.pop(name) for name in counts.QUANTITIES}
-        report, created = counts.report_output(stage=stage, counts=quantities, **body)
-        return Response(OutputReader(report).data, status=201 if created else 200)
-
-
-class Located(_StageView):
+class Located(StageView):
     @extend_schema(request=LocatedWriter, responses={200: LocatedReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
         """Report that the outputs of the stage are in the catalogue.

@@ -2,14 +2,22 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.response import Response
 
+from apps.accounts.api import ApiRequest
 from apps.datasets.domain.output_files import (
+    FILES_A_REPORT,
     LARGEST,
     MAX_CHECKSUM,
     PARENTS_A_FILE,
+    NamedFile,
 )
 from apps.datasets.models import MAX_FILE_NAME
+from apps.production.api.outputs import OutputReader, OutputWriter, StageView
+from apps.production.domain.outputs.counts import QUANTITIES
+from apps.submission.domain.arrays.output_files import report_output_with_files
 
 _MAX_PARENT_NAME = 1_000
 
@@ -39,3 +47,35 @@ class FileWriter(serializers.Serializer[Any]):
         default=list,
         help_text="Names of the input files that it was made of. Empty: all of its job.",
     )
+
+
+class ListedOutputWriter(OutputWriter):
+    """Input and output of one job, or of several counted together, with its files.
+
+    Sending a `key` again replaces its report, and its files if some are listed.
+    """
+
+    files = serializers.ListField(
+        child=FileWriter(),
+        min_length=1,
+        max_length=FILES_A_REPORT,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Output files. files_out and events_out follow from them.",
+    )
+
+
+class Outputs(StageView):
+    """Reports of jobs on what they read and wrote."""
+
+    @extend_schema(request=ListedOutputWriter, responses={200: OutputReader, 201: OutputReader})
+    def post(self, request: ApiRequest, key: str, number: int) -> Response:
+        """Report input and output of one job: 201 for a new key, 200 if it replaces a report."""
+        stage = self.stage()
+        body = self.given(ListedOutputWriter)
+        counts = {name: body.pop(name) for name in QUANTITIES}
+        files = body.pop("files")
+        named = None if files is None else [NamedFile(**file) for file in files]
+        report, created = report_output_with_files(stage=stage, counts=counts, files=named, **body)
+        return Response(OutputReader(report).data, status=201 if created else 200)

@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.errors import InvalidFields
@@ -16,7 +17,7 @@ from apps.datasets.domain.output_files import NamedFile, StoredFiles, revisions_
 from apps.datasets.models import InputFile, OutputFile, OutputTotals
 from apps.jobs.models import Job
 from apps.production.enums import PORTAL
-from apps.production.models import Stage
+from apps.production.models import OutputReport, Request, Stage
 from apps.quality.domain.facts import gather
 from apps.submission.domain.arrays.files import follow_jobs
 from apps.submission.domain.arrays.output_files import store_files
@@ -322,3 +323,69 @@ def test_a_report_of_a_hundred_files_is_fast_beside_a_million(array):
         report(array, 0, *rows)
         times.append(time.perf_counter() - began)
     assert sorted(times)[5] < 0.1
+
+
+def post_outputs(client, submission, **body):
+    url = reverse("api:stage-outputs", args=[submission.request.key, submission.position + 1])
+    return client.post(url, body, content_type="application/json")
+
+
+def test_counts_follow_from_the_listed_files(array, liaison, browse):
+    array.refresh_from_db()
+    client = browse(liaison)
+    key = f"{array.spool_id}_0"
+    files = [{"name": "x", "size_bytes": 5, "events": 3, "run": 7, "parents": ["a"]}]
+    files.append({"name": "y", "size_bytes": 6, "events": 4, "checksum": "md5:" + 32 * "0"})
+    first = post_outputs(client, array, key=key, files_in=1, files=files)
+    assert first.status_code == 201, first.json()
+    assert (first.json()["files_out"], first.json()["events_out"]) == (2, 7)
+    del files[1]["events"]
+    again = post_outputs(client, array, key=key, files=files, events_out=9)
+    assert (again.status_code, again.json()["events_out"]) == (200, 9)
+    assert post_outputs(client, array, key=key, files=files).json()["events_out"] is None
+    assert sorted(OutputFile.objects.values_list("name", "by")) == [
+        ("x", liaison.username),
+        ("y", liaison.username),
+    ]
+    counts_only = post_outputs(client, array, key=key, files_out=2)
+    assert (counts_only.status_code, OutputFile.objects.count()) == (200, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"files_out": 1}, ["files_out"]),
+        ({"events_out": 8}, ["events_out"]),
+        ({"events_out": 6, "files_out": 0}, ["events_out", "files_out"]),
+        ({"key": " ", "files_out": 3}, ["files_out", "key"]),
+        ({"key": "all"}, ["key"]),
+        ({"files_in": -1, "parents": ["b"]}, ["files.1.parents.0", "files_in"]),
+        ({"run": "x"}, ["files.1.run"]),
+        ({"files": []}, ["files"]),
+        ({"lumi": 3}, ["files.1.lumi"]),
+    ],
+)
+def test_contradictions_and_other_faults_are_named(array, liaison, browse, changes, fields):
+    array.refresh_from_db()
+    of_file = {}
+    for name in ("parents", "run", "lumi"):
+        if name in changes:
+            of_file[name] = changes[name]
+    others = {name: value for name, value in changes.items() if name not in of_file}
+    files = [{"name": "x", "size_bytes": 5, "events": 3}]
+    files.append({"name": "y", "size_bytes": 6, "events": 4, **of_file})
+    body = {"key": f"{array.spool_id}_0", "files": files, **others}
+    answer = post_outputs(browse(liaison), array, **body)
+    assert (answer.status_code, sorted(answer.json())) == (400, fields)
+    assert not OutputFile.objects.exists()
+    assert not OutputReport.objects.exists()
+
+
+def test_who_may_list_files(array, other_liaison, admin, liaison, browse):
+    array.refresh_from_db()
+    body = {"key": f"{array.spool_id}_0", "files": [{"name": "x", "size_bytes": 5}]}
+    assert post_outputs(browse(other_liaison), array, **body).status_code == 404
+    assert post_outputs(browse(admin), array, **body).status_code == 403
+    Request.objects.filter(pk=array.request_id).update(state="cancelled", closed_at=AT)
+    assert post_outputs(browse(liaison), array, **body).status_code == 409
+    assert not OutputFile.objects.exists()
