@@ -106,7 +106,12 @@ class InputFile(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["stage", "name"], name="input_file_once"),
+            # The operator class makes searches by the beginning of a name fast in any locale.
+            models.UniqueConstraint(
+                fields=["stage", "name"],
+                name="input_file_once",
+                opclasses=["int8_ops", "text_pattern_ops"],
+            ),
             models.CheckConstraint(
                 condition=Q(state__in=FileState.values), name="input_file_state"
             ),
@@ -117,7 +122,7 @@ class InputFile(models.Model):
         ]
         indexes = [
             models.Index(fields=["stage", "number"], name="input_file_of_job"),
-            models.Index(fields=["stage", "state", "id"], name="input_file_state_of"),
+            models.Index(fields=["stage", "state", "-id"], name="input_file_state_of"),
             models.Index(
                 fields=["stage", "id"],
                 condition=Q(is_doubled=True),
@@ -182,6 +187,7 @@ class OutputFile(models.Model):
         indexes = [
             models.Index(fields=["name"], name="output_file_name"),
             models.Index(fields=["stage", "number"], name="output_file_of_job"),
+            models.Index(fields=["stage", "-id"], name="output_file_newest"),
         ]
 
     def __str__(self) -> str:
@@ -231,7 +237,7 @@ class FileTotals(models.Model):
 
 
 class OutputTotals(models.Model):
-    """How many output files of a stage were reported, so that nobody counts up to a million rows.
+    """Sums over the reported output files of a stage, so that no page counts a million rows.
 
     `revision` grows with every change, of which files count as well: data quality compares it. A
     stage without a row has no reported files, or only those of an earlier version.
@@ -239,6 +245,9 @@ class OutputTotals(models.Model):
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="output_totals")
     files = models.PositiveIntegerField(default=0, help_text="Reported files, counting or not.")
+    counting_files = models.PositiveIntegerField(default=0, help_text="Those that count.")
+    counting_events = models.BigIntegerField(default=0)
+    counting_bytes = models.BigIntegerField(default=0)
     revision = models.PositiveBigIntegerField(default=0)
 
     class Meta:

@@ -78,7 +78,7 @@ def test_the_list_is_filtered_and_paged(client, liaison, with_failures):
     assert "raw_3.root" in text
     assert "raw_0.root" not in text
     assert "No such files" in client.get(url, {"state": "given_up"}).content.decode()
-    assert "raw_9.root" in client.get(url, {"q": "_9"}).content.decode()
+    assert "raw_9.root" in client.get(url, {"q": "raw_9"}).content.decode()
     stage = with_failures.stages.all()[0]
     rows = [InputFile(stage=stage, name=f"x{n:03}", changed_at=AT) for n in range(150)]
     InputFile.objects.bulk_create(rows)
@@ -104,7 +104,7 @@ def test_downloads(client, liaison, with_failures):
     answer = client.get(url, {"format": "sam", "state": "failed"})
     query = b"".join(answer.streaming_content).decode()
     assert query == "file_name raw_3.root,raw_4.root,raw_5.root,raw_6.root,raw_7.root\n"
-    answer = client.get(url, {"format": "rucio", "q": "_0"})
+    answer = client.get(url, {"format": "rucio", "q": "raw_0"})
     assert json.loads(b"".join(answer.streaming_content)) == [{"scope": "", "name": "raw_0.root"}]
     assert client.get(url, {"format": "xls"}).status_code == 404
 

@@ -70,6 +70,32 @@ class NumberOutcome:
         return self.completed[0] if self.completed else None
 
 
+@dataclass(frozen=True, slots=True)
+class CountingSums:
+    """Number, events and bytes of output files that count."""
+
+    files: int = 0
+    events: int = 0
+    size_bytes: int = 0
+
+    def minus(self, other: "CountingSums") -> "CountingSums":
+        return CountingSums(
+            self.files - other.files,
+            self.events - other.events,
+            self.size_bytes - other.size_bytes,
+        )
+
+
+def move_sums(stage: Stage, change: CountingSums) -> None:
+    """Add a change to the sums over the output files of a stage that count."""
+    if change != CountingSums():
+        OutputTotals.objects.filter(stage=stage).update(
+            counting_files=F("counting_files") + change.files,
+            counting_events=F("counting_events") + change.events,
+            counting_bytes=F("counting_bytes") + change.size_bytes,
+        )
+
+
 def totals_of(request: Request) -> dict[int, FileTotals]:
     """Return the totals of the stages with a ledger, by position of the stage."""
     rows = FileTotals.objects.filter(stage__request=request).select_related("stage")
@@ -351,11 +377,21 @@ def _record_repeats(
 
 
 _MARK = """
-UPDATE datasets_outputfile AS output
-SET number = job.number, counts = job.counts
-FROM unnest(%s::text[], %s::int[], %s::bool[]) AS job (key, number, counts)
-WHERE output.stage_id = %s AND output.key = job.key
-AND (output.number, output.counts) IS DISTINCT FROM (job.number, job.counts)
+WITH old AS (
+    SELECT output.id, output.counts AS counted, output.events, output.size_bytes,
+        job.number, job.counts
+    FROM unnest(%s::text[], %s::int[], %s::bool[]) AS job (key, number, counts)
+    JOIN datasets_outputfile AS output ON output.key = job.key
+    WHERE output.stage_id = %s
+    AND (output.number, output.counts) IS DISTINCT FROM (job.number, job.counts)
+), marked AS (
+    UPDATE datasets_outputfile AS output SET number = old.number, counts = old.counts
+    FROM old WHERE output.id = old.id
+)
+SELECT count(*), coalesce(sum(counts::int - counted::int), 0),
+    coalesce(sum(events * (counts::int - counted::int)), 0),
+    coalesce(sum(size_bytes * (counts::int - counted::int)), 0)
+FROM old
 """
 
 
@@ -375,9 +411,10 @@ def _mark_outputs(
             counts.append(outcome.state == FileState.DONE and job == counting[number])
     with connection.cursor() as cursor:
         cursor.execute(_MARK, [keys, numbers, counts, stage.pk])
-        has_changed = cursor.rowcount > 0
-    if has_changed:
+        changed, files, events, size_bytes = cursor.fetchone()
+    if changed:
         OutputTotals.objects.filter(stage=stage).update(revision=F("revision") + 1)
+        move_sums(stage, CountingSums(int(files), int(events), int(size_bytes)))
 
 
 @transaction.atomic

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import Count, F, Sum
+from django.db.models.functions import Coalesce
 
 from apps.core.errors import InvalidFields
+from apps.datasets.domain.ledger import CountingSums, move_sums
 from apps.datasets.enums import FileState
 from apps.datasets.models import (
     MAX_FILE_NAME,
@@ -88,7 +90,7 @@ def store_output_files(
     is_in_ledger = FileTotals.objects.select_for_update().filter(stage=stage).exists()
     totals = _lock_totals(stage)
     counts = not is_in_ledger or _is_result_that_counts(stage, key, number)
-    replaced = _delete_files(stage, key)
+    replaced, replaced_sums = _delete_files(stage, key)
     if totals.files - replaced + len(files) > FILES_A_STAGE:
         raise InvalidFields({"files": [f"A stage can have at most {FILES_A_STAGE:,} files."]})
 
@@ -99,6 +101,8 @@ def store_output_files(
     OutputTotals.objects.filter(pk=totals.pk).update(
         files=totals.files - replaced + len(files), revision=F("revision") + 1
     )
+    sums = sums_of(files) if counts else CountingSums()
+    move_sums(stage, sums.minus(replaced_sums))
     return StoredFiles(len(files), counts)
 
 
@@ -129,9 +133,24 @@ def _lock_totals(stage: Stage) -> OutputTotals:
     totals = locked.first()
     if totals is not None:
         return totals
-    stored = OutputFile.objects.filter(stage=stage).count()
-    OutputTotals.objects.get_or_create(stage=stage, defaults={"files": stored})
+    rows = OutputFile.objects.filter(stage=stage)
+    counting = rows.filter(counts=True).aggregate(
+        counting_files=Count("pk"),
+        counting_events=Coalesce(Sum("events"), 0),
+        counting_bytes=Coalesce(Sum("size_bytes"), 0),
+    )
+    OutputTotals.objects.get_or_create(stage=stage, defaults={"files": rows.count(), **counting})
     return locked.get()
+
+
+def sums_of(files: Sequence[NamedFile]) -> CountingSums:
+    """Return the sums over these files."""
+    events = 0
+    size_bytes = 0
+    for file in files:
+        events += file.events or 0
+        size_bytes += file.size_bytes
+    return CountingSums(len(files), events, size_bytes)
 
 
 def revisions_of(request_id: int) -> dict[str, int]:
@@ -212,7 +231,16 @@ _DELETE_PARENTS = """
 DELETE FROM datasets_outputfile_parents AS link USING datasets_outputfile AS output
 WHERE link.outputfile_id = output.id AND output.stage_id = %s AND output.key = %s
 """
-_DELETE = "DELETE FROM datasets_outputfile WHERE stage_id = %s AND key = %s"
+_DELETE = """
+WITH deleted AS (
+    DELETE FROM datasets_outputfile WHERE stage_id = %s AND key = %s
+    RETURNING counts, events, size_bytes
+)
+SELECT count(*), count(*) FILTER (WHERE counts),
+    coalesce(sum(events) FILTER (WHERE counts), 0),
+    coalesce(sum(size_bytes) FILTER (WHERE counts), 0)
+FROM deleted
+"""
 _INSERT = """
 INSERT INTO datasets_outputfile
     (name, size_bytes, events, run, checksum, stage_id, key, number, counts, by, at)
@@ -231,13 +259,13 @@ ON output.stage_id = %s AND output.key = %s AND output.name = link.name
 """
 
 
-def _delete_files(stage: Stage, key: str) -> int:
-    """Delete the files of a reporter, and return how many there were."""
+def _delete_files(stage: Stage, key: str) -> tuple[int, CountingSums]:
+    """Delete the files of a reporter. Return how many there were, and the sums of those counting."""
     with connection.cursor() as cursor:
         cursor.execute(_DELETE_PARENTS, [stage.pk, key])
         cursor.execute(_DELETE, [stage.pk, key])
-        deleted: int = cursor.rowcount
-    return deleted
+        deleted, files, events, size_bytes = cursor.fetchone()
+    return deleted, CountingSums(files, int(events), int(size_bytes))
 
 
 def _insert_files(stage: Stage, files: Sequence[NamedFile], columns: Mapping[str, Any]) -> None:

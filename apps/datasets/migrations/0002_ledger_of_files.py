@@ -41,11 +41,11 @@ class Migration(migrations.Migration):
             options={
                 'indexes': [
                     models.Index(fields=['stage', 'number'], name='input_file_of_job'),
-                    models.Index(fields=['stage', 'state', 'id'], name='input_file_state_of'),
+                    models.Index(fields=['stage', 'state', '-id'], name='input_file_state_of'),
                     models.Index(condition=models.Q(('is_doubled', True)), fields=['stage', 'id'], name='input_file_doubled'),
                 ],
                 'constraints': [
-                    models.UniqueConstraint(fields=('stage', 'name'), name='input_file_once'),
+                    models.UniqueConstraint(fields=('stage', 'name'), name='input_file_once', opclasses=['int8_ops', 'text_pattern_ops']),
                     models.CheckConstraint(condition=models.Q(('state__in', ['waiting', 'taken', 'done', 'failed', 'given_up'])), name='input_file_state'),
                     models.CheckConstraint(condition=models.Q(('state', 'waiting'), ('state', 'given_up'), ('number__isnull', False), _connector='OR'), name='input_file_has_job'),
                 ],
@@ -135,5 +135,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='outputfile',
             index=models.Index(fields=['stage', 'number'], name='output_file_of_job'),
+        ),
+        migrations.AddIndex(
+            model_name='outputfile',
+            index=models.Index(fields=['stage', '-id'], name='output_file_newest'),
         ),
     ]

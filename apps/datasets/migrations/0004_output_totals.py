@@ -15,6 +15,9 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('files', models.PositiveIntegerField(default=0, help_text='Reported files, counting or not.')),
+                ('counting_files', models.PositiveIntegerField(default=0, help_text='Those that count.')),
+                ('counting_events', models.BigIntegerField(default=0)),
+                ('counting_bytes', models.BigIntegerField(default=0)),
                 ('revision', models.PositiveBigIntegerField(default=0)),
                 ('stage', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='output_totals', to='production.stage')),
             ],

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -54,10 +54,10 @@ def stage_files(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_safe
 def file_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """List the input files of a stage, by state and part of the name."""
+    """List the input files of a stage, by state and beginning of the name."""
     production_request = request_or_404(request.user, key)
     stage = _stage(request, production_request)
-    page = in_order(_chosen_files(request, stage), by="id", query=request.GET, size=PAGE_SIZE)
+    page = in_order(_chosen_files(request, stage), by="state", query=request.GET, size=PAGE_SIZE)
     keys = [row.job_key for row in page.rows if row.job_key is not None]
     jobs = Job.objects.in_bulk(keys)
     context = {
@@ -130,7 +130,7 @@ def _chosen_state(request: AuthenticatedRequest) -> str:
 
 
 def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[InputFile]:
-    """Return the input files by the state and the part of the name in the query."""
+    """Return the input files by the state and the beginning of the name in the query."""
     rows = InputFile.objects.filter(stage=stage)
     state = _chosen_state(request)
     if state == "missing":
@@ -140,13 +140,13 @@ def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[Input
     elif state:
         rows = rows.filter(state=state)
     text = request.GET.get("q", "").replace("\0", "")
-    return rows.filter(name__contains=text) if text else rows
+    return rows.filter(name__startswith=text) if text else rows
 
 
 def _chosen_outputs(request: AuthenticatedRequest, stage: Stage) -> QuerySet[OutputFile]:
     rows = OutputFile.objects.filter(stage=stage)
     text = request.GET.get("q", "").replace("\0", "")
-    return rows.filter(name__contains=text) if text else rows
+    return rows.filter(Q(name=text) | Q(key=text)) if text else rows
 
 
 def _input_rows(files: QuerySet[InputFile]) -> Iterator[tuple[object, ...]]:

@@ -1,21 +1,30 @@
 """What the page of the files of a stage shows."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Count, Min, OuterRef, QuerySet, Subquery, Sum
+from django.db.models import Count, Min, OuterRef, Subquery, Sum
 
 from apps.datasets.domain.ledger import totals_of
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
-from apps.datasets.models import FileTotals, InputFile, KnownDataset, OutputFile, RepeatedResult
+from apps.datasets.models import (
+    FileTotals,
+    InputFile,
+    KnownDataset,
+    OutputFile,
+    OutputTotals,
+    RepeatedResult,
+)
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
 
 #: Failed files whose reasons are looked up; the others are one row.
-MOST_EXPLAINED = 20_000
+MOST_EXPLAINED = 5_000
+#: The events of no more files without a job, or given up, are summed up.
+MOST_SUMMED = 20_000
 #: Output files, and files done twice, that the page shows.
 SHOWN_OUTPUTS = 5
 SHOWN_DOUBLED = 10
@@ -85,7 +94,7 @@ class FilesPage:
     missing: Sequence[MissingFiles] = ()
     missing_events: int | None = None
     outputs: Sequence[OutputFile] = ()
-    output_sums: Mapping[str, int | None] = field(default_factory=dict)
+    output_totals: OutputTotals = field(default_factory=OutputTotals)
     doubled: Sequence[DoubledFile] = ()
     input_answer: KnownDataset | None = None
     output_answer: KnownDataset | None = None
@@ -118,11 +127,9 @@ def files_page(request: Request, position: int | None) -> FilesPage | None:
         stage,
         stage_totals,
         missing=_missing_by_reason(stage, stage_totals),
-        missing_events=_missing_events(stage),
-        outputs=list(_outputs_that_count(stage).order_by("-at", "-pk")[:SHOWN_OUTPUTS]),
-        output_sums=_outputs_that_count(stage).aggregate(
-            files=Count("pk"), size_bytes=Sum("size_bytes"), events=Sum("events")
-        ),
+        missing_events=_missing_events(stage, stage_totals),
+        outputs=_newest_outputs(stage),
+        output_totals=OutputTotals.objects.filter(stage=stage).first() or OutputTotals(),
         doubled=_doubled_files(stage) if stage_totals.doubled else (),
         input_answer=answers.get(stage.input_dataset),
         output_answer=answers.get(stage.output_dataset),
@@ -138,8 +145,10 @@ def _first_unfinished(tabs: Iterable[StageTab]) -> int:
     return with_ledger[0].stage.position if with_ledger else 0
 
 
-def _outputs_that_count(stage: Stage) -> QuerySet[OutputFile]:
-    return OutputFile.objects.filter(stage=stage, counts=True)
+def _newest_outputs(stage: Stage) -> list[OutputFile]:
+    """Return the newest output files that count, of the newest hundred times as many."""
+    newest = OutputFile.objects.filter(stage=stage).order_by("-pk")[: 100 * SHOWN_OUTPUTS]
+    return [file for file in newest if file.counts][:SHOWN_OUTPUTS]
 
 
 def _catalogue_answers(names: Iterable[str]) -> dict[str, KnownDataset]:
@@ -153,21 +162,21 @@ def _catalogue_answers(names: Iterable[str]) -> dict[str, KnownDataset]:
 
 def _missing_by_reason(stage: Stage, totals: FileTotals) -> list[MissingFiles]:
     """Return the files that are not done by reason, most first within a state."""
-    missing = _failed_by_reason(stage) if totals.failed else []
+    missing = _failed_by_reason(stage, totals) if totals.failed else []
     titles = {
         FileState.TAKEN: "Their jobs are planned, queued or running",
         FileState.WAITING: "Not in a job yet",
         FileState.GIVEN_UP: "Given up",
     }
-    rows = InputFile.objects.filter(stage=stage, state__in=list(titles)).order_by()
-    for state, files, oldest_at in rows.values_list("state").annotate(
-        Count("pk"), Min("changed_at")
-    ):
-        missing.append(MissingFiles(FileState(state), titles[FileState(state)], files, oldest_at))
+    for state, title in titles.items():
+        files = getattr(totals, state.value)
+        first = InputFile.objects.filter(stage=stage, state=state).order_by("pk").first()
+        if files and first:
+            missing.append(MissingFiles(state, title, files, first.changed_at))
     return missing
 
 
-def _failed_by_reason(stage: Stage) -> list[MissingFiles]:
+def _failed_by_reason(stage: Stage, totals: FileTotals) -> list[MissingFiles]:
     failed = InputFile.objects.filter(stage=stage, state=FileState.FAILED).order_by("pk")
     keys = failed.values("pk")[:MOST_EXPLAINED]
     verdicts = Verdict.objects.filter(job=OuterRef("job_key"))
@@ -195,11 +204,24 @@ def _failed_by_reason(stage: Stage) -> list[MissingFiles]:
         missing.append(
             MissingFiles(FileState.FAILED, title, files, oldest_at, verdict or "", group)
         )
+    if totals.failed > MOST_EXPLAINED:
+        others = totals.failed - MOST_EXPLAINED
+        oldest_at = min(row.oldest_at for row in missing)
+        missing.append(
+            MissingFiles(
+                FileState.FAILED, "More that failed, not looked at here", others, oldest_at
+            )
+        )
     return missing
 
 
-def _missing_events(stage: Stage) -> int | None:
-    """Return the events of the files that no job reads or that were given up; None if unknown."""
+def _missing_events(stage: Stage, totals: FileTotals) -> int | None:
+    """Return the events of the files that no job reads or that were given up.
+
+    None if unknown, or if these files are too many.
+    """
+    if totals.waiting + totals.failed + totals.given_up > MOST_SUMMED:
+        return None
     states = [*NOT_IN_A_JOB, FileState.GIVEN_UP]
     rows = InputFile.objects.filter(stage=stage, state__in=states)
     sums = rows.aggregate(files=Count("pk"), known=Count("events"), events=Sum("events"))
