@@ -260,7 +260,7 @@ ON output.stage_id = %s AND output.key = %s AND output.name = link.name
 
 
 def _delete_files(stage: Stage, key: str) -> tuple[int, CountingSums]:
-    """Delete the files of a reporter. Return how many there were, and the sums of those counting."""
+    """Delete the files of a reporter. Return how many there were, and the sums of counting ones."""
     with connection.cursor() as cursor:
         cursor.execute(_DELETE_PARENTS, [stage.pk, key])
         cursor.execute(_DELETE, [stage.pk, key])

@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.datasets.domain.output_files import NamedFile
 from apps.demo.data.finished import accept, records_of, store_ended
 from apps.jobs.domain.collection.accounting import store_records
 from apps.production.enums import PORTAL
 from apps.production.models import Request
-from apps.quality.domain.posts import NamedFile, name_files
+from apps.quality.domain.posts import name_files
 from apps.submission.domain.arrays.files import check_ledger
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.models import Submission

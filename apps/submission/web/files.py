@@ -134,7 +134,8 @@ def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[Input
     rows = InputFile.objects.filter(stage=stage)
     state = _chosen_state(request)
     if state == "missing":
-        rows = rows.filter(state__in=NOT_IN_A_JOB)
+        # The first condition is redundant, but lets PostgreSQL read the index in order.
+        rows = rows.filter(state__gte=min(NOT_IN_A_JOB), state__in=NOT_IN_A_JOB)
     elif state == "twice":
         rows = rows.filter(is_doubled=True)
     elif state:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Count, Min, OuterRef, Subquery, Sum
+from django.db.models import Count, Sum
 
 from apps.datasets.domain.ledger import totals_of
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
@@ -22,9 +22,9 @@ from apps.jobs.models import Job
 from apps.production.models import Request, Stage
 
 #: Failed files whose reasons are looked up; the others are one row.
-MOST_EXPLAINED = 5_000
+MOST_EXPLAINED = 2_000
 #: The events of no more files without a job, or given up, are summed up.
-MOST_SUMMED = 20_000
+MOST_SUMMED = 5_000
 #: Output files, and files done twice, that the page shows.
 SHOWN_OUTPUTS = 5
 SHOWN_DOUBLED = 10
@@ -177,33 +177,32 @@ def _missing_by_reason(stage: Stage, totals: FileTotals) -> list[MissingFiles]:
 
 
 def _failed_by_reason(stage: Stage, totals: FileTotals) -> list[MissingFiles]:
+    """Return the failed files by the failure group or verdict of their jobs, most first."""
     failed = InputFile.objects.filter(stage=stage, state=FileState.FAILED).order_by("pk")
-    keys = failed.values("pk")[:MOST_EXPLAINED]
-    verdicts = Verdict.objects.filter(job=OuterRef("job_key"))
-    explained = (
-        InputFile.objects.filter(pk__in=keys)
-        .annotate(
-            group=Subquery(verdicts.values("group")[:1]),
-            verdict=Subquery(verdicts.values("verdict")[:1]),
-        )
-        .order_by()
-        .values_list("group", "verdict")
-        .annotate(files=Count("pk"), oldest_at=Min("changed_at"))
-    )
-    rows = sorted(explained, key=lambda row: -row[2])
-    groups = FailureGroup.objects.in_bulk([row[0] for row in rows if row[0] is not None])
+    files = list(failed.values_list("job_key", "changed_at")[:MOST_EXPLAINED])
+    verdict_by_job = {}
+    job_keys = {job_key for job_key, _ in files}
+    for verdict in Verdict.objects.filter(job__in=job_keys - {None}).select_related("group"):
+        verdict_by_job[verdict.job_id] = verdict
+    times_by_reason: dict[tuple[FailureGroup | None, str], list[datetime]] = defaultdict(list)
+    for job_key, changed_at in files:
+        verdict_of_job = verdict_by_job.get(job_key or 0)
+        if verdict_of_job is None:
+            times_by_reason[None, ""].append(changed_at)
+        else:
+            reason = (verdict_of_job.group, verdict_of_job.verdict)
+            times_by_reason[reason].append(changed_at)
+
     missing = []
-    for group_key, verdict, files, oldest_at in rows:
-        group = groups.get(group_key)
+    for (group, kind), times in times_by_reason.items():
         if group is not None:
             title = group.title
-        elif verdict:
+        elif kind:
             title = "Their jobs failed, each for a reason of its own"
         else:
             title = "Their jobs failed, not analysed yet"
-        missing.append(
-            MissingFiles(FileState.FAILED, title, files, oldest_at, verdict or "", group)
-        )
+        missing.append(MissingFiles(FileState.FAILED, title, len(times), min(times), kind, group))
+    missing.sort(key=lambda row: -row.files)
     if totals.failed > MOST_EXPLAINED:
         others = totals.failed - MOST_EXPLAINED
         oldest_at = min(row.oldest_at for row in missing)
