@@ -1,0 +1,91 @@
+"""What the catalogues answered about datasets, as far as a user may see it. Nothing is asked."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from django.db.models import QuerySet
+
+from apps.accounts.models import Principal
+from apps.accounts.permissions import scope_of
+from apps.datasets.domain.steps import (
+    UNCLAIMED,
+    concrete_names,
+    names_that_fit,
+    stages_of_scans,
+)
+from apps.datasets.models import KnownDataset
+from apps.production.models import Stage
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of the catalogues about a dataset, by name of the catalogue.
+
+    Rows without a time of an answer wait for their first one.
+    """
+
+    rows: list[KnownDataset] = field(default_factory=list)
+
+    @property
+    def newest(self) -> KnownDataset | None:
+        """The newest answer that the dataset exists; if there is none, the newest answer at all."""
+        answered = [row for row in self.rows if row.answered_at is not None]
+        existing = [row for row in answered if row.exists]
+        return max(existing or answered, key=_answered_at, default=None)
+
+
+def _answered_at(row: KnownDataset) -> float:
+    return row.answered_at.timestamp() if row.answered_at else 0.0
+
+
+def answers_for(names: Collection[str], user: Principal) -> Mapping[str, Answers]:
+    """Return the stored answers about datasets by name, in at most three queries.
+
+    Names that only requests of experiments the user cannot see write are left out, so that nobody
+    learns whether these datasets exist.
+    """
+    shown = set(names) - _of_others(names, user)
+    answers: dict[str, Answers] = {}
+    for name in shown:
+        answers[name] = Answers()
+    rows = KnownDataset.objects.filter(name__in=sorted(shown), catalogue__active=True)
+    for row in rows.select_related("catalogue").order_by("catalogue__name"):
+        answers[row.name].rows.append(row)
+    return answers
+
+
+def _of_others(names: Collection[str], user: Principal) -> set[str]:
+    """Return the datasets that other experiments write, and none that the user can see."""
+    scope = scope_of(user)
+    if scope.sees_all or not names:
+        return set()
+    experiments: dict[str, set[int]] = {}
+    for name in names:
+        experiments[name] = set()
+    stages = Stage.objects.exclude(request__state__in=UNCLAIMED).order_by()
+
+    writing = stages.filter(output_dataset__in=names)
+    for name, experiment in writing.values_list("output_dataset", "request__experiment").distinct():
+        experiments[name].add(experiment)
+    for name, experiment in _written_by_scans(concrete_names(names), stages):
+        experiments[name].add(experiment)
+
+    others = set()
+    for name, writers in experiments.items():
+        if writers and not writers & scope.experiments:
+            others.add(name)
+    return others
+
+
+def _written_by_scans(names: Sequence[str], stages: QuerySet[Stage]) -> list[tuple[str, int]]:
+    """Return the datasets that scans write, each with an experiment."""
+    written: list[tuple[str, int]] = []
+    if not names:
+        return written
+    columns = ("output_dataset", "request__scan", "request__experiment")
+    for template, scan, experiment in stages_of_scans(stages, "output_dataset", names).values_list(
+        *columns
+    ):
+        for name in names_that_fit(names, template, scan):
+            written.append((name, experiment))
+    return written

@@ -1,0 +1,215 @@
+"""Provenance of a dataset: what it was made from, step by step, and what was made from it.
+
+Only requests that the user may see count: a dataset of other requests is a name without a request.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from apps.accounts.models import Principal
+from apps.datasets.domain.answers import Answers, answers_for
+from apps.datasets.domain.steps import Step, Steps, has_placeholder, is_possible_name, is_unnamed
+from apps.datasets.domain.uses import count_uses
+from apps.production.domain.content.scan import read_scan
+
+#: Steps that are followed back and forward.
+MOST_STEPS = 10
+#: Datasets that are shown on each side.
+MOST_DATASETS = 60
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset of the provenance, and one of the steps that lead to it.
+
+    `distance` is the number of steps between it and the dataset of the page. `step` is the stage
+    that writes it; None if no visible request does.
+    """
+
+    key: str
+    distance: int
+    step: Step | None
+
+    @property
+    def name(self) -> str:
+        """The name of the dataset; empty for the output of a stage that names none."""
+        return "" if is_unnamed(self.key) else self.key
+
+
+@dataclass
+class Side:
+    """All that a dataset was made from, or all that was made from it.
+
+    `distances` has the datasets in the order in which they were reached, with their number of
+    steps; the dataset itself is the first, with 0. `steps` are the steps between them.
+    """
+
+    distances: dict[str, int]
+    steps: list[Step] = field(default_factory=list)
+    is_cut: bool = False
+
+    @property
+    def has_cycle(self) -> bool:
+        """Whether a dataset is made from itself: a mistake in the requests."""
+        written_from: dict[str, set[str]] = {}
+        for key in self.distances:
+            written_from[key] = set()
+        for step in self.steps:
+            written_from[step.output].add(step.input)
+        while written_from:
+            finished = {key for key, inputs in written_from.items() if not inputs}
+            if not finished:
+                return True
+            for key in finished:
+                del written_from[key]
+            for inputs in written_from.values():
+                inputs.difference_update(finished)
+        return False
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a scan, the dataset that belongs to it, and how many stages read that."""
+
+    label: str
+    name: str
+    uses: int
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """A dataset with all that is known about it.
+
+    `makers` are the steps that write it: several requests may. `uses` is the number of stages that
+    read it, of which `readers` may be only the newest. `answers` are those of the catalogues, by
+    name of a dataset. `points` are the datasets of a name with placeholders.
+    """
+
+    name: str
+    makers: list[Step]
+    readers: list[Step]
+    uses: int
+    back: Side
+    forward: Side
+    made_from: list[Entry]
+    used_by: list[Entry]
+    points: list[Point]
+    answers: Mapping[str, Answers]
+    is_cut: bool
+
+    @property
+    def own_answers(self) -> Answers | None:
+        """What the catalogues answered about it; None if the user may not see that."""
+        return self.answers.get(self.name)
+
+    @property
+    def has_cycle(self) -> bool:
+        return self.back.has_cycle or self.forward.has_cycle
+
+
+def provenance_of(name: str, user: Principal) -> Provenance | None:
+    """Return the provenance of a dataset; None if no request that the user may see names it.
+
+    The number of queries depends on the number of steps, of which at most `MOST_STEPS` are
+    followed.
+    """
+    if not is_possible_name(name):
+        return None
+    steps = Steps(user)
+    steps.load(written={name}, read={name})
+    makers = steps.writing(name)
+    readers = steps.reading(name)
+    if not makers and not readers:
+        return None
+
+    back, forward = _both_sides(name, steps)
+    keys = {*back.distances, *forward.distances}
+    names = [key for key in keys if not is_unnamed(key)]
+    return Provenance(
+        name=name,
+        makers=makers,
+        readers=readers,
+        uses=count_uses([name], user).get(name, 0),
+        back=back,
+        forward=forward,
+        made_from=_entries_back(back, steps),
+        used_by=_entries_forward(forward),
+        points=_points_of(name, makers or readers, user),
+        answers=answers_for(names, user),
+        is_cut=steps.is_cut or back.is_cut or forward.is_cut,
+    )
+
+
+def _both_sides(name: str, steps: Steps) -> tuple[Side, Side]:
+    """Follow the steps back and forward, and read the requests that they lead to."""
+    while True:
+        back = _follow(name, steps.counting, lambda step: step.input)
+        forward = _follow(name, steps.reading, lambda step: step.output)
+        written = {*back.distances} - steps.loaded_writers
+        read = {*forward.distances} - steps.loaded_readers
+        if not written and not read:
+            return back, forward
+        steps.load(written=written, read=read)
+
+
+def _follow(
+    name: str, steps_at: Callable[[str], list[Step]], next_key: Callable[[Step], str]
+) -> Side:
+    """Follow steps from a dataset, nearest first. Each dataset is visited once."""
+    side = Side({name: 0})
+    current = [name]
+    for distance in range(1, MOST_STEPS + 2):
+        reached = []
+        for key in current:
+            for step in steps_at(key):
+                other = next_key(step)
+                if not other:
+                    continue
+                if other not in side.distances:
+                    if distance > MOST_STEPS or len(side.distances) > MOST_DATASETS:
+                        side.is_cut = True
+                        continue
+                    side.distances[other] = distance
+                    reached.append(other)
+                side.steps.append(step)
+        current = reached
+    return side
+
+
+def _entries_back(side: Side, steps: Steps) -> list[Entry]:
+    """List the datasets before this one, nearest first, each with the steps that write it."""
+    entries = []
+    for key, distance in side.distances.items():
+        if distance == 0:
+            continue
+        makers: Iterable[Step | None] = steps.counting(key) or [None]
+        for step in makers:
+            entries.append(Entry(key, distance, step))
+    return entries
+
+
+def _entries_forward(side: Side) -> list[Entry]:
+    """List the steps after this dataset, nearest first, each with what it writes."""
+    entries = []
+    for step in side.steps:
+        entries.append(Entry(step.output, side.distances[step.input] + 1, step))
+    return sorted(entries, key=lambda entry: entry.distance)
+
+
+def _points_of(name: str, steps: list[Step], user: Principal) -> list[Point]:
+    """List the datasets of a name with placeholders, at each point of the newest scan."""
+    if not has_placeholder(name):
+        return []
+    points = []
+    for step in steps:
+        if step.stage.request.scan:
+            points = list(read_scan(step.stage.request.scan).points)
+            break
+    labels: dict[str, str] = {}
+    for point in points:
+        labels.setdefault(point.text(name), point.label)
+    uses = count_uses(labels, user)
+    listed = []
+    for point_name, label in labels.items():
+        listed.append(Point(label, point_name, uses.get(point_name, 0)))
+    return listed

@@ -1,0 +1,282 @@
+"""Stages as steps from one dataset to the next.
+
+A stage reads its input dataset, or the output of the previous stage of its request, and writes its
+output dataset. Each point of a parameter scan reads and writes datasets of its own: a step names
+the dataset of one point where it is clear which one, and `gen.{energy}` for all of them.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import BooleanField, F, Func, QuerySet, TextField, Value
+
+from apps.accounts.models import Principal
+from apps.accounts.permissions import scope_of
+from apps.production.domain.content.scan import read_scan
+from apps.production.enums import RequestState
+from apps.production.models import Stage
+
+_S = RequestState
+#: Requests in these states write no dataset, unless no other request does.
+UNCLAIMED = frozenset({_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
+#: Requests that are read at once, the newest of those that write or read some datasets.
+MOST_REQUESTS = 100
+#: The longest name that a catalogue and the portal can have.
+LONGEST_NAME = 500
+#: The start of the key of an output without a name. No name of a dataset has this character.
+_UNNAMED = "\0"
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage that reads a dataset and writes another one.
+
+    `input` is empty if it reads none. Outputs without a name have keys; see `is_unnamed`.
+    """
+
+    stage: Stage
+    input: str
+    output: str
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether its request is in a state in which it writes datasets."""
+        return self.stage.request.state not in UNCLAIMED
+
+    @property
+    def number(self) -> int:
+        """The number of the stage in its request, from 1."""
+        return self.stage.position + 1
+
+
+def is_possible_name(name: str) -> bool:
+    """Whether a dataset can have this name."""
+    return 0 < len(name) <= LONGEST_NAME and "\0" not in name
+
+
+def is_unnamed(key: str) -> bool:
+    """Whether this is the key of the output of a stage that names none."""
+    return key.startswith(_UNNAMED)
+
+
+def has_placeholder(name: str) -> bool:
+    """Whether a name stands for several datasets, one for each point of a scan."""
+    return "{" in name
+
+
+def visible_stages(user: Principal) -> QuerySet[Stage]:
+    """Return the stages of the requests that the user may see."""
+    scope = scope_of(user)
+    stages = Stage.objects.all()
+    if scope.sees_all:
+        return stages
+    return stages.filter(request__experiment__in=scope.experiments)
+
+
+class _OneStartsWith(Func):
+    """Whether one of several names starts as a text does before its first brace."""
+
+    template = "EXISTS (SELECT 1 FROM unnest(%(expressions)s, '{', 1)))"
+    arg_joiner = ") AS candidate(name) WHERE starts_with(candidate.name, split_part("
+    output_field = BooleanField()
+
+
+def stages_of_scans(stages: QuerySet[Stage], column: str, names: Iterable[str]) -> QuerySet[Stage]:
+    """Return the stages of scans whose `column` may be one of these names at one of its points.
+
+    `names_that_fit` decides. The database compares only what stands before the first parameter.
+    """
+    candidates = Value(list(names), output_field=ArrayField(TextField()))
+    return stages.filter(
+        _OneStartsWith(candidates, F(column)), **{f"{column}__contains": "{"}
+    ).exclude(request__scan="")
+
+
+def names_that_fit(names: Iterable[str], template: str, scan: str) -> list[str]:
+    """Return the names that a text with placeholders has at the points of a scan."""
+    possible = [name for name in names if _can_become(template, name)]
+    if not possible:
+        return []
+    texts = set()
+    for point in read_scan(scan).points:
+        texts.add(point.text(template))
+    return [name for name in possible if name in texts]
+
+
+def _can_become(template: str, name: str) -> bool:
+    """Whether a name has the fixed parts of a text with placeholders, in their order.
+
+    In linear time: the texts are those of users, so this is no regular expression.
+    """
+    first, *others = _PLACEHOLDER.split(template)
+    if not others:
+        return name == template
+    last = others.pop()
+    end = len(name) - len(last)
+    if not name.startswith(first) or not name.endswith(last):
+        return False
+    position = len(first)
+    for part in others:
+        place = name.find(part, position, end)
+        if place < 0:
+            return False
+        position = place + len(part)
+    return position <= end
+
+
+class Steps:
+    """The steps of the requests that were loaded, by what they write and by what they read."""
+
+    def __init__(self, user: Principal) -> None:
+        self._visible = visible_stages(user)
+        self._requests: set[int] = set()
+        self._inputs: dict[int, str] = {}
+        self._writing: dict[str, list[Stage]] = defaultdict(list)
+        self._reading: dict[str, list[Stage]] = defaultdict(list)
+        self._scans_writing: list[Stage] = []
+        self._scans_reading: list[Stage] = []
+        self.loaded_writers: set[str] = set()
+        self.loaded_readers: set[str] = set()
+        #: Some requests were not read, because there are too many.
+        self.is_cut = False
+
+    def load(self, *, written: Collection[str], read: Collection[str]) -> None:
+        """Read the requests that write or read these datasets, in at most five queries.
+
+        The next stage of a request may read what a stage writes, so `read` names are looked up as
+        outputs too.
+        """
+        outputs = _names_in({*written, *read} - self.loaded_writers)
+        inputs = _names_in(set(read) - self.loaded_readers)
+        self.loaded_writers |= {*written, *read}
+        self.loaded_readers |= set(read)
+
+        requests: set[int] = set()
+        for column, names in (("output_dataset", outputs), ("input_dataset", inputs)):
+            if names:
+                requests |= self._requests_with(column, names)
+        requests -= self._requests
+        self._requests |= requests
+
+        rows = Stage.objects.filter(request__in=requests).order_by("request", "position")
+        related = ("request__experiment", "request__created_by", "location", "counts")
+        previous: Stage | None = None
+        for stage in rows.select_related(*related) if requests else ():
+            if previous is not None and previous.request_id != stage.request_id:
+                previous = None
+            self._add(stage, previous)
+            previous = stage
+
+    def _requests_with(self, column: str, names: list[str]) -> set[int]:
+        """Return the newest requests with one of these names in a column of a stage."""
+        exact = self._visible.filter(**{f"{column}__in": names}).order_by("-request")
+        requests = list(exact.values_list("request", flat=True).distinct()[: MOST_REQUESTS + 1])
+        scans: list[int] = []
+        concrete = concrete_names(names)
+        if concrete:
+            matching = stages_of_scans(self._visible, column, concrete).order_by("-request")
+            columns = ("request", column, "request__scan")
+            for request, template, scan in matching.values_list(*columns):
+                if request not in scans and names_that_fit(concrete, template, scan):
+                    scans.append(request)
+                if len(scans) > MOST_REQUESTS:
+                    break
+        if max(len(requests), len(scans)) > MOST_REQUESTS:
+            self.is_cut = True
+        return {*requests[:MOST_REQUESTS], *scans[:MOST_REQUESTS]}
+
+    def _add(self, stage: Stage, previous: Stage | None) -> None:
+        key = stage.input_dataset
+        if not key and previous is not None:
+            key = _output_key(previous)
+        self._inputs[stage.pk] = key
+        self._writing[_output_key(stage)].append(stage)
+        if key:
+            self._reading[key].append(stage)
+        if stage.request.scan and has_placeholder(stage.output_dataset):
+            self._scans_writing.append(stage)
+        if stage.request.scan and has_placeholder(key):
+            self._scans_reading.append(stage)
+
+    def writing(self, key: str) -> list[Step]:
+        """Return the loaded steps that write a dataset, those of the newest requests first.
+
+        Steps of requests that claim no dataset come last.
+        """
+        steps = []
+        for stage in self._writing.get(key, ()):
+            steps.append(Step(stage, self._inputs[stage.pk], key))
+        if not has_placeholder(key):
+            for stage in self._scans_writing:
+                inputs = set()
+                for input_key, output_key in self._at_points(stage, output=key):
+                    if output_key == key:
+                        inputs.add(input_key)
+                if inputs:
+                    all_inputs = self._inputs[stage.pk]
+                    steps.append(Step(stage, _sole(inputs, all_inputs), key))
+        return sorted(steps, key=_claimed_and_newest)
+
+    def reading(self, key: str) -> list[Step]:
+        """Return the loaded steps that read a dataset, in the same order as `writing`."""
+        steps = []
+        for stage in self._reading.get(key, ()):
+            steps.append(Step(stage, key, _output_key(stage)))
+        if not has_placeholder(key):
+            for stage in self._scans_reading:
+                outputs = set()
+                for input_key, output_key in self._at_points(stage, input_=key):
+                    if input_key == key:
+                        outputs.add(output_key)
+                if outputs:
+                    steps.append(Step(stage, key, _sole(outputs, _output_key(stage))))
+        return sorted(steps, key=_claimed_and_newest)
+
+    def counting(self, key: str) -> list[Step]:
+        """Return the steps that write a dataset and claim it; if none claims it, all of them."""
+        steps = self.writing(key)
+        claimed = [step for step in steps if step.is_claimed]
+        return claimed or steps
+
+    def _at_points(
+        self, stage: Stage, *, output: str = "", input_: str = ""
+    ) -> Iterator[tuple[str, str]]:
+        """Yield what a stage of a scan reads and writes at each point.
+
+        Nothing is yielded if its texts cannot become this input or output.
+        """
+        input_template = self._inputs[stage.pk]
+        output_template = _output_key(stage)
+        if output and not _can_become(output_template, output):
+            return
+        if input_ and not _can_become(input_template, input_):
+            return
+        for point in read_scan(stage.request.scan).points:
+            yield point.text(input_template), point.text(output_template)
+
+
+def _output_key(stage: Stage) -> str:
+    return stage.output_dataset or f"{_UNNAMED}{stage.request_id} {stage.position}"
+
+
+def _sole(names: set[str], all_names: str) -> str:
+    """Return the only name, or the name with placeholders that stands for all of them."""
+    return next(iter(names)) if len(names) == 1 else all_names
+
+
+def _claimed_and_newest(step: Step) -> tuple[bool, int, int]:
+    return not step.is_claimed, -step.stage.request_id, step.stage.position
+
+
+def _names_in(keys: Iterable[str]) -> list[str]:
+    """Return the keys that are names, in order."""
+    return sorted(key for key in keys if not is_unnamed(key))
+
+
+def concrete_names(names: Iterable[str]) -> list[str]:
+    """Return the names without placeholders."""
+    return [name for name in names if not has_placeholder(name)]
