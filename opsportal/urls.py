@@ -14,6 +14,7 @@ urlpatterns = [
     path("", include("apps.production.web.urls")),
     path("", include("apps.jobs.web.urls")),
     path("", include("apps.portal.web.urls")),
+    path("", include("apps.datasets.web.urls")),
     path("", include("apps.archive.web.urls")),
     path("", include("apps.diagnosis.web.urls")),
     path("", include("apps.progress.web.urls")),

@@ -232,6 +232,8 @@ EXPECTED = {
     "api:failure-group-notes": OF_EXPERIMENT,
     "api:failure-group-status": OF_EXPERIMENT,
     "api:failure-group-unmute": OF_EXPERIMENT,  # and then told that it is not muted
+    "api:dataset-list": ALL,
+    "api:dataset-provenance": NONE,  # the address has no name
     "api:debug-run-detail": NONE,
     "api:debug-run-list": ALL,
     "api:retry-batch-bundle": ALL,  # and then asked for what
@@ -279,6 +281,8 @@ EXPECTED = {
     "archive:undo-choice": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "archive:unpin": OF_EXPERIMENT,
     "archive:use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
+    "datasets:dataset": NONE,  # the address has no name
+    "datasets:list": ALL,
     "diagnosis:act-on-group": OF_EXPERIMENT,
     "diagnosis:act-on-groups": ALL,
     "diagnosis:causes": ALL,

@@ -6,6 +6,7 @@ from apps.accounts.api import SavedViewViewSet
 from apps.api.views import IndexView, SchemaView, VersionView, reference
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
+from apps.datasets.api.views import DatasetViewSet
 from apps.diagnosis.api.causes import CausesView
 from apps.diagnosis.api.impact import ImpactView
 from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorViewSet
@@ -76,6 +77,7 @@ router.register("webhooks", WebhookViewSet, basename="webhook")
 router.register("quality", QualityViewSet, basename="quality")
 router.register("jobs", JobViewSet, basename="job")
 router.register("claims", ClaimViewSet, basename="claim")
+router.register("datasets", DatasetViewSet, basename="dataset")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("request-reports", RequestReportViewSet, basename="request-report")
 router.register("weekly-reports", WeeklyReportViewSet, basename="weekly-report")

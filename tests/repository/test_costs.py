@@ -44,7 +44,8 @@ CHEAP = {
         archived-job-use-capture campaigns capture-batches capture-report
         change-of-known-error-approve change-of-known-error-detail change-of-known-error-list
         change-of-known-error-reject claim-accept claim-detail claim-withdraw comment-detail comment-list
-        comment-reopen comment-resolve comment-withdraw debug-run-detail debug-run-list delegation-detail
+        comment-reopen comment-resolve comment-withdraw dataset-list dataset-provenance
+        debug-run-detail debug-run-list delegation-detail
         delegation-list delegation-revoke experiment-pack-approve experiment-pack-check experiment-pack-detail
         experiment-pack-list experiment-pack-reject failure-group-assign failure-group-detail
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
@@ -82,6 +83,9 @@ CHEAP = {
     """,
     "core": """
         healthz help help-contents readyz styleguide
+    """,
+    "datasets": """
+        dataset list
     """,
     "diagnosis": """
         act-on-group act-on-groups causes correct-verdict decide-known-error decide-pack exit-codes

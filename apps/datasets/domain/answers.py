@@ -13,7 +13,7 @@ from apps.datasets.domain.steps import (
     names_that_fit,
     stages_of_scans,
 )
-from apps.datasets.models import KnownDataset
+from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.models import Stage
 
 
@@ -41,12 +41,12 @@ def _answered_at(row: KnownDataset) -> float:
 def answers_for(names: Collection[str], user: Principal) -> Mapping[str, Answers]:
     """Return the stored answers about datasets by name, in at most three queries.
 
-    Names that only requests of experiments the user cannot see write are left out, so that nobody
-    learns whether these datasets exist.
+    Datasets that only requests of experiments the user cannot see write have no rows, as if no
+    catalogue had been asked: nobody learns whether they exist.
     """
     shown = set(names) - _of_others(names, user)
     answers: dict[str, Answers] = {}
-    for name in shown:
+    for name in names:
         answers[name] = Answers()
     rows = KnownDataset.objects.filter(name__in=sorted(shown), catalogue__active=True)
     for row in rows.select_related("catalogue").order_by("catalogue__name"):
@@ -89,3 +89,14 @@ def _written_by_scans(names: Sequence[str], stages: QuerySet[Stage]) -> list[tup
         for name in names_that_fit(names, template, scan):
             written.append((name, experiment))
     return written
+
+
+def by_catalogue(answers: Answers) -> list[tuple[Catalogue, KnownDataset | None]]:
+    """Return the active catalogues, each with what it answered about the dataset."""
+    known: dict[int, KnownDataset] = {}
+    for row in answers.rows:
+        known[row.catalogue_id] = row
+    listed = []
+    for catalogue in Catalogue.objects.filter(active=True):
+        listed.append((catalogue, known.get(catalogue.pk)))
+    return listed

@@ -98,9 +98,9 @@ class Provenance:
     is_cut: bool
 
     @property
-    def own_answers(self) -> Answers | None:
-        """What the catalogues answered about it; None if the user may not see that."""
-        return self.answers.get(self.name)
+    def own_answers(self) -> Answers:
+        """What the catalogues answered about it."""
+        return self.answers[self.name]
 
     @property
     def has_cycle(self) -> bool:

@@ -52,6 +52,11 @@ class Step:
         """The number of the stage in its request, from 1."""
         return self.stage.position + 1
 
+    @property
+    def input_name(self) -> str:
+        """The name of the dataset that it reads; empty if it has none, or reads none."""
+        return "" if is_unnamed(self.input) else self.input
+
 
 def is_possible_name(name: str) -> bool:
     """Whether a dataset can have this name."""

@@ -1,0 +1,91 @@
+"""Lists of datasets: those that requests write, and those that requests only read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+
+from apps.accounts.models import Experiment, Principal
+from apps.datasets.domain.answers import Answers, answers_for
+from apps.datasets.domain.steps import (
+    is_possible_name,
+    names_that_fit,
+    stages_of_scans,
+    visible_stages,
+)
+from apps.datasets.domain.uses import count_uses
+from apps.datasets.models import KnownDataset
+from apps.production.models import Stage
+
+
+@dataclass(frozen=True)
+class DatasetRow:
+    """A dataset in a list. `stage` writes it; None if no request that the user may see does."""
+
+    name: str
+    stage: Stage | None
+    uses: int
+    answer: KnownDataset | None
+
+
+def written_datasets(user: Principal) -> QuerySet[Stage]:
+    """Return the stages that write a dataset, of requests that the user may see."""
+    return visible_stages(user).exclude(output_dataset="").select_related("request__experiment")
+
+
+def with_name_like(stages: QuerySet[Stage], text: str) -> QuerySet[Stage]:
+    """Return the stages whose dataset has a text in its name.
+
+    A dataset of one point of a scan is also found by its full name.
+    """
+    condition = Q(output_dataset__icontains=text)
+    if is_possible_name(text):
+        at_a_point = []
+        scans = stages_of_scans(stages, "output_dataset", [text]).order_by()
+        for pk, template, scan in scans.values_list("pk", "output_dataset", "request__scan"):
+            if names_that_fit([text], template, scan):
+                at_a_point.append(pk)
+        if at_a_point:
+            condition |= Q(pk__in=at_a_point)
+    return stages.filter(condition)
+
+
+def only_read_datasets(
+    user: Principal, *, text: str = "", experiment: Experiment | None = None
+) -> QuerySet[Stage, Any]:
+    """Return the names that stages read and no visible stage writes, such as raw data.
+
+    Each is a dictionary with `input_dataset`, and `newest`, the newest stage that reads it.
+    """
+    stages = visible_stages(user).order_by()
+    writing = stages.filter(output_dataset=OuterRef("input_dataset"))
+    reading = stages.exclude(input_dataset="").filter(~Exists(writing))
+    if text:
+        reading = reading.filter(input_dataset__icontains=text)
+    if experiment is not None:
+        reading = reading.filter(request__experiment=experiment)
+    return reading.values("input_dataset").annotate(newest=Max("pk"))
+
+
+def rows_of_stages(stages: Sequence[Stage], user: Principal) -> list[DatasetRow]:
+    """Return the datasets that these stages write, with uses and answers."""
+    uses, answers = _facts({stage.output_dataset for stage in stages}, user)
+    rows = []
+    for stage in stages:
+        name = stage.output_dataset
+        rows.append(DatasetRow(name, stage, uses.get(name, 0), answers[name].newest))
+    return rows
+
+
+def rows_of_names(names: Sequence[str], user: Principal) -> list[DatasetRow]:
+    """Return datasets that no stage writes, with uses and answers."""
+    uses, answers = _facts(set(names), user)
+    rows = []
+    for name in names:
+        rows.append(DatasetRow(name, None, uses.get(name, 0), answers[name].newest))
+    return rows
+
+
+def _facts(names: set[str], user: Principal) -> tuple[Mapping[str, int], Mapping[str, Answers]]:
+    return count_uses(names, user), answers_for(names, user)

@@ -1,0 +1,172 @@
+"""Lay out provenance as a graph: a column for each step, a box for each dataset. Units: pixels."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from apps.core.domain.hidden_characters import mark_hidden
+from apps.datasets.domain.provenance import Provenance, Side
+from apps.datasets.domain.steps import Step, is_unnamed
+
+BOX_WIDTH = 224
+BOX_HEIGHT = 52
+_COLUMN_WIDTH = BOX_WIDTH + 48
+_ROW_HEIGHT = BOX_HEIGHT + 12
+#: Space around the boxes, for their outline.
+_MARGIN = 2
+#: Boxes of a column. The last one stands for all others.
+MOST_IN_COLUMN = 8
+_NAME_CHARACTERS = 27
+_LINE_CHARACTERS = 32
+
+
+@dataclass(frozen=True)
+class Box:
+    """A dataset at a place. `name` is empty if it has no page; `x` and `y` are its upper left."""
+
+    x: int
+    y: int
+    label: str
+    line: str
+    title: str
+    name: str = ""
+    is_current: bool = False
+
+    @property
+    def text_x(self) -> int:
+        return self.x + 12
+
+    @property
+    def label_y(self) -> int:
+        return self.y + 22
+
+    @property
+    def line_y(self) -> int:
+        return self.y + 40
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Boxes, and the paths between them. It is worth drawing if there are at least two boxes."""
+
+    width: int
+    height: int
+    boxes: list[Box]
+    paths: list[str]
+
+    @property
+    def is_worth_drawing(self) -> bool:
+        return len(self.boxes) > 1
+
+
+def draw_graph(provenance: Provenance) -> Graph:
+    """Draw what a dataset was made from to its left, and what was made from it to its right."""
+    columns: dict[int, list[str]] = defaultdict(list)
+    for key, distance in provenance.back.distances.items():
+        columns[-distance].append(key)
+    for key, distance in provenance.forward.distances.items():
+        if distance:
+            columns[distance].append(key)
+    makers = _makers_by_key(provenance)
+
+    first = min(columns)
+    most_rows = max(min(len(keys), MOST_IN_COLUMN) for keys in columns.values())
+    height = most_rows * _ROW_HEIGHT - (_ROW_HEIGHT - BOX_HEIGHT) + 2 * _MARGIN
+    boxes = []
+    places: dict[tuple[int, str], Box] = {}
+    for column, keys in sorted(columns.items()):
+        x = (column - first) * _COLUMN_WIDTH + _MARGIN
+        rows = min(len(keys), MOST_IN_COLUMN)
+        y = (height - rows * _ROW_HEIGHT + (_ROW_HEIGHT - BOX_HEIGHT)) // 2
+        shown = keys if len(keys) <= MOST_IN_COLUMN else keys[: MOST_IN_COLUMN - 1]
+        for key in shown:
+            box = _box(x, y, key, makers[column].get(key, []), is_current=column == 0)
+            boxes.append(box)
+            places[_sign(column), key] = box
+            y += _ROW_HEIGHT
+        hidden = keys[len(shown) :]
+        if hidden:
+            label = f"{len(hidden)} more"
+            box = Box(x, y, label, "in the list below", label)
+            boxes.append(box)
+            for key in hidden:
+                places[_sign(column), key] = box
+    paths = _paths(provenance.back, places, -1) + _paths(provenance.forward, places, 1)
+    # Several steps may lead to the box that stands for many.
+    unique_paths = list(dict.fromkeys(paths))
+    width = len(columns) * _COLUMN_WIDTH - (_COLUMN_WIDTH - BOX_WIDTH) + 2 * _MARGIN
+    return Graph(width, height, boxes, unique_paths)
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
+def _makers_by_key(provenance: Provenance) -> Mapping[int, Mapping[str, list[Step]]]:
+    """Return the steps that write each dataset, by column and key."""
+    makers: dict[int, dict[str, list[Step]]] = defaultdict(lambda: defaultdict(list))
+    makers[0][provenance.name] = [step for step in provenance.makers if step.is_claimed]
+    if not makers[0][provenance.name]:
+        makers[0][provenance.name] = provenance.makers
+    for entry in provenance.made_from:
+        if entry.step is not None:
+            makers[-entry.distance][entry.key].append(entry.step)
+    distances = provenance.forward.distances
+    for step in provenance.forward.steps:
+        makers[distances[step.output]][step.output].append(step)
+    return makers
+
+
+def _box(x: int, y: int, key: str, makers: Iterable[Step], *, is_current: bool) -> Box:
+    steps = list(makers)
+    line = "no request"
+    title_lines = ["output without a name" if is_unnamed(key) else mark_hidden(key)]
+    for step in steps:
+        title_lines.append(_described(step))
+    if len(steps) == 1:
+        line = _described(steps[0])
+    elif steps:
+        line = f"{len(steps)} stages"
+    label = "no name"
+    name = ""
+    if not is_unnamed(key):
+        label = _shortened(mark_hidden(key), _NAME_CHARACTERS)
+        name = key
+    return Box(
+        x=x,
+        y=y,
+        label=label,
+        line=_shortened(line, _LINE_CHARACTERS),
+        title="\n".join(title_lines),
+        name=name,
+        is_current=is_current,
+    )
+
+
+def _described(step: Step) -> str:
+    return mark_hidden(f"{step.stage.request.key} · {step.number} {step.stage.name}")
+
+
+def _shortened(text: str, most: int) -> str:
+    """Cut the middle out of a long text: names of datasets differ at both ends."""
+    if len(text) <= most:
+        return text
+    start = (most - 1) // 2
+    end = most - 1 - start
+    return f"{text[:start]}…{text[-end:]}"
+
+
+def _paths(side: Side, places: Mapping[tuple[int, str], Box], sign: int) -> list[str]:
+    """Return a curve for each step, from the box of its input to that of its output."""
+    paths = []
+    for step in side.steps:
+        start = places[sign if side.distances[step.input] else 0, step.input]
+        end = places[sign if side.distances[step.output] else 0, step.output]
+        if start == end:
+            continue
+        x1 = start.x + BOX_WIDTH
+        y1 = start.y + BOX_HEIGHT // 2
+        y2 = end.y + BOX_HEIGHT // 2
+        bend = max(24, abs(end.x - x1) // 2)
+        paths.append(f"M{x1} {y1}C{x1 + bend} {y1} {end.x - bend} {y2} {end.x} {y2}")
+    return paths
