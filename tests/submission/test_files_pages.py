@@ -7,7 +7,9 @@ import json
 import pytest
 
 from apps.datasets.models import FileTotals, InputFile, KnownDataset
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.models import DatasetPart, Request, RequestLink
+from apps.progress.domain.production_report import report_of
 from apps.submission.domain.arrays.assignment import retry_failed
 from apps.submission.domain.dispatch import dispatch
 from tests.factories.requests import AT
@@ -231,3 +233,9 @@ def test_catalogue_answers_are_shown_with_their_age(client, liaison, with_failur
     text = client.get(f"/submissions/{with_failures.key}/files/").content.decode()
     assert "sam has 7 files of the output dataset" in " ".join(text.split())
     assert FileTotals.objects.count() == 1
+
+
+def test_the_production_report_lists_files_in_and_out(client, liaison, with_failures):
+    recompute_dirty_hours(at=AT + 2 * HOUR)
+    (row,) = report_of(with_failures, at=AT + 2 * HOUR)["files"]
+    assert (row["files_in"], row["done"], row["missing"], row["files_out"]) == (10, 5, 5, 0)

@@ -14,6 +14,8 @@ from django.db.models import Aggregate, Count, F, FloatField, Max, Q, QuerySet, 
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
+from apps.datasets.domain.ledger import totals_of
+from apps.datasets.models import OutputTotals
 from apps.diagnosis.models import Verdict
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
@@ -75,6 +77,7 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "causes": _causes(request),
         "taken_as_they_are": as_they_are,
         "events_not_produced": _events_not_produced(request, accepted),
+        "files": _files(request),
         "slowest": _slowest(jobs),
     }
 
@@ -179,6 +182,28 @@ def _events_not_produced(
                 "produced": events.produced,
                 "not_produced": events.not_produced,
                 "jobs_in_part": events.jobs_in_part,
+            }
+        )
+    return rows
+
+
+def _files(request: Request) -> list[dict[str, Any]]:
+    """Return the input and output files of each stage whose files the portal follows."""
+    outputs = {row.stage_id: row for row in OutputTotals.objects.filter(stage__request=request)}
+    rows = []
+    for position, totals in sorted(totals_of(request).items()):
+        written = outputs.get(totals.stage_id, OutputTotals())
+        rows.append(
+            {
+                "stage": totals.stage.name,
+                "number": position + 1,
+                "files_in": totals.files,
+                "done": totals.done,
+                "given_up": totals.given_up,
+                "missing": totals.unfinished,
+                "files_out": written.counting_files,
+                "events_out": written.counting_events,
+                "bytes_out": written.counting_bytes,
             }
         )
     return rows
