@@ -64,10 +64,12 @@ def _of_others(names: Collection[str], user: Principal) -> set[str]:
         experiments[name] = set()
     stages = Stage.objects.exclude(request__state__in=UNCLAIMED).order_by()
 
-    writing = stages.filter(output_dataset__in=names)
+    writing = stages.filter(output_dataset__in=names).exclude(output_dataset="")
     for name, experiment in writing.values_list("output_dataset", "request__experiment").distinct():
         experiments[name].add(experiment)
-    for name, experiment in _written_by_scans(concrete_names(names), stages):
+    # What an own request writes is shown in any case.
+    undecided = [name for name, writers in experiments.items() if not writers & scope.experiments]
+    for name, experiment in _written_by_scans(concrete_names(undecided), stages):
         experiments[name].add(experiment)
 
     others = set()
@@ -83,9 +85,8 @@ def _written_by_scans(names: Sequence[str], stages: QuerySet[Stage]) -> list[tup
     if not names:
         return written
     columns = ("output_dataset", "request__scan", "request__experiment")
-    for template, scan, experiment in stages_of_scans(stages, "output_dataset", names).values_list(
-        *columns
-    ):
+    scans = stages_of_scans(stages, ["output_dataset"], names)
+    for template, scan, experiment in scans.values_list(*columns):
         for name in names_that_fit(names, template, scan):
             written.append((name, experiment))
     return written

@@ -18,6 +18,12 @@ from apps.datasets.domain.uses import count_uses
 from apps.datasets.models import KnownDataset
 from apps.production.models import Stage
 
+#: The columns that the list shows. Requests have many others, some of them long.
+_COLUMNS = (
+    *("position", "name", "release", "configuration", "output_dataset"),
+    *("request__key", "request__scan", "request__state", "request__experiment__key"),
+)
+
 
 @dataclass(frozen=True)
 class DatasetRow:
@@ -31,7 +37,8 @@ class DatasetRow:
 
 def written_datasets(user: Principal) -> QuerySet[Stage]:
     """Return the stages that write a dataset, of requests that the user may see."""
-    return visible_stages(user).exclude(output_dataset="").select_related("request__experiment")
+    stages = visible_stages(user).exclude(output_dataset="")
+    return stages.select_related("request__experiment").only(*_COLUMNS)
 
 
 def with_name_like(stages: QuerySet[Stage], text: str) -> QuerySet[Stage]:
@@ -42,7 +49,7 @@ def with_name_like(stages: QuerySet[Stage], text: str) -> QuerySet[Stage]:
     condition = Q(output_dataset__icontains=text)
     if is_possible_name(text):
         at_a_point = []
-        scans = stages_of_scans(stages, "output_dataset", [text]).order_by()
+        scans = stages_of_scans(stages, ["output_dataset"], [text]).order_by()
         for pk, template, scan in scans.values_list("pk", "output_dataset", "request__scan"):
             if names_that_fit([text], template, scan):
                 at_a_point.append(pk)
@@ -59,7 +66,7 @@ def only_read_datasets(
     Each is a dictionary with `input_dataset`, and `newest`, the newest stage that reads it.
     """
     stages = visible_stages(user).order_by()
-    writing = stages.filter(output_dataset=OuterRef("input_dataset"))
+    writing = stages.exclude(output_dataset="").filter(output_dataset=OuterRef("input_dataset"))
     reading = stages.exclude(input_dataset="").filter(~Exists(writing))
     if text:
         reading = reading.filter(input_dataset__icontains=text)

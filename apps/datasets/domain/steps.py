@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import BooleanField, F, Func, QuerySet, TextField, Value
+from django.db.models import F, Func, Q, QuerySet, TextField, Value
+from django.db.models.functions import Cast
 
 from apps.accounts.models import Principal
 from apps.accounts.permissions import scope_of
@@ -82,23 +82,25 @@ def visible_stages(user: Principal) -> QuerySet[Stage]:
     return stages.filter(request__experiment__in=scope.experiments)
 
 
-class _OneStartsWith(Func):
-    """Whether one of several names starts as a text does before its first brace."""
+def stages_of_scans(
+    stages: QuerySet[Stage], columns: Iterable[str], names: Iterable[str]
+) -> QuerySet[Stage]:
+    """Return the stages of scans that may have one of these names in a column at some point.
 
-    template = "EXISTS (SELECT 1 FROM unnest(%(expressions)s, '{', 1)))"
-    arg_joiner = ") AS candidate(name) WHERE starts_with(candidate.name, split_part("
-    output_field = BooleanField()
-
-
-def stages_of_scans(stages: QuerySet[Stage], column: str, names: Iterable[str]) -> QuerySet[Stage]:
-    """Return the stages of scans whose `column` may be one of these names at one of its points.
-
-    `names_that_fit` decides. The database compares only what stands before the first parameter.
+    `names_that_fit` decides. The database compares only what stands before the first parameter: it
+    is one of the beginnings of a name.
     """
-    candidates = Value(list(names), output_field=ArrayField(TextField()))
-    return stages.filter(
-        _OneStartsWith(candidates, F(column)), **{f"{column}__contains": "{"}
-    ).exclude(request__scan="")
+    beginnings = set()
+    for name in names:
+        for end in range(len(name) + 1):
+            beginnings.add(name[:end])
+    may_fit = Q()
+    for column in columns:
+        before_first = Func(F(column), Value("{"), Value(1), function="split_part")
+        alias = f"beginning_of_{column}"
+        stages = stages.alias(**{alias: Cast(before_first, TextField())})
+        may_fit |= Q(**{f"{column}__contains": "{", f"{alias}__in": beginnings})
+    return stages.exclude(request__scan="").filter(may_fit)
 
 
 def names_that_fit(names: Iterable[str], template: str, scan: str) -> list[str]:
@@ -178,12 +180,14 @@ class Steps:
 
     def _requests_with(self, column: str, names: list[str]) -> set[int]:
         """Return the newest requests with one of these names in a column of a stage."""
-        exact = self._visible.filter(**{f"{column}__in": names}).order_by("-request")
+        # The index of outputs has no empty ones, so the query must say that it looks for none.
+        exact = self._visible.filter(**{f"{column}__in": names}).exclude(**{column: ""})
+        exact = exact.order_by("-request")
         requests = list(exact.values_list("request", flat=True).distinct()[: MOST_REQUESTS + 1])
         scans: list[int] = []
         concrete = concrete_names(names)
         if concrete:
-            matching = stages_of_scans(self._visible, column, concrete).order_by("-request")
+            matching = stages_of_scans(self._visible, [column], concrete).order_by("-request")
             columns = ("request", column, "request__scan")
             for request, template, scan in matching.values_list(*columns):
                 if request not in scans and names_that_fit(concrete, template, scan):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -23,6 +22,7 @@ from apps.datasets.filters import ORDERS, DatasetFilter
 from apps.datasets.web.graph import draw_graph
 
 PAGE_SIZE = 50
+MOST_PAGES = 100_000
 #: The orders of the datasets that requests only read: parameter, and column.
 ORDERS_OF_INPUTS = {"created": "newest", "name": "input_dataset"}
 
@@ -63,10 +63,18 @@ def _inputs(request: AuthenticatedRequest, dataset_filter: DatasetFilter) -> dic
         names = only_read_datasets(
             request.user, text=cleaned["q"], experiment=cleaned["experiment"]
         )
-    ordered = names.order_by(field_order(sort, ORDERS_OF_INPUTS))
-    paginator = Paginator(ordered.values_list("input_dataset", flat=True), PAGE_SIZE)
-    page = paginator.get_page(number_in(request.GET, "page") or 1)
-    return {"sort": sort, "page": page, "rows": rows_of_names(list(page), request.user)}
+    ordered = names.order_by(field_order(sort, ORDERS_OF_INPUTS), "input_dataset")
+    number = max(1, min(number_in(request.GET, "page") or 1, MOST_PAGES))
+    start = (number - 1) * PAGE_SIZE
+    # One more than is shown tells whether there is a next page, without counting all.
+    listed = list(ordered.values_list("input_dataset", flat=True)[start : start + PAGE_SIZE + 1])
+    return {
+        "sort": sort,
+        "number": number,
+        "previous": number - 1,
+        "next": number + 1 if len(listed) > PAGE_SIZE else 0,
+        "rows": rows_of_names(listed[:PAGE_SIZE], request.user),
+    }
 
 
 @require_safe
