@@ -66,6 +66,7 @@ BY_TOKEN = {
     "api:capture-batches",
     "api:capture-report",
     "api:feed",
+    "api:job-files",
     "api:job-logs",
     "api:phases",
     "api:probe-results",

@@ -48,7 +48,7 @@ from apps.statusboard.api.views import (
 )
 from apps.submission.api.debugging import DebugRunViewSet
 from apps.submission.api.files import FilesViewSet
-from apps.submission.api.output_files import Outputs
+from apps.submission.api.output_files import JobFilesView, Outputs
 from apps.submission.api.retries import RetryBatchViewSet
 from apps.submission.api.views import SubmissionViewSet
 
@@ -122,6 +122,7 @@ urlpatterns = [
     path("schema/", login_not_required(SchemaView.as_view()), name="schema"),
     path("hosts/probe-results/", ProbeResultsView.as_view(), name="probe-results"),
     path("phases/", PhasesView.as_view(), name="phases"),
+    path("job-files/", JobFilesView.as_view(), name="job-files"),
     path("job-logs/", PostedLogsView.as_view(), name="job-logs"),
     path("phases/tokens/", PhaseTokensView.as_view(), name="phase-tokens"),
     path("job-records/", JobRecordsView.as_view(), name="job-records"),

@@ -74,6 +74,7 @@ DONE_BY = {
 WITHOUT_KEY = {
     "/api/v1/capture/batches/",
     "/api/v1/capture/report/",
+    "/api/v1/job-files/",
     "/api/v1/job-logs/",
     "/api/v1/hosts/probe-results/",
     "/api/v1/phases/",

@@ -12,6 +12,7 @@ from tests.factories import clusters
 #: Route, the kind of token that it takes, and the realm of its 401.
 ROUTES = [
     ("/api/v1/phases/", "job", "phases"),
+    ("/api/v1/job-files/", "job", "phases"),
     ("/api/v1/job-logs/", "job", "phases"),
     ("/api/v1/hosts/probe-results/", "probe job", "probes"),
     ("/api/v1/capture/report/", "capture host", "capture"),

@@ -51,7 +51,8 @@ CHEAP = {
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
         hold-detail hold-lift hold-list host-exclusion-detail host-exclusion-extend host-exclusion-list
         host-exclusion-return-host inbox-list incident-close incident-detail incident-divide
-        incident-impact incident-list index job-detail job-list job-log job-logs known-error-change measured-state-list
+        incident-impact incident-list index job-detail job-files job-list job-log job-logs
+        known-error-change measured-state-list
         known-error-detail known-error-export known-error-list notification-list
         notification-preferences notification-read phase-tokens phases probe-results progress-detail quality-again
         quality-detail quality-files quality-histograms quality-results quality-waive

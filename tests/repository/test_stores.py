@@ -22,6 +22,7 @@ BOUNDS = {
     "api:capture-batches": "bytes per host and day, and bytes that wait (tests/archive/test_capture_hosts.py)",
     "api:capture-report": "one row per host and cluster (tests/archive/test_capture_hosts.py)",
     "api:feed": "payloads per minute, and bytes per day (tests/statusboard/test_api.py)",
+    "api:job-files": "by job, by stage, by experiment and day (tests/submission/arrays/test_job_files.py)",
     "api:job-logs": "by log, by token, by experiment and day (tests/diagnosis/reading/test_posted_logs.py)",
     "api:probe-results": "one result for each probe of a job that the portal planned (tests/hosts/test_probes.py)",
     "api:phases": "by job, by token, by experiment and day (tests/jobs/test_phases.py)",

@@ -24,8 +24,9 @@ from apps.datasets.models import (
 from apps.jobs.models import Job
 from apps.production.models import Stage
 
-#: Limits of one report, and of all reports of a stage.
+#: Limits of one report, of a job, and of a stage.
 FILES_A_REPORT = 1_000
+FILES_A_JOB = 1_000
 PARENTS_A_FILE = 1_000
 PARENTS_A_REPORT = 10_000
 FILES_A_STAGE = 1_000_000
@@ -55,12 +56,13 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """How many files of a reporter were stored, and whether they count now.
+    """How many files of a reporter were stored, how many were new, and whether they count now.
 
     Those of a job that has not completed yet count once it has.
     """
 
     stored: int
+    new: int
     counts: bool
 
 
@@ -73,9 +75,12 @@ def store_output_files(
     files: Sequence[NamedFile],
     by: str,
     at: datetime,
+    replaces: bool = True,
     problems: Mapping[str, list[str]] | None = None,
 ) -> StoredFiles:
-    """Store the files of one reporter. Reporting with the same key again replaces them.
+    """Store the files of one reporter. Reporting with the same key again replaces all of them.
+
+    With `replaces` false it replaces only those of the same names, and adds the others.
 
     `number` is that of the job in its stage, None if it is unknown. In a stage with a ledger the
     files count if the job of that ID is the one whose result counts; else they always do. Raises
@@ -90,9 +95,14 @@ def store_output_files(
     is_in_ledger = FileTotals.objects.select_for_update().filter(stage=stage).exists()
     totals = _lock_totals(stage)
     counts = not is_in_ledger or _is_result_that_counts(stage, key, number)
-    replaced, replaced_sums = _delete_files(stage, key)
+    names = None if replaces else [file.name for file in files]
+    replaced, replaced_sums = _delete_files(stage, key, names)
     if totals.files - replaced + len(files) > FILES_A_STAGE:
         raise InvalidFields({"files": [f"A stage can have at most {FILES_A_STAGE:,} files."]})
+    if not replaces:
+        kept = OutputFile.objects.filter(stage=stage, key=key).count()
+        if kept + len(files) > FILES_A_JOB:
+            raise InvalidFields({"files": [f"A job can list at most {FILES_A_JOB:,} files."]})
 
     number_in_ledger = number if is_in_ledger else None
     columns = {"key": key, "number": number_in_ledger, "counts": counts, "by": by, "at": at}
@@ -103,7 +113,7 @@ def store_output_files(
     )
     sums = sums_of(files) if counts else CountingSums()
     move_sums(stage, sums.minus(replaced_sums))
-    return StoredFiles(len(files), counts)
+    return StoredFiles(len(files), max(0, len(files) - replaced), counts)
 
 
 def _is_result_that_counts(stage: Stage, key: str, number: int | None) -> bool:
@@ -229,11 +239,15 @@ def _find_parents(
 # Plain SQL: a job waits for these, and models take three times as long for a hundred files.
 _DELETE_PARENTS = """
 DELETE FROM datasets_outputfile_parents AS link USING datasets_outputfile AS output
-WHERE link.outputfile_id = output.id AND output.stage_id = %s AND output.key = %s
+WHERE link.outputfile_id = output.id
+AND output.stage_id = %(stage)s AND output.key = %(key)s
+AND (%(names)s::text[] IS NULL OR output.name = ANY(%(names)s::text[]))
 """
 _DELETE = """
 WITH deleted AS (
-    DELETE FROM datasets_outputfile WHERE stage_id = %s AND key = %s
+    DELETE FROM datasets_outputfile
+    WHERE stage_id = %(stage)s AND key = %(key)s
+    AND (%(names)s::text[] IS NULL OR name = ANY(%(names)s::text[]))
     RETURNING counts, events, size_bytes
 )
 SELECT count(*), count(*) FILTER (WHERE counts),
@@ -259,11 +273,15 @@ ON output.stage_id = %s AND output.key = %s AND output.name = link.name
 """
 
 
-def _delete_files(stage: Stage, key: str) -> tuple[int, CountingSums]:
-    """Delete the files of a reporter. Return how many there were, and the sums of counting ones."""
+def _delete_files(stage: Stage, key: str, names: list[str] | None) -> tuple[int, CountingSums]:
+    """Delete the files of a reporter, only those of these names if given.
+
+    Return how many there were, and the sums of those counting.
+    """
+    parameters: dict[str, Any] = {"stage": stage.pk, "key": key, "names": names}
     with connection.cursor() as cursor:
-        cursor.execute(_DELETE_PARENTS, [stage.pk, key])
-        cursor.execute(_DELETE, [stage.pk, key])
+        cursor.execute(_DELETE_PARENTS, parameters)
+        cursor.execute(_DELETE, parameters)
         deleted, files, events, size_bytes = cursor.fetchone()
     return deleted, CountingSums(files, int(events), int(size_bytes))
 

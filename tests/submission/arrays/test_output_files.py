@@ -169,7 +169,7 @@ def test_a_report_waits_while_accounting_is_read(array, end_jobs):
         reporter.join(timeout=0.5)
         assert reporter.is_alive()
     reporter.join(timeout=10)
-    assert results == [StoredFiles(1, counts=True)]
+    assert results == [StoredFiles(1, 1, counts=True)]
 
 
 def test_data_quality_knows_only_files_that_count(array, end_jobs):

@@ -74,7 +74,7 @@ def store_phases(
     # The quota is read before the first query and updated after the commit: a slow cache must not
     # hold the token's lock.
     quota = _quota_of_the_day(token, at)
-    _check_token(token, job_id)
+    check_token(token, job_id)
     array = array_of(job_id)
     done = StoredPhases()
     ended = set()
@@ -140,7 +140,7 @@ def _update(row: JobPhase, fields: Mapping[str, Any]) -> None:
     row.save(update_fields=list(fields))
 
 
-def _check_token(token: PhaseToken, job_id: str) -> None:
+def check_token(token: PhaseToken, job_id: str) -> None:
     """Raise `NotAllowed` if a token may not be used for this job.
 
     Another array uses it, or its experiment or cluster was deleted.
