@@ -1,9 +1,10 @@
-"""Report the phases of a batch job to opsportal from Python, with the standard library alone.
+"""Report phases and output files of a batch job from Python, with the standard library alone.
 
-    from ops_phase import phase
+    from ops_phase import output, phase
 
     with phase("reco"):
         reconstruct()
+    output("reco.root", events=4990)
 
 Settings and behaviour are those of the program `ops-phase`: it never fails the job, keeps phases
 while the portal is unavailable, and prints a marker to the log. Phases wait in memory, and are sent again
@@ -19,7 +20,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,9 +33,17 @@ _REFUSED = {400, 401, 403, 404, 409, 413, 422}
 class _Sender:
     """Keeps the phases that the portal does not have yet."""
 
+    path = "/api/v1/phases/"
+    what = "phases"
+    most = 200
+
     def __init__(self) -> None:
         self.waiting: list[dict[str, object]] = []
         self.retry_at = 0.0
+
+    def report(self, sent: list[dict[str, object]]) -> dict[str, object]:
+        """Return the report of these phases, without the ID of the job."""
+        return {"host": os.uname().nodename, "cpu_model": _cpu_model(), "phases": sent}
 
     def send(self, *, now: bool = False) -> None:
         """Send what waits; after a failure nothing for a minute, unless it must be `now`."""
@@ -42,34 +52,88 @@ class _Sender:
             os.environ.get("OPSPORTAL_PHASE_TOKEN"),
             job_id(),
         )
-        if not (url and token and job and self.waiting) or (
-            time.monotonic() < self.retry_at and not now
-        ):
+        if not (url and token and job) or (time.monotonic() < self.retry_at and not now):
             return
-        sent = self.waiting[:200]
-        try:
-            _post(
-                url,
-                token,
-                {
-                    "job_id": job,
-                    "host": os.uname().nodename,
-                    "cpu_model": _cpu_model(),
-                    "phases": sent,
-                },
-            )
-        except urllib.error.HTTPError as error:
-            if error.code not in _REFUSED:
+        while self.waiting:
+            sent = self.waiting[: self.most]
+            try:
+                _post(url.rstrip("/") + self.path, token, {"job_id": job, **self.report(sent)})
+            except urllib.error.HTTPError as error:
+                if error.code not in _REFUSED:
+                    self.retry_at = time.monotonic() + _WAIT
+                    return
+                if self.is_split(error.code, len(sent)):
+                    continue
+                sys.stderr.write(
+                    f"ops-phase: the portal refused the {self.what} (HTTP {error.code})\n"
+                )
+            except Exception:  # whatever happens on the way to the portal, the job goes on
                 self.retry_at = time.monotonic() + _WAIT
                 return
-            sys.stderr.write(f"ops-phase: the portal refused the phases (HTTP {error.code})\n")
-        except Exception:  # whatever happens on the way to the portal, the job goes on
-            self.retry_at = time.monotonic() + _WAIT
-            return
-        del self.waiting[: len(sent)]
+            del self.waiting[: len(sent)]
+
+    def is_split(self, code: int, number: int) -> bool:
+        """Whether reports that were refused together are sent one by one."""
+        return False
+
+
+class _FileSender(_Sender):
+    """Keeps the output files that the portal does not have yet."""
+
+    path = "/api/v1/job-files/"
+    what = "file"
+    most = 100
+
+    def report(self, sent: list[dict[str, object]]) -> dict[str, object]:
+        return {"files": sent}
+
+    def is_split(self, code: int, number: int) -> bool:
+        if number == 1 or code not in {400, 413}:
+            return False
+        self.most = 1
+        return True
 
 
 _sender = _Sender()
+_file_sender = _FileSender()
+
+
+def output(
+    path: str | os.PathLike[str],
+    *,
+    events: int | None = None,
+    run: int | None = None,
+    parents: Sequence[str] = (),
+) -> None:
+    """Report that the job has written a file, made of these input files.
+
+    Size and checksum are computed, which reads the file once. Neither an unreadable file nor the
+    portal fails the job.
+    """
+    name = Path(path).name
+    checksum = 1
+    try:
+        with Path(path).open("rb") as file:
+            for part in iter(lambda: file.read(1 << 20), b""):
+                checksum = zlib.adler32(part, checksum)
+            size = file.tell()
+    except OSError as error:
+        sys.stderr.write(f"ops-phase: {name!a} is not reported: {error.strerror}\n")
+        return
+    if not name.isprintable() or name.strip() != name or len(name) > 200:
+        sys.stderr.write(f"ops-phase: {name!a} is a name that cannot be reported\n")
+        return
+    _print_marker("output", name)
+    file_report: dict[str, object] = {
+        "name": name,
+        "size_bytes": size,
+        "events": events,
+        "run": run,
+        "checksum": f"adler32:{checksum:08x}",
+        "parents": [Path(parent).name for parent in parents],
+    }
+    _file_sender.waiting.append(file_report)
+    _file_sender.send()
 
 
 @contextmanager
@@ -95,6 +159,7 @@ def phase(name: str) -> Iterator[None]:
 def flush() -> None:
     """Send what could not be sent yet."""
     _sender.send(now=True)
+    _file_sender.send(now=True)
 
 
 def job_id() -> str:
@@ -118,20 +183,22 @@ def job_id() -> str:
     return ".".join(each[1] for each in found if each)
 
 
-def _report(one: dict[str, object], what: str) -> None:
+def _print_marker(what: str, name: object) -> None:
     if not os.environ.get("OPS_PHASE_QUIET"):
-        sys.stdout.write(
-            f"==> ops-phase {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {what} "
-            f"{one['name']}\n"
-        )
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        text = str(name).encode("ascii", "replace").decode()
+        sys.stdout.write(f"==> ops-phase {at} {what} {text}\n")
         sys.stdout.flush()
+
+
+def _report(one: dict[str, object], what: str) -> None:
+    _print_marker(what, one["name"])
     _sender.waiting.append(one)
     _sender.send()
 
 
-def _post(url: str, token: str, report: dict[str, object]) -> None:
+def _post(address: str, token: str, report: dict[str, object]) -> None:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    address = url.rstrip("/") + "/api/v1/phases/"
     request = urllib.request.Request(address, json.dumps(report).encode(), headers)
     with urllib.request.urlopen(request, timeout=_TIMEOUT):
         pass
