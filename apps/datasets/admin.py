@@ -64,7 +64,8 @@ class CatalogueAdmin(PortalAdmin):
 
 register_read_only(
     KnownDataset,
-    "name catalogue exists files events size_bytes answered_at is_waiting last_error",
+    "name catalogue exists files files_on_disk files_on_tape_only files_without_location "
+    "unlocated_reason is_frozen events size_bytes answered_at is_waiting last_error",
     search="name",
     filters=["catalogue", "exists", "is_waiting"],
 )

@@ -47,6 +47,9 @@ class KnownDataset(Work):
 
     `exists` is None without an answer. The answer is that of `answered_at`; the row waits in the
     queue while the catalogue is to be asked (again). Numbers that it does not know are None.
+
+    `files_located` is the number of files whose replicas the catalogue was asked for; the three
+    numbers after it are parts of it. They are set together, or `unlocated_reason` says why not.
     """
 
     catalogue = models.ForeignKey(Catalogue, on_delete=models.CASCADE, related_name="datasets")
@@ -56,6 +59,18 @@ class KnownDataset(Work):
     files = models.BigIntegerField(null=True, blank=True)
     events = models.BigIntegerField(null=True, blank=True)
     size_bytes = models.BigIntegerField(null=True, blank=True)
+    is_frozen = models.BooleanField(
+        null=True, blank=True, help_text="Its list of files can no longer change."
+    )
+    files_located = models.BigIntegerField(
+        null=True, blank=True, help_text="Files whose replicas the catalogue was asked for."
+    )
+    files_on_disk = models.BigIntegerField(null=True, blank=True)
+    files_on_tape_only = models.BigIntegerField(null=True, blank=True)
+    files_without_location = models.BigIntegerField(null=True, blank=True)
+    unlocated_reason = models.TextField(
+        blank=True, default="", help_text="Why it is unknown where its files are."
+    )
     requested_at = models.DateTimeField(help_text="When the portal last needed it, to the day.")
     answered_at = models.DateTimeField(null=True, blank=True)
 
@@ -67,6 +82,28 @@ class KnownDataset(Work):
                 condition=Q(exists=None, answered_at=None)
                 | Q(exists__isnull=False, answered_at__isnull=False),
                 name="known_dataset_answer",
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    files_located=None,
+                    files_on_disk=None,
+                    files_on_tape_only=None,
+                    files_without_location=None,
+                )
+                | Q(
+                    files_located__gte=F("files_on_disk")
+                    + F("files_on_tape_only")
+                    + F("files_without_location"),
+                    files_on_disk__gte=0,
+                    files_on_tape_only__gte=0,
+                    files_without_location__gte=0,
+                    files_located__isnull=False,
+                    files_on_disk__isnull=False,
+                    files_on_tape_only__isnull=False,
+                    files_without_location__isnull=False,
+                    unlocated_reason="",
+                ),
+                name="known_dataset_places",
             ),
         ]
         indexes = [

@@ -15,6 +15,7 @@ from django.utils import timezone
 from apps.core.domain.work import BackOff, Queue
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import open_catalogue
+from apps.datasets.domain.places import UNKNOWN_PLACES, Places, locate_files
 from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.domain.outputs.datasets import CatalogueError, DataFile, Dataset
 
@@ -173,7 +174,17 @@ def _existing(answers: Sequence[KnownDataset]) -> Dataset | None:
     """Return the dataset of the first catalogue that has it; an old answer is better than none."""
     for row in answers:
         if row.exists:
-            return Dataset(row.name, row.files, row.events, row.size_bytes)
+            return Dataset(
+                row.name,
+                row.files,
+                row.events,
+                row.size_bytes,
+                frozen=row.is_frozen,
+                files_located=row.files_located,
+                files_on_disk=row.files_on_disk,
+                files_on_tape_only=row.files_on_tape_only,
+                files_without_location=row.files_without_location,
+            )
     return None
 
 
@@ -234,8 +245,29 @@ def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
                 continue  # it is about this dataset alone
             Catalogue.objects.filter(pk=row.pk).update(error=_text_of(error))
             break
-        stored += _store_answer(claimed[0], summary, now())
+        places, catalogue_fault = _ask_where(catalogue, summary, now=now)
+        stored += _store_answer(claimed[0], summary, places, now())
+        if catalogue_fault:
+            Catalogue.objects.filter(pk=row.pk).update(error=catalogue_fault)
+            break
     return stored
+
+
+def _ask_where(
+    catalogue: base.Catalogue, summary: base.DatasetSummary, *, now: Callable[[], datetime]
+) -> tuple[Places, str]:
+    """Return where the files of a dataset are, and why the catalogue does not answer now.
+
+    A failure is never raised: that the dataset exists is known, and is to be stored.
+    """
+    if not summary.exists:
+        return UNKNOWN_PLACES, ""
+    try:
+        return locate_files(catalogue, summary, now=now), ""
+    except base.CatalogueError as error:
+        reason = _text_of(error)
+        # A refusal is about this dataset alone.
+        return Places(reason=reason), "" if isinstance(error, base.Refused) else reason
 
 
 def _text_of(error: base.CatalogueError) -> str:
@@ -243,7 +275,9 @@ def _text_of(error: base.CatalogueError) -> str:
 
 
 @transaction.atomic
-def _store_answer(row: KnownDataset, summary: base.DatasetSummary, at: datetime) -> bool:
+def _store_answer(
+    row: KnownDataset, summary: base.DatasetSummary, places: Places, at: datetime
+) -> bool:
     Catalogue.objects.filter(pk=row.catalogue_id).update(answered_at=at, error="")
     if not LOOK_UPS.hold([row]):
         return False
@@ -252,6 +286,12 @@ def _store_answer(row: KnownDataset, summary: base.DatasetSummary, at: datetime)
         files=summary.files,
         events=summary.events,
         size_bytes=summary.size_bytes,
+        is_frozen=summary.frozen,
+        files_located=places.files,
+        files_on_disk=places.on_disk,
+        files_on_tape_only=places.on_tape_only,
+        files_without_location=places.without_location,
+        unlocated_reason=places.reason,
         answered_at=at,
         is_waiting=False,
         attempts=0,

@@ -43,6 +43,20 @@ class Dataset:
     events: NonNegativeInt | None = None
     size_bytes: NonNegativeInt | None = None
     file_list: tuple[DataFile, ...] = field(default=(), repr=False, compare=False)
+    #: Whether its list of files can no longer change.
+    frozen: bool | None = None
+    #: How many files the catalogue was asked where they are. The others are parts of it.
+    files_located: NonNegativeInt | None = None
+    files_on_disk: NonNegativeInt | None = None
+    files_on_tape_only: NonNegativeInt | None = None
+    files_without_location: NonNegativeInt | None = None
+
+    @property
+    def is_complete(self) -> bool | None:
+        """Whether its list is final and each file has a location; None if that is unknown."""
+        if self.frozen is None or self.files is None or self.files_without_location is None:
+            return None
+        return self.frozen and self.files == self.files_located and not self.files_without_location
 
 
 NO_LIST = "No catalogue that lists files is configured."
