@@ -422,6 +422,14 @@ CASES = {
         (reading(), data(events=19_000_000), "stages.0.events"),
         (reading(), data(events=20_000_000)),
     ),
+    "input_has_locations": (
+        (reading(), data(files_located=12, files_without_location=4), "stages.0.input_dataset"),
+        (reading(), data(files_located=12, files_without_location=0)),
+    ),
+    "input_on_disk": (
+        (reading(), data(files_located=12, files_on_tape_only=4), "stages.0.input_dataset"),
+        (reading(), data(files_located=12, files_on_tape_only=0)),
+    ),
     "contact_is_member": (
         (GOOD, facts(former_contact="ada"), "purpose"),
         (GOOD, facts()),
@@ -671,3 +679,17 @@ def test_missing_services_of_all_stages_are_one_warning_with_one_fix():
     )
     (problem,) = found_by("usual_services", content(stages=stages[2:]), known)
     assert problem.fix.label == "Add samweb"
+
+
+def test_places_of_input_files_are_counted_and_silent_where_unknown():
+    def messages(**numbers):
+        findings = run_checks(reading(), data(**numbers))
+        rules_of_places = {"input_has_locations", "input_on_disk"}
+        return [row.message for row in findings if row.rule in rules_of_places]
+
+    assert messages(files_located=4000, files_without_location=1, files_on_tape_only=1200) == [
+        "1 of 4,000 files has no location in the catalogue.",
+        "1,200 of 4,000 files are on tape only.",
+    ]
+    assert messages() == messages(files_located=4000) == []
+    assert messages(files_located=0, files_without_location=0, files_on_tape_only=0) == []

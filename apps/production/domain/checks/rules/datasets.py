@@ -124,3 +124,31 @@ def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
                 yield Problem(
                     field, f"The input dataset has {count:,} {unit} in the catalogue.", fix
                 )
+
+
+@at_each_point
+@stage_rule(Severity.WARNING)
+def input_has_locations(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """Each file of an input dataset has a location, as far as the catalogue knows."""
+    dataset = (facts.datasets or {}).get(stage.input_dataset)
+    if dataset and dataset.files_without_location and dataset.files_located:
+        count = dataset.files_without_location
+        verb = "has" if count == 1 else "have"
+        yield Problem(
+            "input_dataset",
+            f"{count:,} of {dataset.files_located:,} files {verb} no location in the catalogue.",
+        )
+
+
+@at_each_point
+@stage_rule(Severity.WARNING)
+def input_on_disk(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+    """No file of an input dataset is on tape only, as far as the catalogue knows."""
+    dataset = (facts.datasets or {}).get(stage.input_dataset)
+    if dataset and dataset.files_on_tape_only and dataset.files_located:
+        count = dataset.files_on_tape_only
+        verb = "is" if count == 1 else "are"
+        yield Problem(
+            "input_dataset",
+            f"{count:,} of {dataset.files_located:,} files {verb} on tape only.",
+        )
