@@ -22,8 +22,8 @@ _ELSEWHERE = ("http://", "https://", "mailto:", "#")
 #: The pages by reader. A page that none lists comes last.
 _SECTIONS = {
     "Requests": (
-        "requests workflows checks approvals priority progress files combine-and-split data-quality "
-        "datasets"
+        "requests workflows checks approvals priority progress files datasets combine-and-split "
+        "data-quality"
     ),
     "Jobs and failures": (
         "jobs phases diagnosis hosts recovery submission archive notifications monitoring"

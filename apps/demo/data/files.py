@@ -7,7 +7,6 @@ from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.datasets.domain.output_files import NamedFile
 from apps.demo.data.finished import accept, records_of, store_ended
-from apps.datasets.domain.output_files import NamedFile
 from apps.jobs.domain.collection.accounting import store_records
 from apps.production.enums import PORTAL
 from apps.production.models import Request
