@@ -411,14 +411,14 @@ EXPECTED = {
     "api:files-give-up": DECIDER_ON_FILES,
     "api:files-inputs": OF_EXPERIMENT,
     "api:files-outputs": OF_EXPERIMENT,
-    "api:files-request-missing": EITHER,
+    "api:files-request-missing": REQUESTER,  # a draft; later approvers, too
     "api:files-take-back": DECIDER_ON_FILES,
     "submission:file-list": OF_EXPERIMENT,
     "submission:files": OF_EXPERIMENT,
     "submission:files-count": DECIDER_ON_FILES,
     "submission:files-download": OF_EXPERIMENT,
     "submission:files-give-up": DECIDER_ON_FILES,
-    "submission:files-missing": EITHER,
+    "submission:files-missing": REQUESTER,  # a draft; later approvers, too
     "submission:files-take-back": DECIDER_ON_FILES,
     "submission:output-list": OF_EXPERIMENT,
     "submission:follow-advice": OPERATOR,
