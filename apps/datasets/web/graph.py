@@ -8,16 +8,16 @@ from apps.core.domain.hidden_characters import mark_hidden
 from apps.datasets.domain.provenance import Provenance, Side
 from apps.datasets.domain.steps import Step, is_unnamed
 
-BOX_WIDTH = 224
+BOX_WIDTH = 208
 BOX_HEIGHT = 52
-_COLUMN_WIDTH = BOX_WIDTH + 48
+_COLUMN_WIDTH = BOX_WIDTH + 36
 _ROW_HEIGHT = BOX_HEIGHT + 12
 #: Space around the boxes, for their outline.
 _MARGIN = 2
 #: Boxes of a column. The last one stands for all others.
 MOST_IN_COLUMN = 8
-_NAME_CHARACTERS = 27
-_LINE_CHARACTERS = 32
+_NAME_CHARACTERS = 26
+_LINE_CHARACTERS = 30
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Box:
 
     @property
     def text_x(self) -> int:
-        return self.x + 12
+        return self.x + 10
 
     @property
     def label_y(self) -> int:
@@ -167,6 +167,6 @@ def _paths(side: Side, places: Mapping[tuple[int, str], Box], sign: int) -> list
         x1 = start.x + BOX_WIDTH
         y1 = start.y + BOX_HEIGHT // 2
         y2 = end.y + BOX_HEIGHT // 2
-        bend = max(24, abs(end.x - x1) // 2)
+        bend = max(18, abs(end.x - x1) // 2)
         paths.append(f"M{x1} {y1}C{x1 + bend} {y1} {end.x - bend} {y2} {end.x} {y2}")
     return paths
