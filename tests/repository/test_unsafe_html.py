@@ -36,7 +36,7 @@ LINKS = re.compile(
     |\w+_url|page\.\w+_query        # of views: reverse()
     |query                          # of views: “?” and urlencode()
     |(cause|change|count|error|failures|fix|item|job|option|reason|link|place|service_now|task|turn\.action)\.url
-    |results\.(jobs|scripts)_url
+    |results\.(jobs|scripts|datasets)_url
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API
     |service\.runbook               # http or https: URLField of the admin

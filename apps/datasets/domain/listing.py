@@ -18,6 +18,8 @@ from apps.datasets.domain.uses import count_uses
 from apps.datasets.models import KnownDataset
 from apps.production.models import Stage
 
+#: Shorter texts are part of the names of most datasets.
+SHORTEST_TEXT = 3
 #: The columns that the list shows. Requests have many others, some of them long.
 _COLUMNS = (
     *("position", "name", "release", "configuration", "output_dataset"),
@@ -56,6 +58,17 @@ def with_name_like(stages: QuerySet[Stage], text: str) -> QuerySet[Stage]:
         if at_a_point:
             condition |= Q(pk__in=at_a_point)
     return stages.filter(condition)
+
+
+def find_datasets(text: str, user: Principal, *, most: int) -> list[str]:
+    """Return names with a text in them, of datasets of the newest requests: at most `most`."""
+    if len(text) < SHORTEST_TEXT:
+        return []
+    names: dict[str, None] = {}
+    stages = with_name_like(written_datasets(user), text).order_by("-pk")
+    for name in stages.values_list("output_dataset", flat=True)[:most]:
+        names[name] = None
+    return list(names)
 
 
 def only_read_datasets(

@@ -1,4 +1,4 @@
-"""Search in jobs, arrays, requests, scripts, known errors, hosts, users, services, clusters."""
+"""Search in jobs, arrays, requests, datasets, scripts, known errors, hosts, services, clusters."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ from apps.archive.domain.search.search import find as find_scripts
 from apps.archive.domain.store.contents import jobs_for_list as archived_jobs
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
+from apps.datasets.domain.listing import find_datasets
 from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.models import DailyCauseTotals, KnownError
 from apps.jobs.domain.records.conversion import day_of
@@ -42,7 +43,8 @@ class Error:
 class Found:
     """Results by kind.
 
-    `jobs_url` is the list of all matching jobs, `scripts_url` that of all scripts with the words.
+    `jobs_url` is the list of all matching jobs, `scripts_url` that of all scripts with the words,
+    `datasets_url` that of all datasets with the text in their name.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -51,8 +53,10 @@ class Found:
     clusters: list[Cluster] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
     scripts: list[tuple[ArchivedJob, list[Hit]]] = field(default_factory=list)
+    datasets: list[str] = field(default_factory=list)
     jobs_url: str = ""
     scripts_url: str = ""
+    datasets_url: str = ""
 
     def __bool__(self) -> bool:
         return bool(
@@ -62,6 +66,7 @@ class Found:
             or self.clusters
             or self.errors
             or self.scripts
+            or self.datasets
         )
 
     def single_url(self) -> str:
@@ -77,13 +82,15 @@ class Found:
             urls.append(_jobs_url(cluster=cluster.name))
         for error in self.errors:
             urls.append(error.url)
+        for name in self.datasets:
+            urls.append(f"{reverse('datasets:dataset')}?{urlencode({'name': name})}")
         for archived, _ in self.scripts:
             urls.append(reverse("archive:job", args=[archived.pk]))
         return urls[0] if len(urls) == 1 else ""
 
 
 def find(*, query: str, user: User, at: datetime) -> Found:
-    """Search jobs, scripts, requests, known errors, services and clusters.
+    """Search jobs, scripts, requests, datasets, known errors, services and clusters.
 
     Jobs match by ID, host and user. A request key, a job ID or the name of a service returns only
     its own page; a host matches with or without its domain. Every query is limited and uses an
@@ -101,6 +108,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     if jobs and not jobs_url:
         return Found(jobs=jobs)
     archived, scripts_url = _scripts(query, user, by_id=not jobs)
+    datasets = find_datasets(query, user, most=SHOWN)
     return Found(
         jobs=jobs,
         requests=list(requests.filter(title__icontains=query).order_by("-pk")[:SHOWN]),
@@ -108,8 +116,10 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         clusters=list(Cluster.objects.filter(name__iexact=query)),
         errors=_errors(query, user, at),
         scripts=archived,
+        datasets=datasets,
         jobs_url=jobs_url,
         scripts_url=scripts_url,
+        datasets_url=f"{reverse('datasets:list')}?{urlencode({'q': query})}" if datasets else "",
     )
 
 

@@ -126,6 +126,7 @@ PAGE_LINKS = {
         ("Quality", "quality:request"),
         ("Report", "progress:request-report"),
     ],
+    "stages": [("Provenance", "datasets:dataset")],
     "dataset": [("Submissions", "submission:request")],
     "stage_scripts": [("Scripts", "archive:jobs")],
     "group": [("Retry jobs…", "submission:retry-jobs")],

@@ -246,3 +246,28 @@ def test_queries_do_not_grow_with_datasets(produce, browse, liaison, known):
         produce((f"raw{number}", f"z{number}"))
         known(f"z{number}", files=1)
     assert [count(address) for address in addresses] == few
+
+
+def test_request_page_links_its_datasets(produce, browse, liaison):
+    request = produce(("raw/a", "calib"), ("", "gen.{e}"), scan="e = 1, 2")
+    page = text_of(browse(liaison).get(request.get_absolute_url()))
+    for name in ("raw/a", "calib", "gen.{e}"):
+        assert f'href="/datasets/dataset/?name={quote(name, safe="")}">{name}</a>' in page
+
+
+def test_search_finds_datasets_by_part_of_their_name(
+    produce, produce_for_dune, browse, liaison, other_liaison
+):
+    produce(("raw", "nova.reco.v1"), ("", "nova.reco.v2"), title="Two")
+    produce(("raw", "nova.reco.v2"), title="Three")
+    produce_for_dune(("raw", "dune.reco.v1"))
+    client = browse(liaison)
+    page = text_of(client.get("/find/?q=Reco"))
+    assert page.count(">nova.reco.v2</a>") == 1
+    assert ">nova.reco.v1</a>" in page
+    assert "dune.reco" not in page
+    assert 'href="/datasets/?q=Reco">all</a>' in page
+    assert client.get("/find/?q=reco.v1").headers["Location"] == page_of("nova.reco.v1")
+    assert "dataset/?name=" not in text_of(client.get("/find/?q=re"))
+    location = browse(other_liaison).get("/find/?q=reco.v1").headers["Location"]
+    assert location == page_of("dune.reco.v1")
