@@ -434,6 +434,7 @@ _EVERY_SECONDS = {
     "submission.release_retries": 15,
     "submission.check_files": 60,
     "datasets.look_up": 10,
+    "datasets.stage": 15,
     "datasets.forget_unneeded": 86_400,
     "hosts.follow": 60,
     "hosts.probe": 30,

@@ -284,6 +284,9 @@ EXPECTED = {
     "archive:use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "datasets:dataset": NONE,  # the address has no name
     "datasets:list": ALL,
+    "datasets:stage": DECIDER_ON_FILES,
+    "datasets:stage-ask": "hhhhhn",  # nothing is staged
+    "datasets:stage-cancel": "hhhhhn",
     "diagnosis:act-on-group": OF_EXPERIMENT,
     "diagnosis:act-on-groups": ALL,
     "diagnosis:causes": ALL,

@@ -10,6 +10,7 @@ from apps.core.admin import PortalAdmin, register_read_only
 from apps.datasets.catalogues.base import CatalogueError
 from apps.datasets.catalogues.registry import CATALOGUES
 from apps.datasets.domain.look_ups import open_row
+from apps.datasets.domain.staging_options import staging_target
 from apps.datasets.models import (
     Catalogue,
     FileTotals,
@@ -17,6 +18,7 @@ from apps.datasets.models import (
     KnownDataset,
     OutputFile,
     OutputTotals,
+    StagingRequest,
 )
 
 
@@ -46,6 +48,7 @@ class CatalogueForm(forms.ModelForm):
             )
             try:
                 open_row(row)
+                staging_target(row)
             except CatalogueError as error:
                 raise forms.ValidationError(str(error)) from error
         return values
@@ -68,6 +71,13 @@ register_read_only(
     "unlocated_reason is_frozen events size_bytes answered_at is_waiting last_error",
     search="name",
     filters=["catalogue", "exists", "is_waiting"],
+)
+register_read_only(
+    StagingRequest,
+    "dataset request catalogue storage state files_on_disk files_waiting files_stuck "
+    "catalogue_error last_error progress_at finish_by requested_by",
+    search="dataset request__key",
+    filters=["catalogue", "state"],
 )
 register_read_only(
     InputFile,

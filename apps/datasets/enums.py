@@ -21,3 +21,18 @@ class FileState(models.TextChoices):
 NOT_IN_A_JOB = frozenset({FileState.WAITING, FileState.FAILED})
 #: Files in these states are not done yet.
 UNFINISHED = frozenset({FileState.WAITING, FileState.TAKEN, FileState.FAILED})
+
+
+class StagingState(models.TextChoices):
+    """Where a request to bring a dataset to disk stands."""
+
+    QUEUED = "queued", "not sent yet"
+    STAGING = "staging", "staging"
+    COMPLETE = "complete", "on disk"
+    REFUSED = "refused", "refused"
+    OVERDUE = "overdue", "not on disk by the deadline"
+    CANCELLED = "cancelled", "no longer followed"
+
+
+#: The portal sends these to the catalogue, or asks for their progress.
+FOLLOWED = frozenset({StagingState.QUEUED, StagingState.STAGING})

@@ -4,8 +4,8 @@ from django.db import models
 from django.db.models import F, Q
 
 from apps.core.models import Work
-from apps.datasets.enums import FileState
-from apps.production.models import Stage
+from apps.datasets.enums import FOLLOWED, FileState, StagingState
+from apps.production.models import Request, Stage
 
 MAX_FILE_NAME = 200
 
@@ -115,6 +115,67 @@ class KnownDataset(Work):
 
     def __str__(self) -> str:
         return self.name
+
+
+class StagingRequest(Work):
+    """A dataset that is brought to a disk for a request, and how far that is.
+
+    The row waits in the queue while it is to be sent, or its progress is to be asked for.
+    `external_id` is the catalogue's id, empty until it answered. The numbers of files are those of
+    `progress_at`; `catalogue_state` and `catalogue_error` are the catalogue's words.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="staging_requests")
+    catalogue = models.ForeignKey(
+        Catalogue, on_delete=models.CASCADE, related_name="staging_requests"
+    )
+    dataset = models.CharField(max_length=500)
+    storage = models.CharField(max_length=500)
+    lifetime_seconds = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=StagingState, default=StagingState.QUEUED.value)
+    external_id = models.CharField(max_length=200, blank=True)
+    files_on_disk = models.BigIntegerField(null=True, blank=True)
+    files_waiting = models.BigIntegerField(null=True, blank=True)
+    files_stuck = models.BigIntegerField(null=True, blank=True)
+    catalogue_state = models.CharField(max_length=100, blank=True)
+    catalogue_error = models.TextField(blank=True)
+    progress_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    requested_by = models.CharField(max_length=150)
+    requested_at = models.DateTimeField()
+    finish_by = models.DateTimeField(help_text="The portal does not wait longer.")
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["request", "catalogue", "dataset"], name="staging_request_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=StagingState.values), name="staging_request_state"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"],
+                condition=Q(state__in=["queued", "staging"]),
+                name="staging_request_followed",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.dataset
+
+    @property
+    def is_followed(self) -> bool:
+        return self.state in FOLLOWED
+
+    @property
+    def files(self) -> int | None:
+        """How many files the catalogue brings to disk; None without an answer."""
+        if self.files_on_disk is None or self.files_waiting is None or self.files_stuck is None:
+            return None
+        return self.files_on_disk + self.files_waiting + self.files_stuck
 
 
 class InputFile(models.Model):

@@ -10,6 +10,12 @@ from apps.datasets.domain.look_ups import (
     catalogues_to_ask,
     forget_datasets,
 )
+from apps.datasets.domain.staging import (
+    STAGING_LOCK,
+    catalogues_to_stage,
+    close_overdue,
+    follow_stagings,
+)
 from apps.datasets.models import Catalogue
 
 
@@ -36,3 +42,22 @@ def look_up_in(*, catalogue_id: int) -> None:
 def forget_unneeded() -> None:
     """Delete the answers that nobody needed for long."""
     forget_datasets(at=timezone.now())
+
+
+@shared_task(name="datasets.stage")
+def stage() -> None:
+    """Start a task for every catalogue with datasets to bring to disk, and end overdue waits."""
+    close_overdue(at=timezone.now())
+    for pk in catalogues_to_stage(timezone.now()).values_list("pk", flat=True):
+        stage_in.delay(catalogue_id=pk)
+
+
+@shared_task(name="datasets.stage_in")
+def stage_in(*, catalogue_id: int) -> None:
+    """Request datasets of a catalogue on disk, and ask how far they are."""
+    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
+    if row is None:
+        return
+    with exclusive_lock(STAGING_LOCK, row.pk) as is_ours:
+        if is_ours:
+            follow_stagings(row, now=timezone.now)

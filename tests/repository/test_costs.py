@@ -86,7 +86,7 @@ CHEAP = {
         healthz help help-contents readyz styleguide
     """,
     "datasets": """
-        dataset list
+        dataset list stage stage-ask stage-cancel
     """,
     "diagnosis": """
         act-on-group act-on-groups causes correct-verdict decide-known-error decide-pack exit-codes

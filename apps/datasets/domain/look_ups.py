@@ -16,6 +16,7 @@ from apps.core.domain.work import BackOff, Queue
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import open_catalogue
 from apps.datasets.domain.places import UNKNOWN_PLACES, Places, locate_files
+from apps.datasets.domain.staging_options import STAGING_OPTIONS, can_stage
 from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.domain.outputs.datasets import CatalogueError, DataFile, Dataset
 
@@ -121,7 +122,8 @@ def open_row(row: Catalogue) -> base.Catalogue:
     """Return the adapter of a catalogue. Raises `base.CatalogueError`."""
     options = {}
     for name, value in row.options.items():
-        options[str(name)] = str(value)
+        if name not in STAGING_OPTIONS:
+            options[str(name)] = str(value)
     configuration = base.CatalogueConfiguration(row.base_url, row.credential_file, options)
     return open_catalogue(row.kind, configuration)
 
@@ -184,6 +186,7 @@ def _existing(answers: Sequence[KnownDataset]) -> Dataset | None:
                 files_on_disk=row.files_on_disk,
                 files_on_tape_only=row.files_on_tape_only,
                 files_without_location=row.files_without_location,
+                can_stage=can_stage(row.catalogue),
             )
     return None
 

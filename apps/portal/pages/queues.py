@@ -8,6 +8,7 @@ from apps.archive.domain.sinks import DELIVERIES
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
 from apps.datasets.domain.look_ups import LOOK_UPS
+from apps.datasets.domain.staging import STAGINGS
 from apps.diagnosis.domain.causes.common.causes import ANALYSES
 from apps.diagnosis.domain.verdicts.harvest import HARVESTS
 from apps.diagnosis.domain.verdicts.reclassification import RUNS
@@ -24,7 +25,7 @@ QUEUES: tuple[Queue[Any], ...] = (
     *(HARVESTS, RUNS, ANALYSES),
     BATCHES,
     DECISIONS,
-    *(PROBE_JOBS, LOOK_UPS),
+    *(PROBE_JOBS, LOOK_UPS, STAGINGS),
 )
 
 

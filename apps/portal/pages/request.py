@@ -13,6 +13,8 @@ from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.core.models import Event
+from apps.datasets.domain.input_datasets import InputDataset, input_datasets
+from apps.datasets.domain.staging import may_stage
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.portal.pages.request_ends import EndingChange, earlier_end
@@ -169,6 +171,8 @@ class RequestPage:
     needs_impaired: list[RequiredService]
     needs_up: list[RequiredService]
     holds: list[ActiveHold]
+    inputs: list[InputDataset]
+    may_stage: bool
 
     # Its approval, and its place in the queue; both are computed only while it is open.
     approval: Approval
@@ -262,6 +266,8 @@ def request_page(
         needs_impaired=[need for need in needs if need.row.state != State.UP],
         needs_up=[need for need in needs if need.row.state == State.UP],
         holds=holds,
+        inputs=input_datasets(request, written),
+        may_stage=may_stage(user, request),
         approval=approval,
         submission_warnings=_warnings(request, written, events, checks, at),
         advice=advice,

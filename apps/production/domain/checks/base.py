@@ -42,13 +42,15 @@ class Problem:
     path: str
     message: str
     fix: Fix | None = None
+    #: Whether the page of the request offers to bring the dataset to disk.
+    can_stage: bool = False
 
     def below(self, path: str) -> "Problem":
         """Return the problem of a stage with `path` before all its paths."""
         fix = self.fix and Fix(
             self.fix.label, {f"{path}.{name}": value for name, value in self.fix.values.items()}
         )
-        return Problem(f"{path}.{self.path}", self.message, fix)
+        return Problem(f"{path}.{self.path}", self.message, fix, self.can_stage)
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,7 @@ class Finding:
     path: str
     message: str
     fix: Fix | None = None
+    can_stage: bool = False
 
     @property
     def blocks(self) -> bool:

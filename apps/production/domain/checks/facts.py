@@ -1,7 +1,7 @@
 """Collect the facts that checks may use, in a fixed number of queries."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -287,6 +287,16 @@ def _writers(
             own[name] = key
     foreign = frozenset(name for name, _, owner in writers if owner != experiment.pk)
     return own, foreign - own.keys()
+
+
+def datasets_of_others(
+    names: Collection[str], experiment: Experiment, request: Request | None
+) -> frozenset[str]:
+    """Return which of these datasets only requests of other experiments write.
+
+    They are not revealed to this experiment.
+    """
+    return _writers(set(names), experiment, request)[1]
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:

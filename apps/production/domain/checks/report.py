@@ -64,9 +64,15 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
             findings.append(Finding(name, Severity.WARNING, "", message))
             continue
         for problem in problems[:MOST_OF_A_RULE]:
-            findings.append(
-                Finding(name, rule.severity, problem.path, problem.message, problem.fix)
+            finding = Finding(
+                name,
+                rule.severity,
+                problem.path,
+                problem.message,
+                problem.fix,
+                problem.can_stage,
             )
+            findings.append(finding)
         if len(problems) > MOST_OF_A_RULE:
             last = problems[MOST_OF_A_RULE]
             message = f"There are more than {MOST_OF_A_RULE:,} such problems. Fix these first."

@@ -50,6 +50,8 @@ class Dataset:
     files_on_disk: NonNegativeInt | None = None
     files_on_tape_only: NonNegativeInt | None = None
     files_without_location: NonNegativeInt | None = None
+    #: Whether the portal can request it on disk.
+    can_stage: bool = False
 
     @property
     def is_complete(self) -> bool | None:

@@ -30,7 +30,8 @@ def at_each_point(whole: Rule) -> Rule:
         for point in points:
             for problem in whole(at_point(content, point), facts):
                 if problem.path not in seen:
-                    yield Problem(problem.path, f"At {point.label}: {problem.message}")
+                    message = f"At {point.label}: {problem.message}"
+                    yield Problem(problem.path, message, can_stage=problem.can_stage)
                 seen.add(problem.path)
 
     return replace(whole, check=check_points)
@@ -151,4 +152,5 @@ def input_on_disk(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         yield Problem(
             "input_dataset",
             f"{count:,} of {dataset.files_located:,} files {verb} on tape only.",
+            can_stage=dataset.can_stage,
         )
