@@ -26,4 +26,8 @@ class Migration(migrations.Migration):
             model_name='requestlink',
             constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['combined', 'split', 'recovered'])), name='link_kind'),
         ),
+        migrations.AddIndex(
+            model_name='stage',
+            index=models.Index(condition=models.Q(('input_dataset', ''), _negated=True), fields=['input_dataset'], name='stage_reads'),
+        ),
     ]

@@ -317,6 +317,9 @@ class Stage(models.Model):
             models.Index(
                 fields=["output_dataset"], condition=~Q(output_dataset=""), name="stage_writes"
             ),
+            models.Index(
+                fields=["input_dataset"], condition=~Q(input_dataset=""), name="stage_reads"
+            ),
             _trigram_index("output_dataset", "stage_words_of_output"),
         ]
 
