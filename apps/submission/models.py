@@ -71,6 +71,13 @@ class Assignment(models.Model):
     looked_at = models.DateTimeField(
         null=True, blank=True, help_text="Time when all new files were taken."
     )
+    listing_error = models.TextField(
+        blank=True, help_text="Why the files of a dataset could not be listed. Empty: they could."
+    )
+    listing_failed_since = models.DateTimeField(null=True, blank=True)
+    listing_tried_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the catalogue was last asked in vain."
+    )
 
     def __str__(self) -> str:
         return f"{self.request} on {self.cluster}"

@@ -118,6 +118,27 @@ def test_files_are_taken_up_once_as_they_come(keep_up, detector, end_jobs, fake)
     assert "2) files=('it'\"'\"'s c');;" in fake.script(second.spool_id)
 
 
+def test_jobs_of_known_files_go_on_while_the_catalogue_is_away(
+    keep_up, detector, end_jobs, tmp_path
+):
+    assignment = keep_up("reco", "ana")
+    detector(r1=["a", "b", "c", "d"])
+    first = step(assignment)
+    assert first.tasks == 3, "no more at once"
+    (tmp_path / "datasets.json").write_text("{")
+    end(first, end_jobs, AT + HOUR)
+    second = step(assignment, AT + HOUR)
+    assert files_of(second) == ["d"]
+    assert assignment.listing_failed_since == AT + HOUR
+    end(second, end_jobs, AT + HOUR)
+    third = step(assignment, AT + HOUR)
+    assert (third.position, third.tasks) == (1, 3), "the next stage goes on"
+    detector(r1=["a", "b", "c", "d", "e"])
+    end(third, end_jobs, AT + HOUR * 2)
+    assert files_of(step(assignment, AT + HOUR * 2)) == ["e"]
+    assert assignment.listing_error == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "groups"),
     [
@@ -152,6 +173,7 @@ def test_a_later_stage_follows_job_by_job_and_all_ends_after_the_stop_date(
     assert files_of(again) == ["b"]
     again = step(assignment, AT + HOUR)
     end(again, end_jobs, AT + HOUR)
+    end(second, end_jobs, AT + HOUR)
     third = step(assignment, AT + HOUR)
     assert (third.stage_name, third.indices) == ("ana", "1")
     late = AT + timedelta(days=2)
@@ -177,6 +199,15 @@ def test_a_test_takes_one_file_and_leaves_it_for_production(keep_up, detector):
     assert (test.is_test, test.tasks) == (True, 1)
     assert "files=(a)" in test.script
     assert not InputFile.objects.exists()
+
+
+def test_a_test_waits_while_the_catalogue_is_away(keep_up, detector, tmp_path):
+    assignment = keep_up("reco", verb=Verb.TEST)
+    (tmp_path / "datasets.json").write_text("{")
+    assert step(assignment) is None
+    assert "is not a catalogue" in assignment.listing_error
+    detector(r1=["a"])
+    assert step(assignment, AT + HOUR).is_test
 
 
 def test_without_a_list_of_files_nothing_begins(keep_up, detector, settings):

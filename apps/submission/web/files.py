@@ -25,6 +25,7 @@ from apps.datasets.models import InputFile, OutputFile
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
+from apps.submission.domain.arrays.submissions import assignment_of
 from apps.submission.domain.files import decisions, recovery
 from apps.submission.domain.files.page import files_page
 from apps.submission.web.forms import CountForm, FilesForm, StageForm, TakeBackForm
@@ -44,6 +45,7 @@ def stage_files(request: AuthenticatedRequest, key: str) -> HttpResponse:
     context = {
         "object": production_request,
         "files": page,
+        "assignment": assignment_of(production_request),
         "may_decide": decisions.may_decide(request.user, production_request)
         and production_request.state in decisions.DECIDABLE,
         "may_request": recovery.may_request_missing(request.user, production_request),

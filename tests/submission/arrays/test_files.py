@@ -127,6 +127,20 @@ def test_fewer_files_than_jobs_is_said_before_anything_starts(reading, cluster, 
     assert refused.value.problems == {"stages.0.jobs": [message]}
 
 
+def test_a_stage_waits_while_its_files_cannot_be_listed_and_says_why(
+    started, catalogue, settings, tmp_path
+):
+    (tmp_path / "datasets.json").write_text("{")
+    assert send(started) is None
+    assert "is not a catalogue" in started.listing_error
+    assert started.listing_failed_since == AT
+    catalogue(*NAMES)
+    assert send(started, AT + HOUR / 60) is None, "it is left alone for some minutes"
+    assert send(started, AT + HOUR / 6).tasks == 4
+    started.refresh_from_db()
+    assert (started.listing_error, started.listing_failed_since) == ("", None)
+
+
 def test_a_stage_without_files_in_its_command_has_no_ledger(make, cluster, approver):
     assignment = assign_request(
         request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START

@@ -2,8 +2,10 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
@@ -32,7 +34,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.submissions import index_of, indices_of, jobs_of
 from apps.submission.enums import Purpose, SubmissionState
-from apps.submission.models import Submission
+from apps.submission.models import Assignment, Submission
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ _CLOSED = frozenset(
         RequestState.DONE_PARTIAL,
     }
 )
+#: After the files of a dataset could not be listed, the catalogue is left alone for so long.
+LISTING_PAUSE = timedelta(minutes=5)
 #: How often a ledger that may change is compared with the jobs.
 CHECKED_EVERY = timedelta(hours=1)
 _NOT_SUBMITTED = frozenset({SubmissionState.PLANNED, SubmissionState.FAILED})
@@ -120,14 +124,58 @@ def check_files(request: Request) -> None:
             divide_files(list_files(stage), stage)
 
 
-def start_ledger(request: Request, stage: Stage, *, at: datetime) -> None:
-    """Divide the files of the input dataset among the jobs of a stage, once.
+def is_ready_to_start(assignment: Assignment, stage: Stage, *, at: datetime) -> bool:
+    """Divide the files of the input dataset among the jobs of a stage, if that is still to be done.
+
+    Return False while the files cannot be listed or divided.
+    """
+    request = assignment.request
+    if takes_files(request) or stage not in stages_with_files(request) or has_ledger(stage):
+        return True
+    with noting_faults(assignment, at=at) as asks:
+        if asks:
+            start_ledger(stage, at=at)
+            return True
+    return False
+
+
+def start_ledger(stage: Stage, *, at: datetime) -> None:
+    """Divide the files of the input dataset among the jobs of a stage.
 
     Files that are added to the dataset later are not part of the request. Raises `InvalidFields`.
     """
-    if takes_files(request) or stage not in stages_with_files(request) or has_ledger(stage):
-        return
     add_files(stages=[stage], files=divide_files(list_files(stage), stage), at=at)
+
+
+@contextmanager
+def noting_faults(assignment: Assignment, *, at: datetime) -> Iterator[bool]:
+    """Store why files cannot be listed, and until when the catalogue is left alone after that.
+
+    Yields whether it may be asked now. Jobs of files that are known go on meanwhile.
+    """
+    tried_at = assignment.listing_tried_at
+    if assignment.listing_error and tried_at and at < tried_at + LISTING_PAUSE:
+        yield False
+        return
+    changes: dict[str, Any] = {
+        "listing_error": "",
+        "listing_failed_since": None,
+        "listing_tried_at": None,
+    }
+    try:
+        yield True
+    except InvalidFields as error:
+        messages = [message for fault in error.problems.values() for message in fault]
+        log.warning("%s: %s", assignment.request, error)
+        changes = {
+            "listing_error": " ".join(messages)[:2000],
+            "listing_failed_since": assignment.listing_failed_since or at,
+            "listing_tried_at": at,
+        }
+    if changes["listing_error"] or assignment.listing_error:
+        Assignment.objects.filter(pk=assignment.pk).update(**changes)
+        for name, value in changes.items():
+            setattr(assignment, name, value)
 
 
 def divide_files(files: Sequence[DataFile], stage: Stage) -> list[NewFile]:

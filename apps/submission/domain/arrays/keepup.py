@@ -16,7 +16,7 @@ from apps.datasets.domain.ledger import (
 )
 from apps.datasets.models import InputFile
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.files import list_files, new_file, takes_files
+from apps.submission.domain.arrays.files import list_files, new_file, noting_faults, takes_files
 from apps.submission.models import Assignment
 
 PER_RUN = "per run"
@@ -32,7 +32,8 @@ def is_over(request: Request, at: datetime) -> bool:
 def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetime) -> int:
     """Group new files into at most `most` jobs from number `first` on, if the interval is over.
 
-    Return the number of jobs. Raises `InvalidFields` if the files cannot be listed.
+    Return the number of jobs. While the catalogue does not answer, these are of files that were
+    listed before.
     """
     request = assignment.request
     cadence = _cadence(request)
@@ -42,7 +43,9 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
 
     stages = list(request.stages.all())
     if not is_over(request, at):  # after the stop date, only files that were found before it
-        _add_new_files(stages, at)
+        with noting_faults(assignment, at=at) as asks:
+            if asks:
+                _add_new_files(stages, at)
     files = waiting_without_job(stages[0])
     groups = _cut(files, request.arguments, last=is_over(request, at + cadence))
     number_by_name = {}
@@ -51,7 +54,7 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
             number_by_name[file.name] = number
     assign_numbers(stages=stages, number_by_name=number_by_name)
 
-    if len(groups) <= most:
+    if len(groups) <= most and not assignment.listing_error:
         Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
         assignment.looked_at = at
     return min(len(groups), most)

@@ -18,9 +18,10 @@ from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.files import (
     follow_jobs,
+    is_ready_to_start,
     list_files,
+    noting_faults,
     stages_with_files,
-    start_ledger,
     takes_files,
 )
 from apps.submission.domain.arrays.keepup import take_new_files
@@ -85,7 +86,8 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
             # The script of an array is for one point, so an array ends where the next point starts.
             most = min(array_size(assignment, options), allowed)
             tasks = min(most, (point + 1) * jobs_each - first)
-            start_ledger(request, stage, at=at)
+            if not is_ready_to_start(assignment, stage, at=at):
+                return None
             plan = plans_of(request, job=first)[stage.position]
             changes = Changes()
             # All scouts of a scan are of its first point, which says little of the others.
@@ -151,8 +153,11 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
             request, stage
         ):
             return None
-        files = files_of_test(request, stage)
-        if takes_files(request) and not files:
+        files: list[str] = []
+        with noting_faults(assignment, at=at) as asks:
+            if asks:
+                files = files_of_test(request, stage)
+        if assignment.listing_error or (takes_files(request) and not files):
             return None
         events = events_of_test(assignment.cluster)
         plan = plans_of(request, test_events=events)[stage.position]
