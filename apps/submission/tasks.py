@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 MOST_ARRAYS_PER_RUN = 20
 MOST_LEDGERS_PER_RUN = 100
 #: Of a stage, while its ledger is compared with its jobs.
-CHECKING_LOCK = 4_716_049
+CHECKING_LOCK = 4_716_050
 
 
 @shared_task(name="submission.send_all")

@@ -30,6 +30,16 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingFile:
+    """An input file that is not assigned to a job yet."""
+
+    name: str
+    run: int | None
+    size_bytes: int | None
+    found_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class EndedJob:
     """An ended job that read the files of a number."""
 
@@ -134,10 +144,11 @@ def add_files(*, stages: Iterable[Stage], files: Sequence[NewFile], at: datetime
         )
 
 
-def waiting_without_job(stage: Stage) -> list[NewFile]:
+def waiting_without_job(stage: Stage) -> list[WaitingFile]:
     """Return the waiting files of a stage that are not assigned to a job, oldest first."""
     rows = InputFile.objects.filter(stage=stage, number=None, state=FileState.WAITING)
-    return [NewFile(name, run) for name, run in rows.order_by("pk").values_list("name", "run")]
+    columns = ("name", "run", "size_bytes", "changed_at")
+    return [WaitingFile(*row) for row in rows.order_by("pk").values_list(*columns)]
 
 
 def assign_numbers(*, stages: Sequence[Stage], number_by_name: Mapping[str, int]) -> None:

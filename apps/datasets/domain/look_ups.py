@@ -212,7 +212,8 @@ def _files_in(catalogue: base.Catalogue, name: str) -> list[DataFile]:
     files = []
     for file in catalogue.files(name):
         if not file.retired:
-            files.append(DataFile(file.name, min(file.runs, default=None) if file.runs else None))
+            run = min(file.runs) if file.runs else None
+            files.append(DataFile(file.name, run, file.events, file.size_bytes))
     return files
 
 

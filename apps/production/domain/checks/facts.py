@@ -107,9 +107,13 @@ def facts_for(
     )
     offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
     earlier_stages, earlier_blocks = _earlier_sizes(earlier)
-    parts = DatasetPart.objects.filter(request=request)
-    undefined = parts.filter(defined_at=None)
-    held = parts.filter(is_held=True)
+    undefined = {}
+    held = set()
+    for part in DatasetPart.objects.filter(request=request).defer("files"):
+        if part.defined_at is None:
+            undefined[part.name] = part.error
+        if part.is_held:
+            held.add(part.name)
     completed: Any = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
     return Facts(
         today=basic.today,
@@ -119,8 +123,8 @@ def facts_for(
         others=_similar_requests(content, earlier),
         written_by=written_by,
         datasets=datasets,
-        defining=dict(undefined.values_list("name", "error")),
-        held=frozenset(held.values_list("name", flat=True)),
+        defining=undefined,
+        held=frozenset(held),
         catalogue_fault=fault,
         listing_fault=file_list_fault() if content.workflow.takes_files else "",
         releases=_releases(content, earlier),

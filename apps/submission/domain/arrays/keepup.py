@@ -1,14 +1,12 @@
 """Keep-up: new files are grouped into jobs, each file once, until the stop date."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.utils import timezone
 
 from apps.core.domain.quantities import format_duration
 from apps.datasets.domain.ledger import (
-    NewFile,
     add_files,
     assign_numbers,
     totals_of,
@@ -17,10 +15,8 @@ from apps.datasets.domain.ledger import (
 from apps.datasets.models import InputFile
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.files import list_files, new_file, noting_faults, takes_files
+from apps.submission.domain.arrays.grouping import Grouping, group_files
 from apps.submission.models import Assignment
-
-PER_RUN = "per run"
-PER_N = "per N files"
 
 
 def is_over(request: Request, at: datetime) -> bool:
@@ -47,7 +43,9 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
             if asks:
                 _add_new_files(stages, at)
     files = waiting_without_job(stages[0])
-    groups = _cut(files, request.arguments, last=is_over(request, at + cadence))
+    groups = group_files(
+        files, Grouping.of(request.arguments), at=at, last=is_over(request, at + cadence)
+    )
     number_by_name = {}
     for number, group in enumerate(groups[:most], start=first):
         for file in group:
@@ -76,30 +74,6 @@ def jobs_of_files(request: Request) -> int:
 
 def _cadence(request: Request) -> timedelta:
     return timedelta(seconds=int(request.arguments.get("cadence") or 3600))
-
-
-def _cut(
-    files: Sequence[NewFile], arguments: Mapping[str, object], *, last: bool
-) -> list[list[NewFile]]:
-    """Group files into jobs.
-
-    An incomplete group of N waits for more files, except on the last look.
-    """
-    split = arguments.get("split")
-    size = arguments.get("files_per_job")
-    if split == PER_RUN:
-        by_run: dict[object, list[NewFile]] = defaultdict(list)
-        for file in files:
-            run = file.name if file.run is None else file.run
-            by_run[run].append(file)
-        return list(by_run.values())
-
-    if split != PER_N or not isinstance(size, int) or size <= 0:
-        size = 1
-    groups = [list(files[first : first + size]) for first in range(0, len(files), size)]
-    if not last:
-        groups = [group for group in groups if len(group) == size]
-    return groups
 
 
 def files_note(assignment: Assignment | None) -> str:

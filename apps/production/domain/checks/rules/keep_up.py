@@ -51,7 +51,13 @@ def files_listed(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 
 @rule(Severity.ERROR)
 def split_complete(content: RequestContent, facts: Facts) -> Iterator[Problem]:
-    """A split “per N files” has a number of files per job."""
+    """A split “per N files” or “by size” has a number of files or a size per job."""
+    if text(content, "split") == "by size" and not number(content, "group_bytes"):
+        yield Problem(
+            "arguments.group_bytes",
+            "Enter the size of the files of a job.",
+            Fix("One file per job", {"arguments.split": "per file"}),
+        )
     if text(content, "split") == "per N files" and not number(content, "files_per_job"):
         path = "arguments.files_per_job"
         yield Problem(

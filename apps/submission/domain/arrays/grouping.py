@@ -1,0 +1,122 @@
+"""Group the waiting files of keep-up processing into jobs."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from apps.datasets.domain.ledger import WaitingFile
+
+PER_RUN = "per run"
+PER_FILE = "per file"
+PER_N = "per N files"
+BY_SIZE = "by size"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How files are grouped: by runs, or up to a number of files or bytes.
+
+    An incomplete group waits for more files, at most `close_after` from when its first file was
+    found. With `whole_runs` the files of a run stay together; the newest run may still grow, and
+    waits likewise.
+    """
+
+    per_run: bool = False
+    most_files: int | None = 1
+    most_bytes: int | None = None
+    close_after: timedelta | None = None
+    whole_runs: bool = False
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, object]) -> "Grouping":
+        """Return the grouping that the arguments of a keep-up request ask for."""
+        split = arguments.get("split")
+        close_after = _positive(arguments.get("close_after"))
+        waits = timedelta(seconds=close_after) if close_after else None
+        whole_runs = arguments.get("whole_runs") is True
+        if split == PER_RUN:
+            return cls(per_run=True)
+        if split == PER_N:
+            files = _positive(arguments.get("files_per_job")) or 1
+            return cls(most_files=files, close_after=waits, whole_runs=whole_runs)
+        most_bytes = _positive(arguments.get("group_bytes"))
+        if split == BY_SIZE and most_bytes:
+            return cls(
+                most_files=None, most_bytes=most_bytes, close_after=waits, whole_runs=whole_runs
+            )
+        return cls()
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def group_files(
+    files: Sequence[WaitingFile], grouping: Grouping, *, at: datetime, last: bool
+) -> list[list[WaitingFile]]:
+    """Group files in their order; those of groups that wait for more files are left out.
+
+    On the last look nothing waits.
+    """
+    if grouping.per_run:
+        return list(_by_run(files).values())
+    units = _units(files, grouping)
+    groups: list[list[WaitingFile]] = []
+    group: list[WaitingFile] = []
+    for place, unit in enumerate(units):
+        is_growing = grouping.whole_runs and place == len(units) - 1
+        if is_growing and not (last or _has_waited(unit, grouping, at)):
+            break
+        if group and not _has_room(group, unit, grouping):
+            groups.append(group)
+            group = []
+        group = [*group, *unit]
+        if _is_full(group, grouping):
+            groups.append(group)
+            group = []
+    if group and (last or _has_waited(group, grouping, at)):
+        groups.append(group)
+    return groups
+
+
+def _by_run(files: Sequence[WaitingFile]) -> Mapping[object, list[WaitingFile]]:
+    """Return the files by run, in the order of its first file; one without a run is alone."""
+    by_run: dict[object, list[WaitingFile]] = defaultdict(list)
+    for file in files:
+        run = file.name if file.run is None else file.run
+        by_run[run].append(file)
+    return by_run
+
+
+def _units(files: Sequence[WaitingFile], grouping: Grouping) -> Sequence[Sequence[WaitingFile]]:
+    """Return what is never divided: single files, or runs."""
+    if grouping.whole_runs:
+        return list(_by_run(files).values())
+    return [[file] for file in files]
+
+
+def _has_room(
+    group: Sequence[WaitingFile], unit: Sequence[WaitingFile], grouping: Grouping
+) -> bool:
+    if grouping.most_files is not None:
+        return len(group) + len(unit) <= grouping.most_files
+    return _bytes_of(group) + _bytes_of(unit) <= (grouping.most_bytes or 0)
+
+
+def _is_full(group: Sequence[WaitingFile], grouping: Grouping) -> bool:
+    if grouping.most_files is not None:
+        return len(group) >= grouping.most_files
+    return _bytes_of(group) >= (grouping.most_bytes or 0)
+
+
+def _bytes_of(files: Sequence[WaitingFile]) -> int:
+    """Return the size of files; one of unknown size counts as empty."""
+    return sum(file.size_bytes or 0 for file in files)
+
+
+def _has_waited(files: Sequence[WaitingFile], grouping: Grouping, at: datetime) -> bool:
+    """Whether the first of these files was found so long ago that nothing else is waited for."""
+    if grouping.close_after is None:
+        return False
+    return min(file.found_at for file in files) + grouping.close_after <= at
