@@ -165,7 +165,9 @@ def noting_faults(assignment: Assignment, *, at: datetime) -> Iterator[bool]:
     try:
         yield True
     except InvalidFields as error:
-        messages = [message for fault in error.problems.values() for message in fault]
+        messages: list[str] = []
+        for messages_of_field in error.problems.values():
+            messages += messages_of_field
         log.warning("%s: %s", assignment.request, error)
         changes = {
             "listing_error": " ".join(messages)[:2000],
