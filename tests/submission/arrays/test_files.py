@@ -14,6 +14,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets.domain.ledger import recount, totals_of
 from apps.datasets.models import FileTotals, InputFile, OutputFile, RepeatedResult
+from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import RequestState, Verb
 from apps.production.models import Request
@@ -252,6 +253,41 @@ def test_arrays_of_a_cancelled_request_that_were_never_sent_take_nothing(started
     check_ledger(stage, at=AT)
     assert counts(started.request) == {"waiting": 10}
     assert not ledgers_to_check(AT + timedelta(days=1)).exists()
+
+
+def test_files_keep_their_states_when_the_rows_of_their_jobs_are_moved_away(
+    started, end_jobs, approver
+):
+    array = send(started)
+    jobs = end_jobs(array, failed={1, 2})
+    stage = started.request.stages.all()[0]
+    for job in jobs:
+        OutputFile.objects.create(
+            stage=stage, key=job.job_id, name=f"reco_{job.job_id}", size_bytes=1, at=AT
+        )
+    dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)
+    before = states(started.request)
+    columns = ("name", "state", "job_key", "is_doubled")
+    rows = set(InputFile.objects.values_list(*columns))
+    outputs = set(OutputFile.objects.values_list("name", "counts"))
+    Job.objects.all().delete()
+    assert check_ledger(stage, at=AT + 2 * HOUR)
+    assert states(started.request) == before
+    assert set(InputFile.objects.values_list(*columns)) == rows
+    assert set(OutputFile.objects.values_list("name", "counts")) == outputs
+
+    array.refresh_from_db()
+    plan_retry(
+        submission=array, request=started.request, indices=[1, 2], by=approver, at=AT, reason=""
+    )
+    assert counts(started.request) == {"done": 5, "taken": 5}
+    again = send(started, AT + 2 * HOUR)
+    end_jobs(again, at=AT + 3 * HOUR)
+    dispatch.refresh_progress(cluster=array.cluster, at=AT + 3 * HOUR)
+    assert counts(started.request) == {"done": 10}
+    Job.objects.all().delete()
+    assert check_ledger(stage, at=AT + 4 * HOUR)
+    assert counts(started.request) == {"done": 10}
 
 
 def test_a_check_corrects_totals_and_says_so(started, caplog):

@@ -21,6 +21,8 @@ from apps.datasets.domain.ledger import (
     has_ledger,
     record_outcomes,
 )
+from apps.datasets.models import InputFile
+from apps.jobs.models import Job
 from apps.production.domain.lineage.dataset_parts import held_files
 from apps.production.domain.outputs.datasets import (
     NO_LIST,
@@ -32,7 +34,12 @@ from apps.production.domain.outputs.datasets import (
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.submissions import index_of, indices_of, jobs_of
+from apps.submission.domain.arrays.submissions import (
+    index_of,
+    indices_of,
+    jobs_of,
+    read_ranges,
+)
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Assignment, Submission
 
@@ -55,6 +62,8 @@ LISTING_PAUSE = timedelta(minutes=5)
 #: How often a ledger that may change is compared with the jobs.
 CHECKED_EVERY = timedelta(hours=1)
 _NOT_SUBMITTED = frozenset({SubmissionState.PLANNED, SubmissionState.FAILED})
+#: More than an array ever has.
+_MOST_TASKS = 10_000_000
 
 
 def takes_files(request: Request) -> bool:
@@ -237,7 +246,10 @@ def follow_numbers(stage: Stage, numbers: Collection[int], *, at: datetime) -> N
 
 
 def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[int, NumberOutcome]:
-    """Return what the jobs of these numbers came to in all production arrays of their stage."""
+    """Return what the jobs of these numbers came to in all production arrays of their stage.
+
+    The rows of old jobs are moved to files: what became of them is known from their arrays.
+    """
     outcomes = {number: NumberOutcome() for number in numbers}
     if not outcomes:
         return outcomes
@@ -247,6 +259,11 @@ def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[i
             continue
         completed, failed = ended_jobs(submission, at=at)
         never_comes = _never_comes(submission)
+        unknown = mine - completed.keys() - failed.keys()
+        if submission.settled_at is not None and unknown:
+            completed_before, failed_before = _moved_jobs(submission, stage, unknown)
+            completed |= completed_before
+            failed |= failed_before
         for number in mine:
             outcome = outcomes[number]
             if number in completed:
@@ -256,6 +273,39 @@ def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[i
             elif not never_comes:
                 outcome.is_taken = True
     return outcomes
+
+
+def _moved_jobs(
+    submission: Submission, stage: Stage, numbers: Collection[int]
+) -> tuple[dict[int, EndedJob], dict[int, EndedJob]]:
+    """Return the completed and the failed jobs of an ended array whose rows were moved to files.
+
+    The ledger knows the primary keys of those that count; the others have negative ones here.
+    """
+    with_row = set()
+    for job_id in jobs_of(submission).values_list("job_id", flat=True):
+        with_row.add(index_of(submission, job_id))
+    moved = set(numbers) - with_row
+    ended = InputFile.objects.filter(stage=stage, number__in=moved, job_key__isnull=False)
+    key_of_number = dict(ended.values_list("number", "job_key"))
+    # The ledger may name a job of another array, whose row is there.
+    with_this_key = Job.objects.filter(pk__in=list(key_of_number.values()))
+    existing = set(with_this_key.values_list("pk", flat=True))
+    failed_numbers = set(read_ranges(submission.failed_indices))
+    completed: dict[int, EndedJob] = {}
+    failed: dict[int, EndedJob] = {}
+    for task, number in enumerate(indices_of(submission)):
+        if number not in moved:
+            continue
+        key = key_of_number.get(number)
+        if key is None or key in existing:
+            key = -(submission.pk * _MOST_TASKS + task)
+        job = EndedJob(key, f"{submission.spool_id}_{task}")
+        if number in failed_numbers:
+            failed[number] = job
+        else:
+            completed[number] = job
+    return completed, failed
 
 
 def _arrays_with(stage: Stage, lowest: int, highest: int) -> Iterable[Submission]:
