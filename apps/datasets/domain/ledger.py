@@ -124,7 +124,7 @@ def add_files(*, stages: Iterable[Stage], files: Sequence[NewFile], at: datetime
     """
     for stage in stages:
         FileTotals.objects.get_or_create(stage=stage)
-        _lock(stage)
+        lock_ledger(stage)
         rows = []
         for file in files:
             rows.append(
@@ -256,7 +256,7 @@ def _change_state(
     **columns: str,
 ) -> list[str]:
     """Move files from one of the `old` states to the new one; return the names of those moved."""
-    if not names or not _lock(stage):
+    if not names or not lock_ledger(stage):
         return []
     rows = InputFile.objects.filter(stage=stage, name__in=names, state__in=old)
     changes: dict[str, int] = defaultdict(int)
@@ -277,7 +277,7 @@ def record_outcomes(*, stage: Stage, outcomes: Mapping[int, NumberOutcome], at: 
     A file that was given up becomes done if a late job completes with it; no other outcome changes
     it.
     """
-    if not outcomes or not _lock(stage):
+    if not outcomes or not lock_ledger(stage):
         return
     counted_before = dict(
         InputFile.objects.filter(stage=stage, number__in=list(outcomes), state=FileState.DONE)
@@ -293,7 +293,7 @@ def record_outcomes(*, stage: Stage, outcomes: Mapping[int, NumberOutcome], at: 
     _mark_outputs(stage, outcomes, counting)
 
 
-def _lock(stage: Stage) -> FileTotals | None:
+def lock_ledger(stage: Stage) -> FileTotals | None:
     """Lock the ledger of a stage for this transaction, and return its totals; None without one."""
     return FileTotals.objects.select_for_update().filter(stage=stage).first()
 
@@ -434,7 +434,7 @@ def correct_totals(stage: Stage, *, at: datetime) -> dict[str, tuple[int, int]]:
 
     Return these as stored and as counted, by column.
     """
-    totals = _lock(stage)
+    totals = lock_ledger(stage)
     if totals is None:
         return {}
     counted = recount(stage)

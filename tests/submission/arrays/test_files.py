@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -288,6 +289,28 @@ def test_files_keep_their_states_when_the_rows_of_their_jobs_are_moved_away(
     Job.objects.all().delete()
     assert check_ledger(stage, at=AT + 4 * HOUR)
     assert counts(started.request) == {"done": 10}
+
+
+def test_a_ledger_is_locked_before_its_jobs_are_read(started, end_jobs):
+    array = send(started)
+    end_jobs(array)
+    with CaptureQueriesContext(connection) as queries:
+        follow_jobs(array, at=AT + HOUR)
+    statements = [query["sql"] for query in queries.captured_queries]
+    locks = [place for place, sql in enumerate(statements) if "FOR UPDATE" in sql]
+    reads = [place for place, sql in enumerate(statements) if 'FROM "jobs_job"' in sql]
+    assert min(locks) < min(reads)
+
+
+def test_progress_locks_ledgers_in_order_and_lets_retries_refer_to_arrays(started, end_jobs):
+    array = send(started)
+    end_jobs(array)
+    with CaptureQueriesContext(connection) as queries:
+        dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)
+    locks = [query["sql"] for query in queries.captured_queries if " FOR " in query["sql"]]
+    assert "FOR NO KEY UPDATE" in locks[0]
+    order = locks[0].partition("ORDER BY")[2]
+    assert 0 <= order.find('"request_id"') < order.find('"position"')
 
 
 def test_a_check_corrects_totals_and_says_so(started, caplog):

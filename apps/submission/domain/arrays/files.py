@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from apps.clusters.schedulers.base import JobState
@@ -19,6 +20,7 @@ from apps.datasets.domain.ledger import (
     add_files,
     correct_totals,
     has_ledger,
+    lock_ledger,
     record_outcomes,
 )
 from apps.datasets.models import InputFile
@@ -240,8 +242,11 @@ def follow_jobs(submission: Submission, *, at: datetime) -> None:
         follow_numbers(stage, set(indices_of(submission)), at=at)
 
 
+@transaction.atomic
 def follow_numbers(stage: Stage, numbers: Collection[int], *, at: datetime) -> None:
     """Bring the files of these numbers up to date with the jobs in all arrays of their stage."""
+    # The lock comes before the jobs are read: else an older state may be stored after a newer one.
+    lock_ledger(stage)
     record_outcomes(stage=stage, outcomes=outcomes_of(stage, numbers, at=at), at=at)
 
 

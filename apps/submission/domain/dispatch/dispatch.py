@@ -204,10 +204,13 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
     unsettled = Submission.objects.filter(
         cluster=cluster, state=SubmissionState.SENT, settled_at=None
     )
+    # All transactions lock the ledgers of files in this order. `no_key`: retries may refer to the
+    # arrays meanwhile, so that who plans retries does not wait for this with a ledger locked.
     for submission in (
-        unsettled.select_for_update(of=("self",))
+        unsettled.select_for_update(of=("self",), no_key=True)
         .select_related("request", "cluster")
         .defer("script")
+        .order_by("request", "position", "pk")
     ):
         completed_jobs, failed_jobs = ended_jobs(submission, at=at)
         completed = len(completed_jobs)
