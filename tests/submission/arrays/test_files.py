@@ -322,6 +322,15 @@ def test_a_check_corrects_totals_and_says_so(started, caplog):
     assert "done is 1, counted 0" in caplog.text
 
 
+def test_a_check_corrects_totals_that_would_fall_below_zero(started, end_jobs):
+    end_jobs(send(started))
+    FileTotals.objects.update(taken=4, done=6)
+    (stage,) = ledgers_to_check(AT)
+    assert not check_ledger(stage, at=AT + HOUR)
+    assert counts(started.request) == {"done": 10}
+    assert check_ledger(stage, at=AT + HOUR)
+
+
 @dataclass
 class Life:
     """A request and what really happened to its jobs, by number: completions and failures."""

@@ -352,13 +352,14 @@ def check_ledger(stage: Stage, *, at: datetime) -> bool:
 
     Totals that differ from a recount are corrected and logged.
     """
+    # Wrong totals come first: files cannot move out of a total that would fall below zero.
+    differences = correct_totals(stage, at=at)
+    for column, (stored, counted) in sorted(differences.items()):
+        log.error("%s, %s: %s is %d, counted %d", stage.request, stage, column, stored, counted)
     numbers_by_array: dict[int, set[int]] = defaultdict(set)
     for submission in _arrays_with(stage, 0, 2**31 - 1):
         if submission.retry_of_id is None:
             numbers_by_array[submission.pk].update(indices_of(submission))
     for numbers in numbers_by_array.values():
         follow_numbers(stage, numbers, at=at)
-    differences = correct_totals(stage, at=at)
-    for column, (stored, counted) in sorted(differences.items()):
-        log.error("%s, %s: %s is %d, counted %d", stage.request, stage, column, stored, counted)
     return not differences
