@@ -73,11 +73,9 @@ class FilesForm(forms.Form):
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 
     def clean_names(self) -> list[str]:
-        names = []
-        for line in self.cleaned_data["names"].splitlines():
-            if line.strip() and line.strip() not in names:
-                names.append(line.strip())
-        return names
+        names = dict.fromkeys(line.strip() for line in self.cleaned_data["names"].splitlines())
+        names.pop("", None)
+        return list(names)
 
 
 class TakeBackForm(FilesForm):
