@@ -124,7 +124,7 @@ def test_request_that_was_never_approved_has_no_report(nova, liaison, approver):
 
 
 def test_report_keeps_its_query_count(ran, django_assert_max_num_queries):
-    with django_assert_max_num_queries(13):
+    with django_assert_max_num_queries(14):
         report_of(ran, at=AT)
 
 

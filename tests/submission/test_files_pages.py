@@ -7,12 +7,24 @@ import time
 
 import pytest
 
-from apps.datasets.models import FileTotals, InputFile, KnownDataset
+from apps.core.errors import InvalidFields
+from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.production.domain.lifecycle.moves import (
+    approve_request,
+    check_request,
+    make_move,
+    submit_request,
+)
+from apps.production.domain.lineage.clones import clone_request
+from apps.production.enums import Verb
 from apps.production.models import DatasetPart, Request, RequestLink
 from apps.progress.domain.production_report import report_of
-from apps.submission.domain.arrays.assignment import retry_failed
+from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.files import list_files
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.files.decisions import take_back
+from apps.submission.domain.files.recovery import request_missing
 from apps.submission.web.forms import FilesForm
 from tests.factories.requests import AT
 from tests.submission.arrays.test_files import (  # noqa: F401 fixtures
@@ -151,17 +163,26 @@ def test_what_is_missing_is_requested_once(client, liaison, approver, with_failu
     assert Request.objects.count() == 2, "nothing is missing any more"
 
 
+def test_files_of_a_recovery_are_taken_back_only_once_it_is_cancelled(liaison, with_failures):
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    how = {"request": with_failures, "position": 0, "by": liaison, "at": AT, "reason": ""}
+    with pytest.raises(InvalidFields, match=rf"raw_3\.root is processed by {made.key}"):
+        take_back(**how, names=["raw_3.root"])
+    make_move(verb=Verb.CANCEL, request=made, by=liaison, at=AT, reason="Not needed.")
+    assert take_back(**how, names=[]) == 5
+    assert counts(with_failures) == {"done": 5, "failed": 5}
+
+
+def test_a_copy_of_a_recovery_has_its_files(liaison, with_failures):
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    copy, _ = clone_request(request=made, by=liaison, at=AT)
+    names = [file.name for file in list_files(copy.stages.get())]
+    assert names == [f"raw_{number}.root" for number in range(3, 8)]
+
+
 def test_a_recovery_runs_with_exactly_its_files(
     liaison, approver, with_failures, cluster, end_jobs
 ):
-    from apps.production.domain.lifecycle.moves import (
-        approve_request,
-        check_request,
-        submit_request,
-    )
-    from apps.production.enums import Verb
-    from apps.submission.domain.arrays.assignment import assign_request
-    from apps.submission.domain.files.recovery import request_missing
 
     made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
     submit_request(request=made, by=liaison, at=AT)
@@ -219,7 +240,6 @@ def test_the_api_lists_and_decides(api, liaison, with_failures):
 
 
 def test_catalogue_answers_are_shown_with_their_age(client, liaison, with_failures):
-    from apps.datasets.models import Catalogue
 
     sam = Catalogue.objects.create(name="sam", kind="json", base_url="/x")
     KnownDataset.objects.create(

@@ -14,8 +14,7 @@ from django.db.models import Aggregate, Count, F, FloatField, Max, Q, QuerySet, 
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
-from apps.datasets.domain.ledger import totals_of
-from apps.datasets.models import OutputTotals
+from apps.datasets.models import FileTotals, OutputTotals
 from apps.diagnosis.models import Verdict
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
@@ -189,14 +188,14 @@ def _events_not_produced(
 
 def _files(request: Request) -> list[dict[str, Any]]:
     """Return the input and output files of each stage whose files the portal follows."""
-    outputs = {row.stage_id: row for row in OutputTotals.objects.filter(stage__request=request)}
+    ledgers = FileTotals.objects.filter(stage__request=request)
     rows = []
-    for position, totals in sorted(totals_of(request).items()):
-        written = outputs.get(totals.stage_id, OutputTotals())
+    for totals in ledgers.select_related("stage__output_totals").order_by("stage__position"):
+        written = getattr(totals.stage, "output_totals", OutputTotals())
         rows.append(
             {
                 "stage": totals.stage.name,
-                "number": position + 1,
+                "number": totals.stage.position + 1,
                 "files_in": totals.files,
                 "done": totals.done,
                 "given_up": totals.given_up,

@@ -70,7 +70,7 @@ class FileDecisionWriter(serializers.Serializer[Any]):
 
     position = serializers.IntegerField(min_value=0, help_text="Position of the stage, from 0.")
     names = serializers.ListField(
-        child=serializers.CharField(max_length=1_000),
+        child=serializers.CharField(max_length=1_000, trim_whitespace=False),
         required=False,
         default=list,
         max_length=decisions.MOST_FILES,

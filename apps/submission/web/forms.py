@@ -73,8 +73,10 @@ class FilesForm(forms.Form):
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
 
     def clean_names(self) -> list[str]:
-        names = dict.fromkeys(line.strip() for line in self.cleaned_data["names"].splitlines())
-        names.pop("", None)
+        names = {}
+        for line in self.cleaned_data["names"].splitlines():
+            if line.strip():
+                names[line] = True
         return list(names)
 
 

@@ -202,6 +202,25 @@ def test_a_job_that_completed_late_makes_its_files_done_twice(started, end_jobs,
     }
 
 
+def test_a_job_of_another_array_with_the_same_id_changes_nothing(started, end_jobs):
+    array = send(started)
+    end_jobs(array, failed={1})
+    dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)
+    month_later = AT + timedelta(days=30)
+    for task, state in ((0, "failed"), (1, "completed")):
+        row(
+            array.cluster,
+            900 + task,
+            at=month_later,
+            job_id=f"{array.spool_id}_{task}",
+            spool_id=array.spool_id,
+            state=state,
+            submitted_at=month_later - HOUR,
+        )
+    check_ledger(started.request.stages.all()[0], at=month_later)
+    assert counts(started.request) == {"done": 8, "failed": 2}
+
+
 def test_give_up_and_take_back(started, end_jobs, approver, liaison):
     array = send(started)
     end_jobs(array, failed={1, 2})

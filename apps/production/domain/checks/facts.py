@@ -109,8 +109,9 @@ def facts_for(
     earlier_stages, earlier_blocks = _earlier_sizes(earlier)
     undefined = {}
     held = set()
-    for part in DatasetPart.objects.filter(request=request).defer("files"):
-        if part.defined_at is None:
+    parts = Q(request=request) | Q(name__in=named, is_held=True, request__experiment=experiment)
+    for part in DatasetPart.objects.filter(parts).defer("files"):
+        if part.request_id == (request and request.pk) and part.defined_at is None:
             undefined[part.name] = part.error
         if part.is_held:
             held.add(part.name)

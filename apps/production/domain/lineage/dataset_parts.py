@@ -1,7 +1,7 @@
 """Datasets of the parts of a split request, which the portal defines in some catalogues."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -17,11 +17,13 @@ from apps.production.domain.outputs.datasets import (
     defining_catalogue,
     may_define,
 )
-from apps.production.enums import CLOSED, PORTAL
+from apps.production.enums import CLOSED, PORTAL, RequestState
 from apps.production.models import DatasetPart, Request
 
 log = logging.getLogger(__name__)
 
+#: Recoveries in these states process no files.
+_GIVEN_BACK = (RequestState.REJECTED, RequestState.CANCELLED)
 #: The time until a retry after a catalogue error.
 _RETRY_AFTER = timedelta(minutes=5)
 
@@ -81,9 +83,28 @@ def order_recovery(
 
 
 def held_files(request: Request, name: str) -> list[str] | None:
-    """Return the files of a dataset that the portal holds for a request; None if it does not."""
-    part = DatasetPart.objects.filter(request=request, name=name, is_held=True).first()
+    """Return the files of a dataset that the portal holds; None if it does not.
+
+    It holds those of recoveries for all requests of their experiment, such as copies.
+    """
+    parts = DatasetPart.objects.filter(
+        name=name, is_held=True, request__experiment=request.experiment_id
+    )
+    part = parts.order_by("-pk").first()
     return None if part is None else list(part.files or [])
+
+
+def recovery_of(request: Request, names: Collection[str]) -> tuple[str, Request] | None:
+    """Return a file of these, and the recovery of the request that has it; None if none has.
+
+    Recoveries that were cancelled or rejected do not count.
+    """
+    parts = DatasetPart.objects.filter(split_from=request, is_held=True)
+    for part in parts.exclude(request__state__in=_GIVEN_BACK).select_related("request"):
+        shared = set(part.files or ()) & set(names)
+        if shared:
+            return min(shared), part.request
+    return None
 
 
 def define_parts(*, at: datetime) -> int:

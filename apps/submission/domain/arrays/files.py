@@ -61,6 +61,8 @@ _CLOSED = frozenset(
 )
 #: After the files of a dataset could not be listed, the catalogue is left alone for so long.
 LISTING_PAUSE = timedelta(minutes=5)
+#: Jobs that were submitted so long after the end of an array are not of that array.
+RECYCLED_AFTER = timedelta(days=1)
 #: How often a ledger that may change is compared with the jobs.
 CHECKED_EVERY = timedelta(hours=1)
 _NOT_SUBMITTED = frozenset({SubmissionState.PLANNED, SubmissionState.FAILED})
@@ -215,15 +217,16 @@ def new_file(file: DataFile, *, number: int | None = None) -> NewFile:
 def ended_jobs(
     submission: Submission, *, at: datetime
 ) -> tuple[dict[int, EndedJob], dict[int, EndedJob]]:
-    """Return the completed and the failed jobs of an array, by number, in the order of their end.
+    """Return the completed and the failed jobs of an array, by number.
 
     A job that its scheduler may restart has not ended yet.
     """
     completed: dict[int, EndedJob] = {}
     failed: dict[int, EndedJob] = {}
-    for key, job_id, state, ended_at in jobs_of(submission).values_list(
-        "pk", "job_id", "state", "ended_at"
-    ):
+    jobs = jobs_of(submission)
+    if submission.settled_at is not None:  # IDs are recycled, and an ended array is read again
+        jobs = jobs.filter(submitted_at__lte=submission.settled_at + RECYCLED_AFTER)
+    for key, job_id, state, ended_at in jobs.values_list("pk", "job_id", "state", "ended_at"):
         number = index_of(submission, job_id)
         comes_back = state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN
         if number is None or state == JobState.REQUEUED or comes_back:

@@ -12,6 +12,7 @@ from apps.datasets.domain.ledger import give_up_files, take_back_files
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
 from apps.datasets.models import InputFile
 from apps.production.domain.actors import may
+from apps.production.domain.lineage.dataset_parts import recovery_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request, Stage
@@ -68,6 +69,10 @@ def take_back(
     reason = checked_reason(reason, needed=False)
     request, stage = _stage_to_decide(request, position, by)
     names = _checked_names(stage, names, {FileState.GIVEN_UP}, "not given up")
+    taken_over = recovery_of(request, names)
+    if taken_over is not None:
+        name, recovery = taken_over
+        raise InvalidFields({"files": [f"{name} is processed by {recovery}. Cancel that first."]})
     stages = [row for row in request.stages.all() if row.position >= stage.position]
     files = take_back_files(stages=stages, names=names, at=at)
     for row in stages:

@@ -25,7 +25,7 @@ from apps.submission.domain.arrays.files import takes_files
 from apps.submission.domain.arrays.plan import locked
 
 #: Files that one recovery has at most.
-MOST_FILES = 1_000_000
+MOST_FILES = 100_000
 #: How long a recovery of keep-up processing looks for its files at least.
 KEPT_UP_FOR = timedelta(days=14)
 _MOST_TITLE = 200
@@ -108,7 +108,7 @@ def _content_for(
     content = content_of(request)
     files = InputFile.objects.filter(stage=stage)
     all_files = files.count()
-    numbers = files.filter(name__in=names, number__isnull=False)
+    numbers = files.filter(state__in=NOT_IN_A_JOB, number__isnull=False)
     jobs = numbers.order_by().values("number").distinct().count()
     stages = []
     for place, whole in enumerate(content.stages[stage.position :]):
