@@ -243,9 +243,6 @@ def request_page(
 
     progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
-    quality = None
-    if request.state in _WITH_OUTPUT:
-        quality = data_quality_of(request)
 
     to_sign = any(move.verb is Verb.APPROVE for move in moves)
     prioritises = may_prioritise(user, request)
@@ -286,7 +283,7 @@ def request_page(
         progress=progress,
         outputs=outputs,
         uses=uses,
-        quality=quality,
+        quality=data_quality_of(request) if request.state in _WITH_OUTPUT else None,
         events=events,
         latest=events[: -1 - LATEST : -1],
         threads=threads,
