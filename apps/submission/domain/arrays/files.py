@@ -247,9 +247,13 @@ def follow_jobs(submission: Submission, *, at: datetime) -> None:
 
 @transaction.atomic
 def follow_numbers(stage: Stage, numbers: Collection[int], *, at: datetime) -> None:
-    """Bring the files of these numbers up to date with the jobs in all arrays of their stage."""
+    """Bring the files of these numbers up to date with the jobs in all arrays of their stage.
+
+    A stage without a ledger has none.
+    """
     # The lock comes before the jobs are read: else an older state may be stored after a newer one.
-    lock_ledger(stage)
+    if lock_ledger(stage) is None:
+        return
     record_outcomes(stage=stage, outcomes=outcomes_of(stage, numbers, at=at), at=at)
 
 
