@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -217,7 +218,7 @@ def _as_rucio(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
 @require_http_methods(["GET", "HEAD", "POST"])
 def give_up(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Ask for files and a reason, then give them up."""
-    message = "{count:,} files were given up."
+    message = "Given up: {files}."
     return _decide(
         request, key, FilesForm, decisions.give_up, message, "submission/files/give_up.html"
     )
@@ -226,7 +227,7 @@ def give_up(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def take_back(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Ask for files, then let them wait for a job again."""
-    message = "{count:,} files wait for a job again."
+    message = "Taken back: {files}. A retry reads them again."
     template = "submission/files/take_back.html"
     return _decide(request, key, TakeBackForm, decisions.take_back, message, template)
 
@@ -250,7 +251,8 @@ def _decide(
                 count = act(
                     request=production_request, by=request.user, at=timezone.now(), **values
                 )
-                messages.success(request, message.format(count=count))
+                files = f"{count:,} file{pluralize(count)}"
+                messages.success(request, message.format(files=files))
             return _to_files(production_request, values["position"])
         position = _position_in(form)
     else:
