@@ -104,6 +104,7 @@ class Counted(models.TextChoices):
     JOBS = "jobs", "Jobs"
     CAUSES = "causes", "Failures by cause"
     PHASES = "phases", "Phases"
+    LINES = "lines", "Lines of logs"
 
 
 class PhaseSource(models.TextChoices):

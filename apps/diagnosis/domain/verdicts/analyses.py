@@ -18,6 +18,7 @@ from apps.diagnosis.domain.packs.current import markers_by_experiment
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, open_own_log
 from apps.diagnosis.domain.reading.excerpts import excerpt_of
 from apps.diagnosis.domain.reading.job_facts import codes_of_jobs, facts_of, outages_during_jobs
+from apps.diagnosis.domain.reading.line_templates import template_lines
 from apps.diagnosis.domain.reading.log_access import locate_logs
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.posted_logs import posted_block, posted_by
@@ -42,6 +43,7 @@ from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, PostedLog
 from apps.jobs.domain.phases.logs import MarkedPhase
 from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.models import Job
+from apps.search.domain.templates import TemplateLine
 
 log = logging.getLogger(__name__)
 
@@ -100,13 +102,15 @@ class ReadResult:
 class Content:
     """Excerpts, evidence and phases of a harvest: unsaved rows, and stored excerpts that stay.
 
-    Without `phases`, the stored phases stay. `omitted` are the IDs of known errors that were too
+    Without `phases`, the stored phases stay; the same holds for `lines`, the templates of the lines
+    of the logs. `omitted` are the IDs of known errors that were too
     slow for the logs.
     """
 
     excerpts: Sequence[LogExcerpt]
     evidence: Sequence[Evidence]
     phases: Sequence[MarkedPhase] | None = None
+    lines: Mapping[int, TemplateLine] | None = None
     omitted: Collection[str] = ()
 
 
@@ -297,8 +301,10 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
     )
     diagnosis = with_novel_lines(diagnosis, job, blocks)
     phases = None
+    lines = None
     if fresh_blocks:
         phases = phases_in_logs(job, fresh_blocks, markers)
+        lines = template_lines(fresh_blocks)
     # A completed job without a known error gets no verdict.
     is_judged = (
         job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN
@@ -308,7 +314,11 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
         _state_of(read),
         _join_messages(errors),
         content=Content(
-            excerpts, evidence_of(harvest, diagnosis), phases, omitted=diagnosis.omitted
+            excerpts,
+            evidence_of(harvest, diagnosis),
+            phases=phases,
+            lines=lines,
+            omitted=diagnosis.omitted,
         ),
         decision=Decision.of(job, diagnosis.verdict, blocks) if is_judged else None,
         needs_survey=needs_survey,

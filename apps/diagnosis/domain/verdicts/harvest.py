@@ -36,6 +36,7 @@ from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.domain.phases.logs import store_log_phases
 from apps.jobs.models import Job
+from apps.search.domain.templates import LogTemplates, store_templates
 
 log = logging.getLogger(__name__)
 
@@ -211,11 +212,12 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
 
 
 def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
-    """Replace excerpts, evidence and phases, and store verdicts."""
+    """Replace excerpts, evidence, phases and templates of lines, and store verdicts."""
     read = []
     excerpts: list[LogExcerpt] = []
     evidence: list[Evidence] = []
     phases = {}
+    templates = []
     omissions = {}
     for outcome in outcomes:
         content = outcome.content
@@ -227,6 +229,8 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
         omissions[outcome.harvest.job] = content.omitted
         if content.phases is not None:
             phases[outcome.harvest.job] = content.phases
+        if content.lines is not None:
+            templates.append(LogTemplates(outcome.harvest.job, content.lines))
 
     stored = [row.pk for row in excerpts if row.pk]
     LogExcerpt.objects.filter(harvest__in=read).exclude(pk__in=stored).delete()
@@ -237,6 +241,7 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     count_omissions(omissions, at=at)
     if decisions := [outcome.decision for outcome in outcomes if outcome.decision]:
         store_verdicts(decisions, at=at)
+    store_templates(templates, at=at)
 
 
 def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:

@@ -41,10 +41,14 @@ _DIGITS = b"0123456789"
 
 
 class Templates:
-    """Hashes of templates; lines that differ only in digits are masked once."""
+    """Hashes of templates; lines that differ only in digits are masked once.
+
+    `texts` holds the templates by hash.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
+        self.texts: dict[int, bytes] = {}
 
     def hash_of(self, line: bytes) -> int:
         """Return the hash of the template of a clean line; 0 for a line without words."""
@@ -53,10 +57,11 @@ class Templates:
             template = _SPACES.sub(b" ", _VARIES.sub(b"*", line[:LINE_BYTES])).strip()
             # Digits are masked, so any byte above "0" belongs to a word.
             has_words = any(byte > ord("0") for byte in template)
+            number = 0
             if has_words:
-                self._known[key] = int.from_bytes(blake2b(template, digest_size=8).digest(), "big")
-            else:
-                self._known[key] = 0
+                number = int.from_bytes(blake2b(template, digest_size=8).digest(), "big")
+                self.texts[number] = template
+            self._known[key] = number
         return self._known[key]
 
 
@@ -72,6 +77,24 @@ def sample_of(blocks: Iterable[Block]) -> "Hashes":
             if len(hashes) > MOST_TEMPLATES:
                 break
     return np.array(sorted(hashes - {0})[:MOST_TEMPLATES], np.uint64)
+
+
+def templates_of(blocks: Iterable[Block]) -> dict[int, bytes]:
+    """Return the templates of one job's logs by hash; of very many, those of the last lines."""
+    found: dict[int, bytes] = {}
+    for block in blocks:
+        templates = Templates()
+        for line in reversed(clean(block.data).split(b"\n")):
+            templates.hash_of(line)
+            if len(templates.texts) >= MOST_TEMPLATES:
+                break
+        found |= templates.texts
+    return found
+
+
+def names_error(line: bytes) -> bool:
+    """Return whether a line or template has a word such as error or cannot."""
+    return bool(_ERROR.search(line[:LINE_BYTES]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +185,7 @@ def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLin
                 offset=block.offset + cut + int(starts[row]),
                 text=text_of(lines[row].strip()[:_TEXT_BYTES]),
                 times=times[template],
-                names_error=bool(_ERROR.search(lines[row][:LINE_BYTES])),
+                names_error=names_error(lines[row]),
             )
         )
     return sorted(novel, key=lambda line: (not line.names_error, -line.offset))[:most]

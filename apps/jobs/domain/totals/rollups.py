@@ -13,7 +13,12 @@ from apps.jobs.domain.records.jobs import TOTALS_HEART
 from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour, HourlyEnds, HourlyTotals, Job
 
-_LOCKS = {Counted.JOBS: 4_716_002, Counted.CAUSES: 4_716_011, Counted.PHASES: 4_716_014}
+_LOCKS = {
+    Counted.JOBS: 4_716_002,
+    Counted.CAUSES: 4_716_011,
+    Counted.PHASES: 4_716_014,
+    Counted.LINES: 4_716_051,
+}
 
 
 def mark_dirty(hours: Iterable[datetime], *counts: Counted) -> None:

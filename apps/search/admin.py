@@ -1,0 +1,20 @@
+from apps.core.admin import register_read_only
+from apps.search.models import JobTemplates, LineTemplate, ReadLogs, TemplateTotals
+
+register_read_only(
+    LineTemplate,
+    "text experiment names_error first_read_at first_site spread_at",
+    search="text",
+    filters=["experiment", "names_error"],
+)
+register_read_only(
+    JobTemplates,
+    "job ended_at failed read_at",
+    filters=["failed"],
+    list_select_related=["job__cluster"],
+    exclude=["templates"],
+)
+register_read_only(
+    TemplateTotals, "hour template stage failed good", list_select_related=["template"]
+)
+register_read_only(ReadLogs, "hour experiment stage failed good", filters=["experiment"])

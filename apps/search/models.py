@@ -1,0 +1,123 @@
+"""The templates of the lines in the logs of jobs, and how many jobs have each by hour."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+
+from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.clusters.models import Site
+from apps.jobs.models import Job
+
+LONGEST_TEXT = 300
+
+
+class LineTemplate(models.Model):
+    """A line of logs without its numbers, paths and IDs, as one experiment's jobs write it.
+
+    Each experiment has its own rows, so that nobody learns what jobs of others write.
+    """
+
+    # Four bytes: each job has an array of these.
+    id = models.AutoField(primary_key=True)
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
+    hash = models.BigIntegerField(help_text="64 bits of the hash of the template.")
+    text = models.CharField(
+        max_length=LONGEST_TEXT, help_text="The line, with * for what varies, and cut if long."
+    )
+    names_error = models.BooleanField(default=False)
+    first_read_at = models.DateTimeField()
+    first_site = models.ForeignKey(
+        Site, on_delete=models.SET_NULL, null=True, blank=True, db_index=False
+    )
+    spread_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a job of a second site wrote it, within an hour."
+    )
+    announced_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hash", "experiment"], nulls_distinct=False, name="line_template_once"
+            ),
+        ]
+        indexes = [models.Index(fields=["first_read_at"], name="line_template_newest")]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class JobTemplates(models.Model):
+    """The templates of the lines in the logs of one job.
+
+    End and outcome are copied from the job.
+    """
+
+    job = models.OneToOneField(
+        Job, on_delete=models.CASCADE, primary_key=True, related_name="templates"
+    )
+    ended_at = models.DateTimeField()
+    failed = models.BooleanField()
+    templates = ArrayField(models.IntegerField(), help_text="Keys of templates, in order.")
+    read_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "templates of jobs"
+        indexes = [
+            GinIndex(fields=["templates"], name="job_templates"),
+            # Ascending, and read backwards: pages that are appended to become full, others half.
+            models.Index(fields=["ended_at", "job"], name="job_templates_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"templates of {self.job}"
+
+
+class TemplateTotals(models.Model):
+    """How many jobs of a stage, ended in one hour, have a template; equal to a recount."""
+
+    hour = models.DateTimeField()
+    template = models.ForeignKey(LineTemplate, on_delete=models.CASCADE, db_index=False)
+    stage = models.CharField(max_length=64, blank=True)
+    failed = models.PositiveIntegerField()
+    good = models.PositiveIntegerField()
+
+    class Meta:
+        verbose_name_plural = "totals of templates"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["template", "hour", "stage"], name="template_totals_once"
+            ),
+        ]
+        indexes = [models.Index(fields=["hour"], name="template_totals_by_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h template {self.template_id}: {self.failed + self.good}"
+
+
+class ReadLogs(models.Model):
+    """Of how many jobs of a stage, ended in one hour, the logs were read."""
+
+    hour = models.DateTimeField()
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False
+    )
+    stage = models.CharField(max_length=64, blank=True)
+    failed = models.PositiveIntegerField()
+    good = models.PositiveIntegerField()
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "read logs"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hour", "experiment", "stage"], nulls_distinct=False, name="read_logs_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h {self.stage}: {self.failed + self.good} jobs"
