@@ -186,6 +186,13 @@ class Environment(BaseModel):
             "verdicts stay. 0: never."
         ),
     )
+    READ_COMPLETED_LOGS: bool = Field(
+        default=True,
+        description=(
+            "Whether the logs of completed jobs are read too, so that *Where else?* can tell "
+            "which lines good jobs write."
+        ),
+    )
     JOB_RECORD_MONTHS: int = Field(
         default=0,
         ge=0,

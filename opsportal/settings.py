@@ -35,6 +35,7 @@ VAR_DIR = ENV.VAR_DIR.absolute()
 LOG_ROOTS = [root.absolute() for root in ENV.LOG_ROOTS]
 LOG_SERVERS = ENV.LOG_SERVERS
 LOG_EXCERPT_DAYS = ENV.LOG_EXCERPT_DAYS
+READ_COMPLETED_LOGS = ENV.READ_COMPLETED_LOGS
 RECOVERY_MINUTES_PER_JOB = ENV.RECOVERY_MINUTES_PER_JOB
 HOST_EXCLUSION_HOURS = ENV.HOST_EXCLUSION_HOURS
 HOST_EXCLUSION_PERCENT = ENV.HOST_EXCLUSION_PERCENT
@@ -390,6 +391,7 @@ CELERY_TASK_ROUTES = {
     "archive.archive_batches": {"queue": "archive"},
     "diagnosis.harvest_log": {"queue": "harvest"},
     "diagnosis.harvest_logs": {"queue": "harvest"},
+    "diagnosis.read_completed_logs": {"queue": "harvest"},
     "diagnosis.reclassify_batch": {"queue": "harvest"},
     "diagnosis.survey_log": {"queue": "harvest"},
 }
@@ -418,6 +420,7 @@ _EVERY_SECONDS = {
     "diagnosis.requeue_lost_analyses": 60,
     "diagnosis.disable_expired_known_errors": 300,
     "diagnosis.sample_successes": 300,
+    "diagnosis.read_completed_logs": 15,
     "diagnosis.continue_lost_reclassifications": 60,
     "diagnosis.recount_impacts": 15,
     "diagnosis.verify_impacts": 86_400,

@@ -12,6 +12,7 @@ from apps.diagnosis.domain.verdicts.harvest import reanalyse_log
 from apps.diagnosis.models import (
     CauseAnalysis,
     CauseTotals,
+    CompletedLog,
     DailyCauseTotals,
     Evidence,
     ExitCodeMeaning,
@@ -118,4 +119,7 @@ register_read_only(
     search="stage release",
     list_select_related=["job__cluster", "experiment"],
     exclude=["templates"],
+)
+register_read_only(
+    CompletedLog, "job due_at attempts last_error", list_select_related=["job__cluster"]
 )

@@ -6,6 +6,7 @@ from apps.core.models import Event
 from apps.diagnosis.domain.causes.impact.recount import mark_incidents, mark_met_by
 from apps.diagnosis.domain.causes.impact.retryable import report_retryable
 from apps.diagnosis.domain.reading.attempts import follow_attempts
+from apps.diagnosis.domain.reading.line_templates import queue_completed
 from apps.diagnosis.domain.verdicts.correction import assign_experiments
 from apps.diagnosis.domain.verdicts.harvest import queue_harvests
 from apps.jobs.enums import Proof
@@ -28,6 +29,7 @@ def on_jobs_linked(event: Event) -> None:
     if event.data["after"] == "archive.stored":
         jobs = jobs.filter(harvest__isnull=False)
     queue_harvests(job_ids=jobs.values_list("pk", flat=True), at=event.at)
+    queue_completed(job_ids=event.data["jobs"], at=event.at)
 
 
 @subscribe("diagnosis.assign_experiments", "jobs.claimed")

@@ -10,13 +10,20 @@ from apps.diagnosis.domain.causes.impact import recount
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.groups.sweep import sweep_groups
 from apps.diagnosis.domain.known_errors import changes
-from apps.diagnosis.domain.reading import excerpt_retention, running_logs, success_samples
+from apps.diagnosis.domain.reading import (
+    excerpt_retention,
+    line_templates,
+    running_logs,
+    success_samples,
+)
 from apps.diagnosis.domain.verdicts import harvest as harvest_module
 from apps.diagnosis.domain.verdicts import reclassification
 from apps.diagnosis.models import LogHarvest
 
 #: A worker takes its next message after at most this time, since a user may be waiting for it.
 TURN_SECONDS = 2
+#: Logs of completed jobs are read for so long at a time: nobody waits for them.
+COMPLETED_SECONDS = 5
 
 
 @shared_task(name="diagnosis.harvest_logs")
@@ -77,6 +84,11 @@ def disable_expired_known_errors() -> None:
 @shared_task(name="diagnosis.sample_successes")
 def sample_successes() -> None:
     success_samples.sample_successes(at=timezone.now())
+
+
+@shared_task(name="diagnosis.read_completed_logs")
+def read_completed_logs() -> None:
+    line_templates.read_completed_for(seconds=COMPLETED_SECONDS, at=timezone.now())
 
 
 @shared_task(name="diagnosis.reclassify_batch", acks_late=True)

@@ -1,6 +1,7 @@
 """Models of diagnosis, by subject."""
 
 from apps.diagnosis.models.causes import CauseAnalysis
+from apps.diagnosis.models.completed_logs import CompletedLog
 from apps.diagnosis.models.exit_codes import ExitCodeMeaning
 from apps.diagnosis.models.known_errors import (
     CatalogueState,
@@ -30,6 +31,7 @@ __all__ = [
     "CatalogueState",
     "CauseAnalysis",
     "CauseTotals",
+    "CompletedLog",
     "DailyCauseTotals",
     "DirtyImpact",
     "Evidence",

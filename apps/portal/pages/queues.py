@@ -10,6 +10,7 @@ from apps.core.domain.work import Queue, QueueFigures, queue_figures
 from apps.datasets.domain.look_ups import LOOK_UPS
 from apps.datasets.domain.staging import STAGINGS
 from apps.diagnosis.domain.causes.common.causes import ANALYSES
+from apps.diagnosis.domain.reading.line_templates import COMPLETED_LOGS
 from apps.diagnosis.domain.verdicts.harvest import HARVESTS
 from apps.diagnosis.domain.verdicts.reclassification import RUNS
 from apps.hosts.domain.probes.probe_jobs import PROBE_JOBS
@@ -22,7 +23,7 @@ QUEUES: tuple[Queue[Any], ...] = (
     *(EVENTS, MAIL, CALLS),
     *(DELIVERIES, TRIALS),
     PAYLOADS,
-    *(HARVESTS, RUNS, ANALYSES),
+    *(HARVESTS, COMPLETED_LOGS, RUNS, ANALYSES),
     BATCHES,
     DECISIONS,
     *(PROBE_JOBS, LOOK_UPS, STAGINGS),

@@ -1,11 +1,38 @@
 """Templates of the lines of logs: those of failed jobs when they are analysed, of others later."""
 
+import time
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.work import BackOff, Queue
+from apps.diagnosis.domain.reading.attempts import attempts_by_job
+from apps.diagnosis.domain.reading.job_facts import log_paths
+from apps.diagnosis.domain.reading.log_ends import read_end
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.evidence.novelty import names_error, templates_of
-from apps.search.domain.templates import TemplateLine
+from apps.diagnosis.models import CompletedLog
+from apps.jobs.models import Job
+from apps.search.domain.templates import LogTemplates, TemplateLine, store_templates
+
+#: A missing log is tried again: file systems lag behind the scheduler.
+BACK_OFF = BackOff((60, 600))
+COMPLETED_LOGS = Queue(
+    name="completed_logs",
+    title="Logs of completed jobs",
+    model=CompletedLog,
+    unfinished_rows=Q(),
+    back_off=BACK_OFF,
+    lease=timedelta(minutes=12),
+)
+#: Logs of jobs that ended earlier are not read: they may be gone, and there may be millions.
+NEWEST = timedelta(days=2)
+BATCH = 100
 
 
 def template_lines(blocks: Iterable[Block]) -> dict[int, TemplateLine]:
@@ -14,3 +41,57 @@ def template_lines(blocks: Iterable[Block]) -> dict[int, TemplateLine]:
     for number, template in templates_of(blocks).items():
         lines[number] = TemplateLine(text_of(template), names_error(template))
     return lines
+
+
+def queue_completed(*, job_ids: Iterable[int], at: datetime) -> int:
+    """Queue the logs of these jobs that completed lately; return their number. Idempotent."""
+    if not settings.READ_COMPLETED_LOGS:
+        return 0
+    jobs = Job.objects.filter(
+        pk__in=job_ids, state=JobState.COMPLETED, ended_at__gte=at - NEWEST, templates=None
+    )
+    rows = [CompletedLog(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
+    CompletedLog.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(rows)
+
+
+def read_completed_for(*, seconds: float, at: datetime) -> int:
+    """Read the logs of completed jobs until none wait or the time is over; return how many."""
+    end = time.monotonic() + seconds
+    total = 0
+    while count := read_completed_batch(at=at):
+        total += count
+        if time.monotonic() > end:
+            break
+    return total
+
+
+def read_completed_batch(*, at: datetime) -> int:
+    """Store the templates of completed jobs that have waited longest; return the number of jobs.
+
+    A log that cannot be read is tried again, and then left out. Any number of workers may run this
+    at once.
+    """
+    waiting = COMPLETED_LOGS.due(at).select_related("job__cluster", "job__experiment")
+    claimed = COMPLETED_LOGS.claim(waiting[:BATCH], at=at)
+    attempts = attempts_by_job([row.job for row in claimed])
+    read = {}
+    missing = []
+    for row in claimed:
+        blocks = []
+        for stream, path in log_paths(row.job):
+            if (block := read_end(row.job, attempts[row.job_id], stream, path)) is not None:
+                blocks.append(block)
+        if blocks:
+            read[row.pk] = LogTemplates(row.job, template_lines(blocks))
+        elif log_paths(row.job) and row.attempts <= len(BACK_OFF.seconds):
+            missing.append(row)
+
+    with transaction.atomic():
+        held = {row.pk for row in COMPLETED_LOGS.hold(claimed)}
+        store_templates([log for pk, log in read.items() if pk in held], at=at)
+        kept = [row.pk for row in missing]
+        CompletedLog.objects.filter(pk__in=held).exclude(pk__in=kept).delete()
+        for row in missing:
+            COMPLETED_LOGS.fail(row, "The log cannot be read.", at=at)
+    return len(claimed)

@@ -14,9 +14,10 @@ from django.db.models import Count, Max
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
-from apps.diagnosis.domain.reading.attempts import attempts_by_job, open_own_log
+from apps.diagnosis.domain.reading.attempts import attempts_by_job
 from apps.diagnosis.domain.reading.excerpts import excerpt_of
 from apps.diagnosis.domain.reading.log_access import locate_logs
+from apps.diagnosis.domain.reading.log_ends import read_end
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.diagnose import Diagnosis
 from apps.diagnosis.engine.evidence.novelty import (
@@ -26,9 +27,6 @@ from apps.diagnosis.engine.evidence.novelty import (
     novel_lines,
     sample_of,
 )
-from apps.diagnosis.engine.evidence.secrets import starred_block
-from apps.diagnosis.engine.logs.compressed import opened_text
-from apps.diagnosis.engine.logs.tail import LogError, read_back
 from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Role, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample
 from apps.jobs.models import Job
@@ -90,7 +88,7 @@ def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
     """Store templates and excerpts of one successful job; return whether they are new."""
     read = []
     for stream, path in locate_logs(job=job, at=at):
-        if (block := _read(job, attempts, stream, path)) is not None:
+        if (block := read_end(job, attempts, stream, path)) is not None:
             read.append((path, block))
     if not read:
         return False
@@ -109,17 +107,6 @@ def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
         _drop_oldest(kind)
     _baselines.clear()
     return is_new
-
-
-def _read(job: Job, attempts: Sequence[Job], stream: Stream, path: str) -> Block | None:
-    try:
-        with (
-            open_own_log(job, stream, path, attempts) as (file, part),
-            opened_text(file, part) as descriptor,
-        ):
-            return replace(starred_block(descriptor, read_back(descriptor, part)), stream=stream)
-    except LogError:
-        return None
 
 
 def _drop_oldest(kind: Mapping[str, object]) -> None:
