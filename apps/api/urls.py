@@ -13,6 +13,7 @@ from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorV
 from apps.diagnosis.api.packs import ExperimentPackViewSet
 from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
+from apps.diagnosis.api.where_else import NewLinesView, WhereElseView
 from apps.hosts.api.probes import MeasuredStateViewSet, ProbeResultsView
 from apps.hosts.api.views import HostExclusionViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
@@ -110,6 +111,8 @@ urlpatterns = [
     path("requests/<str:key>/follow/", FollowView.as_view(), name="request-follow"),
     path("campaigns/", CampaignsView.as_view(), name="campaigns"),
     path("causes/", CausesView.as_view(), name="causes"),
+    path("where-else/", WhereElseView.as_view(), name="where-else"),
+    path("new-lines/", NewLinesView.as_view(), name="new-lines"),
     path("incidents/<int:pk>/impact/", ImpactView.as_view(), name="incident-impact"),
     path("advice/", AdviceView.as_view(), name="advice"),
     path("checks/", Rules.as_view(), name="rules"),

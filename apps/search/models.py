@@ -60,7 +60,9 @@ class JobTemplates(models.Model):
         Job, on_delete=models.CASCADE, primary_key=True, related_name="templates"
     )
     ended_at = models.DateTimeField()
-    failed = models.BooleanField()
+    failed = models.BooleanField(
+        null=True, help_text="Empty if the job neither failed nor completed."
+    )
     templates = ArrayField(models.IntegerField(), help_text="Keys of templates, in order.")
     read_at = models.DateTimeField()
 

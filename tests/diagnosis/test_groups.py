@@ -17,11 +17,12 @@ from apps.diagnosis.domain.groups import triage as groups
 from apps.diagnosis.domain.groups.blame import find_bad_releases
 from apps.diagnosis.domain.groups.broken_hosts import chance_of, densest_run
 from apps.diagnosis.domain.groups.fingerprints import mask
-from apps.diagnosis.domain.groups.profile import lift, profile_of
+from apps.diagnosis.domain.groups.profile import profile_of
 from apps.diagnosis.domain.groups.sweep import sweep_groups
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
 from apps.diagnosis.models import Evidence, FailureGroup, LogHarvest, Verdict
+from apps.jobs.domain.statistics.intervals import lift
 from tests.factories import clusters, jobs
 
 AUTH, KEY = "[FATAL] Auth failed\n", "Error in event {0}: cannot read /data/run{0}/file\n"

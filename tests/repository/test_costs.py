@@ -76,8 +76,8 @@ CHEAP = {
         submission-scouts
         submission-wait-again template-detail template-list template-make-draft verdict-correct verdict-detail
         verdict-harvest-again verdict-list version webhook-detail webhook-enable webhook-list
-        weekly-report-detail weekly-report-list window-cancel window-detail window-list workflow-type-detail
-        workflow-type-list
+        new-lines where-else weekly-report-detail weekly-report-list window-cancel window-detail window-list
+        workflow-type-detail workflow-type-list
     """,
     "archive": """
         compare description environment job jobs line pin script undo-choice unpin use-capture
@@ -89,7 +89,8 @@ CHEAP = {
         dataset list stage stage-ask stage-cancel
     """,
     "diagnosis": """
-        act-on-group act-on-groups causes correct-verdict decide-known-error decide-pack exit-codes
+        act-on-group act-on-groups line new-lines where-else
+        causes correct-verdict decide-known-error decide-pack exit-codes
         failed-jobs failures group harvest-again known-error known-error-change known-error-edit
         known-error-new known-errors known-errors-export known-errors-import log pack packs reclassification
         reclassifications running-log open-running-log slice-groups verdict

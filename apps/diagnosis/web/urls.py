@@ -13,6 +13,7 @@ from apps.diagnosis.web import (
     running_logs,
     slice_groups,
     views,
+    where_else,
 )
 
 app_name = "diagnosis"
@@ -21,6 +22,7 @@ urlpatterns = [
     path("jobs/<int:pk>/verdict/correct/", views.correct_verdict, name="correct-verdict"),
     path("jobs/<int:pk>/verdict/again/", views.harvest_again, name="harvest-again"),
     path("jobs/<int:pk>/log/", logs.log, name="log"),
+    path("jobs/<int:pk>/log/where-else/", where_else.line, name="line"),
     path("jobs/<int:pk>/log/raw/", logs.raw_log, name="raw-log"),
     path("jobs/<int:pk>/log/compare/", logs.compare, name="compare-logs"),
     path("jobs/running/log/", running_logs.open_log, name="open-running-log"),
@@ -71,6 +73,8 @@ urlpatterns = [
     path("failures/packs/", packs.packs, name="packs"),
     path("failures/packs/<int:pk>/", packs.pack, name="pack"),
     path("failures/packs/<int:pk>/decide/", packs.decide, name="decide-pack"),
+    path("failures/where-else/", where_else.where_else, name="where-else"),
+    path("failures/new-lines/", where_else.new_lines, name="new-lines"),
     path("failures/causes/", causes.causes, name="causes"),
     path("failures/of/<slug:kind>/<text:name>/", slice_groups.slice_groups, name="slice-groups"),
     path("failures/jobs/", views.failed_jobs, name="failed-jobs"),

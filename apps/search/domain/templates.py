@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty
-from apps.jobs.enums import Counted
+from apps.jobs.enums import FAILED_STATES, Counted
 from apps.jobs.models import Job
 from apps.search.models import LONGEST_TEXT, JobTemplates, LineTemplate
 
@@ -56,7 +56,7 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
             JobTemplates(
                 job=log.job,
                 ended_at=log.job.ended_at,
-                failed=log.job.state != JobState.COMPLETED,
+                failed=_failed(log.job),
                 templates=sorted(templates),
                 read_at=at,
             )
@@ -101,6 +101,12 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
 def signed(number: int) -> int:
     """Return 64 bits as PostgreSQL stores them."""
     return number - (1 << 64) if number >> 63 else number
+
+
+def _failed(job: Job) -> bool | None:
+    if job.state in FAILED_STATES:
+        return True
+    return False if job.state == JobState.COMPLETED else None
 
 
 def _keys_of(logs: Iterable[LogTemplates], at: datetime) -> dict[Key, int]:

@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('job', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='templates', serialize=False, to='jobs.job')),
                 ('ended_at', models.DateTimeField()),
-                ('failed', models.BooleanField()),
+                ('failed', models.BooleanField(help_text='Empty if the job neither failed nor completed.', null=True)),
                 ('templates', django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), help_text='Keys of templates, in order.', size=None)),
                 ('read_at', models.DateTimeField()),
             ],

@@ -6,12 +6,12 @@ They are compared with all jobs of the same clusters and hours.
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from math import exp, sqrt
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict
+from apps.jobs.domain.statistics.intervals import lift
 from apps.jobs.models import SHORT_HOST, Job
 from apps.production.models import Stage
 
@@ -73,13 +73,6 @@ def profile_of(group: FailureGroup) -> Profile | None:
     start, end = (datetime.fromisoformat(stored[name]) for name in ("start", "end"))
     traits = tuple(Trait(**trait) for trait in stored["traits"])
     return Profile(stored["jobs"], start, end, stored["total"], traits)
-
-
-def lift(inside: int, group: int, outside: int, everything: int) -> tuple[float, float, float]:
-    """Return the ratio of `inside/group` to `outside/everything`, and its 95 % interval (Katz)."""
-    ratio = (inside / group) / (outside / everything)
-    error = sqrt(max(0.0, 1 / inside - 1 / group + 1 / outside - 1 / everything))
-    return ratio, ratio * exp(-1.96 * error), ratio * exp(1.96 * error)
 
 
 def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.evidence.line_search import Span
+from apps.diagnosis.engine.evidence.novelty import Templates
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.engine.formats.plain_lines import clean
 from apps.diagnosis.enums import Role
@@ -50,7 +51,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a log. `more_at` is the offset of its rest if it is too long to show."""
+    """A line of a log. `more_at` is the offset of its rest if it is too long to show.
+
+    `template` is the hash of its template in hexadecimal digits, of a chosen line.
+    """
 
     offset: int
     number: int | None
@@ -61,6 +65,7 @@ class Line:
     novel: bool = False
     more_at: int | None = None
     more_bytes: int = 0
+    template: str = ""
     kind: str = field(default="line", init=False)
 
 
@@ -148,7 +153,13 @@ def line_of(
         novel=novel,
         more_at=raw.offset + LINE_BYTES if more else None,
         more_bytes=len(raw.raw) - LINE_BYTES if more else 0,
+        template=_template_of(raw) if chosen else "",
     )
+
+
+def _template_of(raw: RawLine) -> str:
+    number = Templates().hash_of(raw.plain)
+    return f"{number:016x}" if number else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Confidence intervals of rates."""
+"""Confidence intervals of rates, and of ratios of rates."""
 
-from math import sqrt
+from math import exp, sqrt
 
 # The quantile for 95 %.
 _Z = 1.959964
@@ -18,3 +18,10 @@ def wilson(part: int, whole: int) -> tuple[float, float]:
     )
     low = 0.0 if part == 0 else max(middle - half, 0.0)
     return low, 1.0 if part == whole else min(middle + half, 1.0)
+
+
+def lift(inside: int, group: int, outside: int, everything: int) -> tuple[float, float, float]:
+    """Return the ratio of `inside/group` to `outside/everything`, and its 95 % interval (Katz)."""
+    ratio = (inside / group) / (outside / everything)
+    error = sqrt(max(0.0, 1 / inside - 1 / group + 1 / outside - 1 / everything))
+    return ratio, ratio * exp(-1.96 * error), ratio * exp(1.96 * error)

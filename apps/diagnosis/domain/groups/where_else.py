@@ -1,0 +1,60 @@
+"""What is known of a line of a log: the jobs that wrote it, and their failure groups."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.accounts.models import User
+from apps.diagnosis.domain.reading.line_hits import ShownLine, line_hits
+from apps.diagnosis.engine.evidence.novelty import LINE_BYTES, Templates
+from apps.diagnosis.engine.formats.plain_lines import clean
+from apps.diagnosis.models import FailureGroup, Verdict
+from apps.jobs.domain.records.jobs import jobs_for_list
+from apps.jobs.models import Job
+from apps.search.domain.where_else import Occurrences, newest_jobs
+
+PAGE_SIZE = 20
+#: The failure groups of this many of the newest failed jobs are counted.
+GROUPED = 500
+MOST_GROUPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class JobHit:
+    """A job that wrote the line, and the lines around it; none if its log is not kept."""
+
+    job: Job
+    lines: Sequence[ShownLine]
+
+
+def template_of(line: str) -> int:
+    """Return the hash of the template of a line; 0 for a line without words."""
+    text = line.splitlines()[0] if line.strip() else ""
+    return Templates().hash_of(clean(text.encode()).strip(b"\n")[:LINE_BYTES])
+
+
+def job_hits(
+    found: Occurrences,
+    template: int,
+    *,
+    user: User,
+    failed: bool | None = None,
+    before: tuple[datetime, int] | None = None,
+) -> tuple[list[JobHit], bool]:
+    """Return the newest jobs with the line that a user may see, and whether there are more."""
+    keys = newest_jobs(found, limit=PAGE_SIZE + 1, failed=failed, before=before)
+    jobs = jobs_for_list(user).in_bulk(keys)
+    shown = [key for key in keys[:PAGE_SIZE] if key in jobs]
+    lines = line_hits(shown, template)
+    return [JobHit(jobs[key], lines.get(key, [])) for key in shown], len(keys) > PAGE_SIZE
+
+
+def groups_of(found: Occurrences, *, user: User) -> list[tuple[FailureGroup, int]]:
+    """Return the failure groups of the newest failed jobs with the line, most jobs first."""
+    keys = newest_jobs(found, limit=GROUPED, failed=True)
+    verdicts = Verdict.objects.visible_to(user).filter(job__in=keys).exclude(group=None)
+    counts = Counter(verdicts.values_list("group", flat=True))
+    most = counts.most_common(MOST_GROUPS)
+    groups = FailureGroup.objects.defer("profile").in_bulk([key for key, _ in most])
+    return [(groups[key], jobs) for key, jobs in most]

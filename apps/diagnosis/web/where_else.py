@@ -1,0 +1,178 @@
+"""The page "Where else?": which jobs wrote a line of a log; and lines that are new."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core import charts
+from apps.core.web.query import number_in, number_of, read_query
+from apps.diagnosis.domain.groups.where_else import JobHit, groups_of, job_hits, template_of
+from apps.diagnosis.domain.reading.line_hits import template_at
+from apps.diagnosis.permissions import may_propose_known_errors
+from apps.jobs.models import Job
+from apps.jobs.web.one_job import of_job
+from apps.search.domain import new_lines as new_line_list
+from apps.search.domain.where_else import Occurrences, compare, occurrences_of
+
+#: Periods that can be chosen, in days, and the longest period with a bar for each hour.
+DAYS = (1, 7, 30, 90)
+DEFAULT_DAYS = 30
+HOURLY_DAYS = 3
+PAGE_SIZE = 50
+_OUTCOMES = {"failed": True, "completed": False}
+
+
+def _template(text: str) -> int | None:
+    """Return the number of 16 hexadecimal digits; None for other texts."""
+    if len(text) != 16:
+        return None
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None
+
+
+def _before(text: str) -> tuple[datetime, int] | None:
+    """Return the end and the key of a job, as `more` has them; None for other texts."""
+    seconds, _, key = text.partition("-")
+    moment, job = number_of(seconds), number_of(key)
+    if moment is None or job is None or moment > 1e17:
+        return None
+    return datetime.fromtimestamp(0, timezone.get_default_timezone()) + timedelta(
+        microseconds=moment
+    ), job
+
+
+@require_safe
+def where_else(request: AuthenticatedRequest) -> HttpResponse:
+    """Show which jobs wrote a line, given as text or by the hash of its template."""
+    line = request.GET.get("line", "").strip()
+    template = read_query(request, "template", _template, expected="16 hexadecimal digits")
+    days = read_query(
+        request,
+        "days",
+        lambda text: number_of(text) if number_of(text) in DAYS else None,
+        expected="1, 7, 30 or 90",
+    )
+    days = days or DEFAULT_DAYS
+    context: dict[str, Any] = {"line": line, "days": days, "all_days": DAYS}
+    template = template or (template_of(line) if line else None)
+    if template:
+        context |= _answer(request, template, days)
+    elif line:
+        context["without_words"] = True
+    return render(request, "diagnosis/where_else.html", context)
+
+
+@require_safe
+@of_job
+def line(request: AuthenticatedRequest, job: Job) -> HttpResponse:
+    """Go to the page about the line of a job's log at the byte `at`."""
+    offset = number_in(request.GET, "at") or 0
+    template = template_at(job, request.GET.get("stream", ""), offset)
+    if template is None:
+        messages.warning(request, "This part of the log is not kept. Paste the line instead.")
+        return redirect("diagnosis:where-else")
+    return redirect(f"{reverse('diagnosis:where-else')}?template={template:016x}")
+
+
+def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str, Any]:
+    outcome = read_query(
+        request,
+        "outcome",
+        lambda text: text if text in _OUTCOMES else None,
+        expected="failed or completed",
+    )
+    before = read_query(request, "before", _before, expected="the end of a page")
+    stages = request.GET.getlist("stage")
+    found = occurrences_of(
+        template,
+        user=request.user,
+        since=timezone.now() - timedelta(days=days),
+        stages=stages,
+    )
+    failed = _OUTCOMES[outcome] if outcome else None
+    hits, has_more = job_hits(found, template, user=request.user, failed=failed, before=before)
+    more = ""
+    if has_more:
+        last = hits[-1].job
+        more = f"{int(last.ended_at.timestamp()) * 1_000_000 + last.ended_at.microsecond}-{last.pk}"
+    context = {
+        "found": found,
+        "template": f"{template:016x}",
+        "text": found.templates[0].text if found.templates else "",
+        "outcome": outcome or "",
+        "stages": stages,
+        "hits": hits,
+        "more": more,
+        "before": before,
+    }
+    if found.hours:
+        context |= {
+            "chart": _chart(found, days),
+            "comparison": compare(found),
+            "groups": groups_of(found, user=request.user),
+            "example_line": _example(hits),
+            "may_propose": may_propose_known_errors(request.user),
+        }
+    return context
+
+
+def _example(hits: Sequence[JobHit]) -> str:
+    """Return the line as one of the jobs wrote it; empty if no log is kept."""
+    for hit in hits:
+        for line in hit.lines:
+            if line.is_hit:
+                return line.text
+    return ""
+
+
+def _chart(found: Occurrences, days: int) -> str:
+    """Draw how many jobs have the line, by hour or by day."""
+    if days <= HOURLY_DAYS:
+        counted, step, label, heading = found.hours, timedelta(hours=1), "%d %b %H:%M", "Hour"
+    else:
+        counted, step, label, heading = found.days, timedelta(days=1), "%d %b", "Day"
+    by_start = {bar.start: bar for bar in counted}
+    bins = []
+    start = counted[0].start
+    while start <= counted[-1].start:
+        bar = by_start.get(start)
+        values = (bar.failed, bar.good) if bar else (0, 0)
+        bins.append(charts.Bin(f"{timezone.localtime(start):{label}}", values))
+        start += step
+    series = [charts.Series("failed", "down"), charts.Series("completed", "up")]
+    sentence = f"{found.failed} failed and {found.good} completed jobs have the line"
+    return charts.bars(
+        bins, series, sentence=sentence, heading=heading, ticks=charts.edge_ticks(bins)
+    )
+
+
+@require_safe
+def new_lines(request: AuthenticatedRequest) -> HttpResponse:
+    """List the lines of failed jobs that no log had before the last day or week."""
+    days = read_query(
+        request,
+        "days",
+        lambda text: number_of(text) if number_of(text) in (1, 7) else None,
+        expected="1 or 7",
+    )
+    days = days or 1
+    in_good_jobs = request.GET.get("good") == "yes"
+    lines = new_line_list.new_lines(
+        user=request.user,
+        since=timezone.now() - timedelta(days=days),
+        in_good_jobs=in_good_jobs,
+    )
+    page = Paginator(lines, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {"days": days, "in_good_jobs": in_good_jobs, "page": page}
+    return render(request, "diagnosis/new_lines.html", context)

@@ -1,0 +1,297 @@
+"""Which jobs wrote a line: how many failed and good ones, since when, and what they share.
+
+Counts come from the totals by hour. Hosts, sites and releases are compared for the newest failed
+jobs with the line, and for as many failed jobs of the same stages and hours.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+
+from django.db import connection
+from django.db.models import F, Min, Q, QuerySet, Sum
+from django.db.models.functions import TruncDay
+
+from apps.accounts.models import User
+from apps.jobs.domain.statistics.intervals import lift, wilson
+from apps.jobs.models import SHORT_HOST, Job
+from apps.search.domain.templates import signed
+from apps.search.models import LineTemplate, ReadLogs, TemplateTotals
+
+#: How many of the newest failed jobs are compared, and in how many hours at most.
+COMPARED = 2_000
+COMPARED_HOURS = 400
+#: A value is compared if at least this many of the jobs have it, and at most so many per attribute.
+LEAST_JOBS = 3
+MOST_VALUES = 3
+#: A value stands out if the interval of its lift lies above this.
+STANDS_OUT = 1.5
+#: Attributes, by the name on the page, and the expression that reads them of a job.
+ATTRIBUTES = {
+    "site": F("site__name"),
+    "host": SHORT_HOST,
+    "release": F("release"),
+    "experiment": F("experiment__key"),
+    "CPU model": F("cpu_model"),
+}
+_NEWEST = """
+SELECT job_id FROM (
+    SELECT job_id, ended_at FROM search_jobtemplates
+    WHERE templates && %(templates)s::int[] AND ended_at >= %(since)s
+      AND (%(before)s::timestamptz IS NULL OR (ended_at, job_id) < (%(before)s, %(before_job)s))
+      AND (%(failed)s::boolean IS NULL OR failed = %(failed)s)
+    OFFSET 0  -- the planner would walk back through all jobs, to find as many as the limit
+) hits
+ORDER BY ended_at DESC, job_id DESC LIMIT %(limit)s
+"""
+_LIKE_THESE = """
+SELECT job_id FROM unnest(%(hours)s::timestamptz[], %(numbers)s::int[]) AS wanted (hour, jobs),
+LATERAL (
+    SELECT read.job_id FROM search_jobtemplates read JOIN jobs_job job ON job.id = read.job_id
+    WHERE read.ended_at >= wanted.hour AND read.ended_at < wanted.hour + interval '1 hour'
+      AND read.failed AND coalesce(job.experiment_id, 0) = ANY (%(experiments)s::bigint[])
+      AND job.stage = ANY (%(stages)s::text[])
+    LIMIT wanted.jobs
+) alike
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """How many failed and good jobs that ended in an hour, or a day, have the line."""
+
+    start: datetime
+    failed: int
+    good: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrences:
+    """How often jobs have a line; `*_of` is the number of jobs of the same stages and days.
+
+    Only jobs whose logs were read are counted. `hours` holds the hours with such jobs, in order.
+    `first_seen` is the first hour of all, before the period too.
+    """
+
+    templates: tuple[LineTemplate, ...]
+    hours: tuple[Hour, ...]
+    stages: tuple[str, ...]
+    failed_of: int
+    good_of: int
+    first_seen: datetime | None
+
+    @property
+    def failed(self) -> int:
+        return sum(hour.failed for hour in self.hours)
+
+    @property
+    def good(self) -> int:
+        return sum(hour.good for hour in self.hours)
+
+    @property
+    def last_seen(self) -> datetime | None:
+        """The last hour in which a job with the line ended."""
+        return self.hours[-1].start if self.hours else None
+
+    @property
+    def good_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the share of good jobs that have the line."""
+        return wilson(self.good, self.good_of)
+
+    @property
+    def failed_interval(self) -> tuple[float, float]:
+        return wilson(self.failed, self.failed_of)
+
+    @property
+    def comes_with_failure(self) -> bool:
+        """Whether failed jobs have the line more often than good ones: the intervals are apart."""
+        return self.failed_interval[0] > self.good_interval[1]
+
+    @property
+    def days(self) -> list[Hour]:
+        """The numbers by UTC day."""
+        failed: Counter[datetime] = Counter()
+        good: Counter[datetime] = Counter()
+        for hour in self.hours:
+            day = hour.start.astimezone(UTC).replace(hour=0)
+            failed[day] += hour.failed
+            good[day] += hour.good
+        return [Hour(day, failed[day], good[day]) for day in sorted(failed)]
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """A value that jobs with the line have: how many of them, its expected share, and the lift.
+
+    `low` and `high` are the bounds of the 95 % interval of the lift.
+    """
+
+    attribute: str
+    value: str
+    jobs: int
+    share: float
+    expected: float
+    lift: float
+    low: float
+    high: float
+
+    @property
+    def stands_out(self) -> bool:
+        return self.low > STANDS_OUT
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the newest failed jobs with a line have in common; `alike` jobs are compared with."""
+
+    jobs: int
+    alike: int
+    traits: tuple[Trait, ...]
+
+    @property
+    def strongest(self) -> Trait | None:
+        """The trait that stands out most, if any does."""
+        outstanding = [trait for trait in self.traits if trait.stands_out]
+        return max(outstanding, key=lambda trait: trait.low, default=None)
+
+
+def occurrences_of(
+    number: int, *, user: User, since: datetime, stages: Collection[str] = ()
+) -> Occurrences:
+    """Count the jobs that a user may see and that have the template with this hash."""
+    templates = tuple(LineTemplate.objects.visible_to(user).filter(hash=signed(number)))
+    totals = TemplateTotals.objects.filter(template__in=templates, hour__gte=since)
+    if stages:
+        totals = totals.filter(stage__in=stages)
+    hours = []
+    for start, failed, good in (
+        totals.values_list("hour").annotate(Sum("failed"), Sum("good")).order_by("hour")
+    ):
+        hours.append(Hour(start, failed, good))
+    experiments = {template.pk: template.experiment_id for template in templates}
+    places = set()
+    for template, stage in totals.order_by().values_list("template", "stage").distinct():
+        places.add((experiments[template], stage))
+    failed_of, good_of = _read_logs(places, hours)
+    ever = TemplateTotals.objects.filter(template__in=templates)
+    return Occurrences(
+        templates,
+        tuple(hours),
+        tuple(sorted({stage for _, stage in places})),
+        failed_of,
+        good_of,
+        first_seen=ever.aggregate(first=Min("hour"))["first"],
+    )
+
+
+def _read_logs(places: Collection[tuple[int | None, str]], hours: Sequence[Hour]) -> list[int]:
+    """Return how many failed and good jobs of these stages ended on the days of these hours."""
+    if not hours:
+        return [0, 0]
+    same_places = Q()
+    for experiment, stage in places:
+        same_places |= Q(experiment=experiment, stage=stage)
+    days = {hour.start.astimezone(UTC).replace(hour=0) for hour in hours}
+    rows = ReadLogs.objects.filter(
+        same_places, hour__gte=min(days), hour__lt=max(days) + timedelta(days=1)
+    )
+    sums = (
+        rows.annotate(day=TruncDay("hour", tzinfo=UTC))
+        .filter(day__in=days)
+        .aggregate(failed=Sum("failed", default=0), good=Sum("good", default=0))
+    )
+    return [sums["failed"], sums["good"]]
+
+
+def newest_jobs(
+    found: Occurrences,
+    *,
+    limit: int,
+    failed: bool | None = None,
+    before: tuple[datetime, int] | None = None,
+) -> list[int]:
+    """Return the primary keys of the newest jobs with the line, newest first.
+
+    `before` is the end and the key of the job that the last page ended with.
+    """
+    if not found.hours:
+        return []
+    since = found.hours[0].start
+    enough = 0
+    for hour in reversed(found.hours):
+        if before and hour.start >= before[0]:
+            continue
+        if failed is None:
+            enough += hour.failed + hour.good
+        else:
+            enough += hour.failed if failed else hour.good
+        since = hour.start
+        # The hour of the last page's end may have been shown.
+        if enough > limit and (not before or hour.start + timedelta(hours=1) <= before[0]):
+            break
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _NEWEST,
+            {
+                "templates": [template.pk for template in found.templates],
+                "since": since,
+                "before": before[0] if before else None,
+                "before_job": before[1] if before else None,
+                "failed": failed,
+                "limit": limit,
+            },
+        )
+        return [job for (job,) in cursor.fetchall()]
+
+
+def compare(found: Occurrences) -> Comparison:
+    """Compare the newest failed jobs with a line with as many failed jobs of the same hours."""
+    jobs = newest_jobs(found, limit=COMPARED, failed=True)
+    alike = _jobs_like(found)
+    if not jobs or not alike:
+        return Comparison(len(jobs), len(alike), ())
+    inside = _values(Job.objects.filter(pk__in=jobs))
+    everything = _values(Job.objects.filter(pk__in=alike))
+    traits = []
+    for attribute, values in inside.items():
+        for value, having in values.most_common(MOST_VALUES):
+            if value and having >= LEAST_JOBS:
+                # A value that the jobs alike do not have is at least one of one more.
+                outside = max(everything[attribute][value], 1)
+                share, expected = having / len(jobs), outside / len(alike)
+                ratio, low, high = lift(having, len(jobs), outside, len(alike))
+                traits.append(Trait(attribute, value, having, share, expected, ratio, low, high))
+    return Comparison(len(jobs), len(alike), tuple(traits))
+
+
+def _jobs_like(found: Occurrences) -> list[int]:
+    """Return failed jobs of the same stages, spread over hours as those with the line are."""
+    numbers: dict[datetime, int] = {}
+    for hour in reversed(found.hours):
+        if hour.failed:
+            numbers[hour.start] = hour.failed
+        if sum(numbers.values()) >= COMPARED or len(numbers) >= COMPARED_HOURS:
+            break
+    total = sum(numbers.values())
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _LIKE_THESE,
+            {
+                "hours": [*numbers],
+                "numbers": [ceil(COMPARED * jobs / total) for jobs in numbers.values()],
+                "experiments": [template.experiment_id or 0 for template in found.templates],
+                "stages": [*found.stages],
+            },
+        )
+        return [job for (job,) in cursor.fetchall()]
+
+
+def _values(jobs: QuerySet[Job]) -> Mapping[str, Counter[str]]:
+    """Count the values of each attribute."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ATTRIBUTES}
+    for row in jobs.order_by().values_list(*ATTRIBUTES.values()):
+        for name, value in zip(ATTRIBUTES, row, strict=True):
+            counts[name][value or ""] += 1
+    return counts

@@ -1,0 +1,139 @@
+"""Where else a line of a log was written: by which jobs, since when, and what they share."""
+
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.urls import reverse
+
+from apps.accounts.models import User
+from apps.clusters.models import Site
+from apps.diagnosis.domain.groups.where_else import template_of
+from apps.diagnosis.domain.reading.line_templates import queue_completed, read_completed_batch
+from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
+from apps.jobs.models import Job
+from apps.search.domain.new_lines import new_lines
+from apps.search.domain.totals import recount_dirty_hours
+from apps.search.domain.where_else import compare, newest_jobs, occurrences_of
+from apps.search.models import LineTemplate
+from tests.factories.people import experiment, liaison_of, shifter
+
+pytestmark = pytest.mark.django_db
+
+START = "2026-11-20 10:05:0{n} INFO event {n} of /pnfs/nova/r{n}.root\n"
+BAD = START + "flux capacitor <b>17</b> cannot align\nexit 1\n"
+
+
+def read_all(jobs: list[Job], at) -> None:
+    """Read the logs of these jobs, and count their lines."""
+    keys = [job.pk for job in jobs]
+    queue_harvests(job_ids=keys, at=at)
+    queue_completed(job_ids=keys, at=at)
+    while harvest_batch(at=at):
+        pass
+    while read_completed_batch(at=at):
+        pass
+    recount_dirty_hours()
+
+
+@pytest.fixture
+def jobs(make_job, at, nova):
+    """Six failed jobs with the line, five of them at one site; two without; eight good ones."""
+    fnal, ral = (Site.objects.create(name=name) for name in ("FNAL", "RAL"))
+    made = []
+    for n in range(16):
+        log = (BAD if n < 6 else START).replace("{n}", str(n % 10))
+        state = {} if n < 8 else {"state": "completed", "exit_code": 0}
+        job = make_job(n + 1, stage="reco", log=log, **state)
+        Job.objects.filter(pk=job.pk).update(site=fnal if n < 5 else ral)
+        made.append(job)
+    read_all(made, at)
+    return made
+
+
+def find(user: User, at, line: str = "flux capacitor <b>3</b> cannot align", **more):
+    return occurrences_of(template_of(line), user=user, since=at - timedelta(days=30), **more)
+
+
+def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
+    user = shifter()
+    found = find(user, at)
+    assert (found.failed, found.failed_of, found.good, found.good_of) == (6, 8, 0, 8)
+    assert found.comes_with_failure
+    assert found.stages == ("reco",)
+
+    usual = find(user, at, START.replace("{n}", "7"))
+    assert (usual.failed, usual.good) == (8, 8)
+    assert not usual.comes_with_failure
+    assert not find(user, at, "no job wrote this").hours
+    assert not find(user, at, stages=["simulation"]).hours
+
+
+def test_nobody_learns_of_lines_of_another_experiment(jobs, at, client):
+    dune = liaison_of(experiment("DUNE"))
+    assert not find(dune, at).hours
+    assert not find(dune, at).templates
+    assert find(dune, at).first_seen is None
+    assert new_lines(user=dune, since=at - timedelta(days=1)) == []
+
+    client.force_login(dune)
+    page = client.get(
+        reverse("diagnosis:where-else"), {"line": "flux capacitor <b>3</b> cannot align"}
+    )
+    assert "No job of the last" in page.content.decode()
+    assert "cannot align" not in page.content.decode().replace("3&lt;/b&gt; cannot align", "")
+
+
+def test_newest_jobs_come_in_pages_and_by_outcome(jobs, at):
+    found = find(shifter(), at, START.replace("{n}", "7"))
+    everything = newest_jobs(found, limit=100)
+    assert everything == [job.pk for job in reversed(jobs)]
+    assert newest_jobs(found, limit=100, failed=True) == everything[8:]
+    assert newest_jobs(found, limit=100, failed=False) == everything[:8]
+
+    paged: list[int] = []
+    before = None
+    while page := newest_jobs(found, limit=3, before=before):
+        paged += page
+        last = Job.objects.get(pk=page[-1])
+        before = (last.ended_at, last.pk)
+    assert paged == everything
+
+
+def test_comparison_finds_the_site_where_the_line_is(jobs, at):
+    comparison = compare(find(shifter(), at))
+    assert (comparison.jobs, comparison.alike) == (6, 8)
+    [site] = [trait for trait in comparison.traits if trait.attribute == "site"]
+    assert (site.value, site.jobs, site.expected) == ("FNAL", 5, pytest.approx(5 / 8))
+    assert site.low < site.lift < site.high
+
+
+def test_page_shows_the_line_its_jobs_and_what_is_common(jobs, at, client):
+    client.force_login(shifter())
+    url = reverse("diagnosis:where-else")
+    with time_machine.travel(at + timedelta(minutes=5), tick=False):
+        text = client.get(url, {"line": "flux capacitor <b>3</b> cannot align"}).content.decode()
+    assert "This line comes with failure." in text
+    assert "flux capacitor &lt;b&gt;*&lt;/b&gt; cannot align" in text
+    assert "flux capacitor &lt;b&gt;17&lt;/b&gt; cannot align" in text
+    assert text.count('class="cause"') == 6
+    assert "<b>17" not in text
+
+    offset = (START + "flux").index("flux") - len("{n}") * 3 + 3
+    line_url = reverse("diagnosis:line", args=[jobs[0].pk])
+    address = client.get(line_url, {"stream": "stdout", "at": offset}).headers["location"]
+    assert f"template={template_of('flux capacitor <b>3</b> cannot align'):016x}" in address
+    gone = client.get(line_url, {"stream": "stderr", "at": 5}, follow=True)
+    assert "This part of the log is not kept." in gone.content.decode()
+
+
+def test_new_lines_of_two_sites_come_first(jobs, at):
+    user = shifter()
+    lines = new_lines(user=user, since=at - timedelta(days=1))
+    assert lines[0].template.text == "flux capacitor <b>*</b> cannot align"
+    assert lines[0].template.spread_at is not None
+    texts = {line.template.text for line in lines}
+    usual = LineTemplate.objects.get(text__contains="INFO").text
+    assert usual not in texts
+    with_good = new_lines(user=user, since=at - timedelta(days=1), in_good_jobs=True)
+    assert usual in {line.template.text for line in with_good}
