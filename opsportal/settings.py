@@ -414,6 +414,7 @@ _EVERY_SECONDS = {
     "archive.describe_captured": 60,
     "archive.delete_expired": 86_400,
     "search.recount_lines": 60,
+    "search.announce_new_lines": 300,
     "diagnosis.requeue_overdue_harvests": 30,
     "diagnosis.delete_expired_excerpts": 3_600,
     "diagnosis.recount_causes": 15,

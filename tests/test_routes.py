@@ -294,6 +294,7 @@ EXPECTED = {
     "diagnosis:causes": ALL,
     "diagnosis:line": OF_EXPERIMENT,
     "diagnosis:new-lines": ALL,
+    "diagnosis:template": OF_EXPERIMENT,
     "diagnosis:where-else": ALL,
     "diagnosis:compare-logs": OF_EXPERIMENT,
     "diagnosis:correct-verdict": OF_EXPERIMENT,

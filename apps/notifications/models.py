@@ -183,6 +183,7 @@ _PAGES = {
     "diagnosis.experimentpack": "diagnosis:pack",
     "diagnosis.failuregroup": "diagnosis:group",
     "jobs.job": "portal:job",
+    "search.linetemplate": "diagnosis:template",
     "statusboard.incident": "portal:incident",
 }
 

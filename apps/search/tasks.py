@@ -1,10 +1,16 @@
 """Celery tasks of the search."""
 
 from celery import shared_task
+from django.utils import timezone
 
-from apps.search.domain import totals
+from apps.search.domain import new_lines, totals
 
 
 @shared_task(name="search.recount_lines")
 def recount_lines() -> None:
     totals.recount_dirty_hours()
+
+
+@shared_task(name="search.announce_new_lines")
+def announce_new_lines() -> None:
+    new_lines.announce_spread(at=timezone.now())

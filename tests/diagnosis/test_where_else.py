@@ -8,11 +8,12 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.clusters.models import Site
+from apps.core.models import Event
 from apps.diagnosis.domain.groups.where_else import template_of
 from apps.diagnosis.domain.reading.line_templates import queue_completed, read_completed_batch
 from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.jobs.models import Job
-from apps.search.domain.new_lines import new_lines
+from apps.search.domain.new_lines import announce_spread, new_lines
 from apps.search.domain.totals import recount_dirty_hours
 from apps.search.domain.where_else import compare, newest_jobs, occurrences_of
 from apps.search.models import LineTemplate
@@ -131,9 +132,28 @@ def test_new_lines_of_two_sites_come_first(jobs, at):
     user = shifter()
     lines = new_lines(user=user, since=at - timedelta(days=1))
     assert lines[0].template.text == "flux capacitor <b>*</b> cannot align"
-    assert lines[0].template.spread_at is not None
+    assert lines[0].spread_at is not None
+    assert lines[0].experiments == ["NOVA"]
     texts = {line.template.text for line in lines}
     usual = LineTemplate.objects.get(text__contains="INFO").text
     assert usual not in texts
     with_good = new_lines(user=user, since=at - timedelta(days=1), in_good_jobs=True)
     assert usual in {line.template.text for line in with_good}
+
+
+def test_spread_lines_are_announced_once_for_each_experiment(jobs, at):
+    assert announce_spread(at=at) == 1
+    assert announce_spread(at=at) == 0
+    event = Event.objects.get(kind="line.spread")
+    assert event.data == {"lines": 1, "jobs": 6}
+    template = LineTemplate.objects.get(pk=event.target_id)
+    assert template.text == "flux capacitor <b>*</b> cannot align"
+
+
+def test_link_of_a_notification_is_for_those_who_see_the_line(jobs, at, client, nova):
+    template = LineTemplate.objects.get(names_error=True)
+    address = reverse("diagnosis:template", args=[template.pk])
+    client.force_login(liaison_of(nova))
+    assert "template=" in client.get(address).headers["location"]
+    client.force_login(liaison_of(experiment("DUNE")))
+    assert client.get(address).status_code == 404

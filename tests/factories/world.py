@@ -27,6 +27,7 @@ from apps.progress.models import WeeklyReport
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.enums import Arm
 from apps.recovery.models import Decision, RecoveryRule
+from apps.search.models import LineTemplate
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.domain.maintenance.windows import schedule_window
@@ -127,6 +128,7 @@ class World:
                 "hold": Hold.objects.get().pk,
                 "weekly-report": WeeklyReport.objects.get().pk,
                 "comment": 0,
+                "diagnosis:template": LineTemplate.objects.earliest("pk").pk,
                 "template": 0,
                 "*": self.job.pk,
             },

@@ -89,7 +89,7 @@ CHEAP = {
         dataset list stage stage-ask stage-cancel
     """,
     "diagnosis": """
-        act-on-group act-on-groups line new-lines where-else
+        act-on-group act-on-groups line new-lines template where-else
         causes correct-verdict decide-known-error decide-pack exit-codes
         failed-jobs failures group harvest-again known-error known-error-change known-error-edit
         known-error-new known-errors known-errors-export known-errors-import log pack packs reclassification

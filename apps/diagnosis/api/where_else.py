@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
@@ -105,25 +105,25 @@ class WhereElseView(ApiView):
             raise InvalidFields({"line": ["Give a line with words."]})
         since: datetime = query.get("since") or timezone.now() - MONTH
         stages = [query["stage"]] if query.get("stage") else []
-        found = occurrences_of(number, user=request.user, since=since, stages=stages)
-        comparison = compare(found) if found.failed else Comparison(0, 0, ())
-        jobs = newest_jobs(found, limit=query["limit"])
-        return Response(WhereElseSerializer(_answer(number, found, comparison, jobs)).data)
+        occurrences = occurrences_of(number, user=request.user, since=since, stages=stages)
+        comparison = compare(occurrences) if occurrences.failed else Comparison(0, 0, ())
+        jobs = newest_jobs(occurrences, limit=query["limit"])
+        return Response(WhereElseSerializer(_answer(number, occurrences, comparison, jobs)).data)
 
 
 def _answer(
-    number: int, found: Occurrences, comparison: Comparison, jobs: list[int]
+    number: int, occurrences: Occurrences, comparison: Comparison, jobs: list[int]
 ) -> dict[str, Any]:
     return {
         "template": f"{number:016x}",
-        "text": found.templates[0].text if found.templates else "",
-        "failed": found.failed,
-        "failed_of": found.failed_of,
-        "completed": found.good,
-        "completed_of": found.good_of,
-        "comes_with_failure": found.comes_with_failure,
-        "first_seen": found.first_seen,
-        "hours": found.hours,
+        "text": occurrences.templates[0].text if occurrences.templates else "",
+        "failed": occurrences.failed,
+        "failed_of": occurrences.failed_of,
+        "completed": occurrences.good,
+        "completed_of": occurrences.good_of,
+        "comes_with_failure": occurrences.comes_with_failure,
+        "first_seen": occurrences.first_seen,
+        "hours": occurrences.hours,
         "traits": comparison.traits,
         "jobs": jobs,
     }
@@ -143,19 +143,14 @@ class NewLineSerializer(serializers.Serializer[NewLine]):
 
     template = serializers.CharField(source="number")
     text = serializers.CharField(source="template.text")
-    experiment = serializers.SerializerMethodField()
+    experiments = serializers.ListField(child=serializers.CharField())
     failed = serializers.IntegerField()
     completed = serializers.IntegerField(source="good")
     first_read_at = serializers.DateTimeField(source="template.first_read_at")
     spread_at = serializers.DateTimeField(
-        source="template.spread_at",
         allow_null=True,
         help_text="When a job of a second site wrote it, if within an hour.",
     )
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_experiment(self, line: NewLine) -> str | None:
-        return line.template.experiment.key if line.template.experiment else None
 
 
 class NewLinesView(ApiView):
@@ -174,4 +169,5 @@ class NewLinesView(ApiView):
             since=query.get("since") or timezone.now() - DAY,
             in_good_jobs=query["completed"],
         )
-        return Response(NewLineSerializer(lines[:MOST_LINES], many=True).data)
+        first: Any = lines[:MOST_LINES]
+        return Response(NewLineSerializer(first, many=True).data)

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -22,6 +22,7 @@ from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
 from apps.search.domain import new_lines as new_line_list
 from apps.search.domain.where_else import Occurrences, compare, occurrences_of
+from apps.search.models import LineTemplate
 
 #: Periods that can be chosen, in days, and the longest period with a bar for each hour.
 DAYS = (1, 7, 30, 90)
@@ -85,6 +86,14 @@ def line(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     return redirect(f"{reverse('diagnosis:where-else')}?template={template:016x}")
 
 
+@require_safe
+def template(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Go to the page about a stored template, such as that of a notification."""
+    row = get_object_or_404(LineTemplate.objects.visible_to(request.user), pk=pk)
+    number = row.hash % (1 << 64)
+    return redirect(f"{reverse('diagnosis:where-else')}?template={number:016x}")
+
+
 def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str, Any]:
     outcome = read_query(
         request,
@@ -94,33 +103,35 @@ def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str
     )
     before = read_query(request, "before", _before, expected="the end of a page")
     stages = request.GET.getlist("stage")
-    found = occurrences_of(
+    occurrences = occurrences_of(
         template,
         user=request.user,
         since=timezone.now() - timedelta(days=days),
         stages=stages,
     )
     failed = _OUTCOMES[outcome] if outcome else None
-    hits, has_more = job_hits(found, template, user=request.user, failed=failed, before=before)
+    hits, has_more = job_hits(
+        occurrences, template, user=request.user, failed=failed, before=before
+    )
     more = ""
     if has_more:
         last = hits[-1].job
         more = f"{int(last.ended_at.timestamp()) * 1_000_000 + last.ended_at.microsecond}-{last.pk}"
     context = {
-        "found": found,
+        "occurrences": occurrences,
         "template": f"{template:016x}",
-        "text": found.templates[0].text if found.templates else "",
+        "text": occurrences.templates[0].text if occurrences.templates else "",
         "outcome": outcome or "",
         "stages": stages,
         "hits": hits,
         "more": more,
         "before": before,
     }
-    if found.hours:
+    if occurrences.hours:
         context |= {
-            "chart": _chart(found, days),
-            "comparison": compare(found),
-            "groups": groups_of(found, user=request.user),
+            "chart": _chart(occurrences, days),
+            "comparison": compare(occurrences),
+            "groups": groups_of(occurrences, user=request.user),
             "example_line": _example(hits),
             "may_propose": may_propose_known_errors(request.user),
         }
@@ -136,22 +147,26 @@ def _example(hits: Sequence[JobHit]) -> str:
     return ""
 
 
-def _chart(found: Occurrences, days: int) -> str:
+def _chart(occurrences: Occurrences, days: int) -> str:
     """Draw how many jobs have the line, by hour or by day."""
     if days <= HOURLY_DAYS:
-        counted, step, label, heading = found.hours, timedelta(hours=1), "%d %b %H:%M", "Hour"
+        bars = [*occurrences.hours]
+        step = timedelta(hours=1)
+        label, heading = "%d %b %H:%M", "Hour"
     else:
-        counted, step, label, heading = found.days, timedelta(days=1), "%d %b", "Day"
-    by_start = {bar.start: bar for bar in counted}
+        bars = occurrences.days
+        step = timedelta(days=1)
+        label, heading = "%d %b", "Day"
+    by_start = {bar.start: bar for bar in bars}
     bins = []
-    start = counted[0].start
-    while start <= counted[-1].start:
+    start = bars[0].start
+    while start <= bars[-1].start:
         bar = by_start.get(start)
         values = (bar.failed, bar.good) if bar else (0, 0)
         bins.append(charts.Bin(f"{timezone.localtime(start):{label}}", values))
         start += step
     series = [charts.Series("failed", "down"), charts.Series("completed", "up")]
-    sentence = f"{found.failed} failed and {found.good} completed jobs have the line"
+    sentence = f"{occurrences.failed} failed and {occurrences.good} completed jobs have the line"
     return charts.bars(
         bins, series, sentence=sentence, heading=heading, ticks=charts.edge_ticks(bins)
     )

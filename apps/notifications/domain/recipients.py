@@ -18,6 +18,7 @@ from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
 from apps.progress.models import WeeklyReport
 from apps.recovery.models import RecoveryRule
+from apps.search.models import LineTemplate
 from apps.statusboard.models import Incident
 
 
@@ -89,12 +90,12 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
 
 
 def concerned_by_failures(
-    event: Event, target: FailureGroup | Incident | WeeklyReport
+    event: Event, target: FailureGroup | Incident | LineTemplate | WeeklyReport
 ) -> dict[int, Group]:
     """Return the users concerned by an event about failures, with their group of events.
 
     A failure group concerns the liaisons who may triage it: those of all experiments with jobs in
-    it. A weekly report concerns the liaisons of its experiment.
+    it. A weekly report and a new line of logs concern the liaisons of their experiment.
     """
     operators = Q(role__in=[Role.APPROVER, Role.SHIFTER], experiment=None)
     users_by_audience = {
@@ -106,7 +107,7 @@ def concerned_by_failures(
         owner = User.objects.filter(username=target.owner)
         users_by_audience[Audience.OWNER] = set(owner.values_list("pk", flat=True))
         users_by_audience[Audience.LIAISONS] = _liaisons_of_all(experiments_in(target))
-    if isinstance(target, WeeklyReport):
+    if isinstance(target, WeeklyReport | LineTemplate) and target.experiment_id is not None:
         users_by_audience[Audience.LIAISONS] = _liaisons_of_all({target.experiment_id})
 
     reasons: dict[int, set[Audience]] = {}

@@ -32,6 +32,7 @@ from apps.production.models import Hold, Request
 from apps.progress.models import WeeklyReport
 from apps.recovery.domain.rules import visible_rules
 from apps.recovery.models import RecoveryRule
+from apps.search.models import LineTemplate
 from apps.statusboard.models import Incident
 
 
@@ -182,6 +183,22 @@ class JobTarget(TargetKind):
         return _holds(Job.objects.visible_to(user), target)
 
 
+class LineTarget(TargetKind):
+    """A line in the logs of an experiment's jobs."""
+
+    models = (LineTemplate,)
+    events = ("line.*",)
+
+    def recipients(self, event: Event, target: LineTemplate) -> Recipients:
+        return Recipients(concerned_by_failures(event, target))
+
+    def is_visible(self, target: LineTemplate, user: User) -> bool:
+        return _holds(LineTemplate.objects.visible_to(user), target)
+
+    def url(self, target: LineTemplate) -> str:
+        return settings.PORTAL_URL + reverse("diagnosis:template", args=[target.pk])
+
+
 class WebhookTarget(TargetKind):
     """A webhook; only calls to it are about it."""
 
@@ -201,6 +218,7 @@ TARGET_KINDS: tuple[TargetKind, ...] = (
     ExperimentPackTarget(),
     RecoveryRuleTarget(),
     JobTarget(),
+    LineTarget(),
     WebhookTarget(),
 )
 

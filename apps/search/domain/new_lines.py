@@ -1,46 +1,72 @@
 """Lines that no log had before: those of failed jobs at several sites first."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import F, QuerySet, Sum
-from django.db.models.functions import Coalesce
+from django.db import transaction
+from django.db.models import QuerySet, Sum
 
 from apps.accounts.models import User
-from apps.search.models import LineTemplate
+from apps.core.domain.events import publish
+from apps.production.enums import PORTAL
+from apps.search.models import LineTemplate, TemplateTotals
 
 #: A page ranks this many of the newest templates.
 MOST_RANKED = 5_000
+#: Lines that spread are announced if so many failed jobs have them, and no completed one.
+LEAST_JOBS = 3
+ANNOUNCED_WITHIN = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class NewLine:
-    """A template that was read for the first time, and how many jobs have it since."""
+    """A line that was read for the first time, and how many jobs have it since.
 
-    template: LineTemplate
+    `templates` are its rows, one for each experiment, the first read first.
+    """
+
+    templates: tuple[LineTemplate, ...]
     failed: int
     good: int
+
+    @property
+    def template(self) -> LineTemplate:
+        return self.templates[0]
 
     @property
     def number(self) -> str:
         """The hash of the template, as 16 hexadecimal digits."""
         return f"{self.template.hash % (1 << 64):016x}"
 
+    @property
+    def experiments(self) -> list[str]:
+        """The keys of the experiments whose jobs wrote it."""
+        return sorted(row.experiment.key for row in self.templates if row.experiment)
+
+    @property
+    def spread_at(self) -> datetime | None:
+        """When a job of a second site wrote it, within an hour after the first."""
+        moments = [row.spread_at for row in self.templates if row.spread_at]
+        return min(moments, default=None)
+
 
 def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> list[NewLine]:
-    """Return templates first read since then in failed jobs, the most telling first.
+    """Return lines first read since then in failed jobs, the most telling first.
 
     Lines that completed jobs have too are left out, unless `in_good_jobs` is set.
     """
     rows = LineTemplate.objects.visible_to(user).filter(first_read_at__gte=since)
+    newest = rows.select_related("experiment", "first_site").order_by("-first_read_at", "-pk")
     lines = []
-    for template in _counted(rows)[:MOST_RANKED]:
-        if template.failed and (in_good_jobs or not template.good):
-            lines.append(NewLine(template, template.failed, template.good))
+    for line in _lines_of(newest[:MOST_RANKED]):
+        if line.failed and (in_good_jobs or not line.good):
+            lines.append(line)
     return sorted(
         lines,
         key=lambda line: (
-            line.template.spread_at is None,
+            line.spread_at is None,
             not line.template.names_error,
             -line.failed,
             -line.template.pk,
@@ -48,13 +74,55 @@ def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> lis
     )
 
 
-def _counted(rows: QuerySet[LineTemplate]) -> QuerySet[LineTemplate]:
-    """Add how many failed and good jobs have each template."""
-    return (
-        rows.select_related("experiment", "first_site")
-        .annotate(
-            failed=Coalesce(Sum(F("templatetotals__failed")), 0),
-            good=Coalesce(Sum(F("templatetotals__good")), 0),
+def _lines_of(rows: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> list[NewLine]:
+    """Return the lines with these templates, counted."""
+    by_hash: dict[int, list[LineTemplate]] = defaultdict(list)
+    for row in rows:
+        by_hash[row.hash].append(row)
+    keys = [row.pk for same in by_hash.values() for row in same]
+    totals = TemplateTotals.objects.filter(template__in=keys).order_by()
+    sums = totals.values_list("template").annotate(Sum("failed"), Sum("good"))
+    jobs = {template: (failed, good) for template, failed, good in sums}
+    lines = []
+    for same in by_hash.values():
+        counts = [jobs.get(row.pk, (0, 0)) for row in same]
+        lines.append(
+            NewLine(
+                tuple(sorted(same, key=lambda row: (row.first_read_at, row.pk))),
+                failed=sum(failed for failed, _ in counts),
+                good=sum(good for _, good in counts),
+            )
         )
-        .order_by("-first_read_at", "-pk")
+    return lines
+
+
+@transaction.atomic
+def announce_spread(*, at: datetime) -> int:
+    """Publish one event for each experiment with new lines of failed jobs at two sites.
+
+    Its target is the line with most jobs. A line is announced once; return the number of lines.
+    """
+    rows = LineTemplate.objects.filter(
+        spread_at__gte=at - ANNOUNCED_WITHIN, announced_at=None, names_error=True
     )
+    locked = rows.select_for_update(skip_locked=True, of=("self",)).order_by("pk")
+    by_experiment: dict[int | None, list[LineTemplate]] = defaultdict(list)
+    for row in locked[:MOST_RANKED]:
+        by_experiment[row.experiment_id].append(row)
+    announced: list[int] = []
+    for templates in by_experiment.values():
+        counted = _lines_of(templates)
+        lines = [line for line in counted if line.failed >= LEAST_JOBS and not line.good]
+        if not lines:
+            continue
+        first = max(lines, key=lambda line: (line.failed, -line.template.pk))
+        publish(
+            kind="line.spread",
+            target=first.template,
+            by=PORTAL,
+            at=at,
+            data={"lines": len(lines), "jobs": first.failed},
+        )
+        announced += [line.template.pk for line in lines]
+    LineTemplate.objects.filter(pk__in=announced).update(announced_at=at)
+    return len(announced)

@@ -143,15 +143,15 @@ def _keys_of(logs: Iterable[LogTemplates], at: datetime) -> dict[Key, int]:
 
 def _stored(keys: Iterable[Key]) -> dict[Key, LineTemplate]:
     """Return the stored templates among these keys."""
-    wanted = set(keys)
-    rows = LineTemplate.objects.filter(hash__in={number for _, number in wanted}).only(
+    requested = set(keys)
+    rows = LineTemplate.objects.filter(hash__in={number for _, number in requested}).only(
         "experiment_id", "hash", "first_read_at", "first_site_id", "spread_at"
     )
-    found = {}
+    stored = {}
     for row in rows:
-        if (row.experiment_id, row.hash) in wanted:
-            found[row.experiment_id, row.hash] = row
-    return found
+        if (row.experiment_id, row.hash) in requested:
+            stored[row.experiment_id, row.hash] = row
+    return stored
 
 
 def _note_spread(

@@ -33,7 +33,7 @@ INSERT INTO search_readlogs (hour, experiment_id, stage, failed, good) {_LOGS};
 """
 
 
-def recount_dirty_hours(*, limit: int = 100) -> int:
+def recount_dirty_hours(*, limit: int = 500) -> int:
     """Recount marked hours, newest first; return their number."""
     hours = rollups.dirty_hours(Counted.LINES, limit=limit)
     for hour in hours:

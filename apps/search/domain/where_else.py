@@ -12,6 +12,7 @@ from math import ceil
 
 from django.db import connection
 from django.db.models import F, Min, Q, QuerySet, Sum
+from django.db.models.expressions import Combinable
 from django.db.models.functions import TruncDay
 
 from apps.accounts.models import User
@@ -29,7 +30,7 @@ MOST_VALUES = 3
 #: A value stands out if the interval of its lift lies above this.
 STANDS_OUT = 1.5
 #: Attributes, by the name on the page, and the expression that reads them of a job.
-ATTRIBUTES = {
+ATTRIBUTES: dict[str, Combinable] = {
     "site": F("site__name"),
     "host": SHORT_HOST,
     "release": F("release"),
@@ -206,7 +207,7 @@ def _read_logs(places: Collection[tuple[int | None, str]], hours: Sequence[Hour]
 
 
 def newest_jobs(
-    found: Occurrences,
+    occurrences: Occurrences,
     *,
     limit: int,
     failed: bool | None = None,
@@ -216,11 +217,11 @@ def newest_jobs(
 
     `before` is the end and the key of the job that the last page ended with.
     """
-    if not found.hours:
+    if not occurrences.hours:
         return []
-    since = found.hours[0].start
+    since = occurrences.hours[0].start
     enough = 0
-    for hour in reversed(found.hours):
+    for hour in reversed(occurrences.hours):
         if before and hour.start >= before[0]:
             continue
         if failed is None:
@@ -235,7 +236,7 @@ def newest_jobs(
         cursor.execute(
             _NEWEST,
             {
-                "templates": [template.pk for template in found.templates],
+                "templates": [template.pk for template in occurrences.templates],
                 "since": since,
                 "before": before[0] if before else None,
                 "before_job": before[1] if before else None,
@@ -246,10 +247,10 @@ def newest_jobs(
         return [job for (job,) in cursor.fetchall()]
 
 
-def compare(found: Occurrences) -> Comparison:
+def compare(occurrences: Occurrences) -> Comparison:
     """Compare the newest failed jobs with a line with as many failed jobs of the same hours."""
-    jobs = newest_jobs(found, limit=COMPARED, failed=True)
-    alike = _jobs_like(found)
+    jobs = newest_jobs(occurrences, limit=COMPARED, failed=True)
+    alike = _jobs_like(occurrences)
     if not jobs or not alike:
         return Comparison(len(jobs), len(alike), ())
     inside = _values(Job.objects.filter(pk__in=jobs))
@@ -257,19 +258,21 @@ def compare(found: Occurrences) -> Comparison:
     traits = []
     for attribute, values in inside.items():
         for value, having in values.most_common(MOST_VALUES):
-            if value and having >= LEAST_JOBS:
+            is_common_to_all = everything[attribute][value] == len(alike)
+            if value and having >= LEAST_JOBS and not is_common_to_all:
                 # A value that the jobs alike do not have is at least one of one more.
                 outside = max(everything[attribute][value], 1)
                 share, expected = having / len(jobs), outside / len(alike)
                 ratio, low, high = lift(having, len(jobs), outside, len(alike))
                 traits.append(Trait(attribute, value, having, share, expected, ratio, low, high))
+    traits.sort(key=lambda trait: (-trait.low, trait.attribute))
     return Comparison(len(jobs), len(alike), tuple(traits))
 
 
-def _jobs_like(found: Occurrences) -> list[int]:
+def _jobs_like(occurrences: Occurrences) -> list[int]:
     """Return failed jobs of the same stages, spread over hours as those with the line are."""
     numbers: dict[datetime, int] = {}
-    for hour in reversed(found.hours):
+    for hour in reversed(occurrences.hours):
         if hour.failed:
             numbers[hour.start] = hour.failed
         if sum(numbers.values()) >= COMPARED or len(numbers) >= COMPARED_HOURS:
@@ -281,8 +284,8 @@ def _jobs_like(found: Occurrences) -> list[int]:
             {
                 "hours": [*numbers],
                 "numbers": [ceil(COMPARED * jobs / total) for jobs in numbers.values()],
-                "experiments": [template.experiment_id or 0 for template in found.templates],
-                "stages": [*found.stages],
+                "experiments": [template.experiment_id or 0 for template in occurrences.templates],
+                "stages": [*occurrences.stages],
             },
         )
         return [job for (job,) in cursor.fetchall()]

@@ -35,7 +35,7 @@ def template_of(line: str) -> int:
 
 
 def job_hits(
-    found: Occurrences,
+    occurrences: Occurrences,
     template: int,
     *,
     user: User,
@@ -43,16 +43,16 @@ def job_hits(
     before: tuple[datetime, int] | None = None,
 ) -> tuple[list[JobHit], bool]:
     """Return the newest jobs with the line that a user may see, and whether there are more."""
-    keys = newest_jobs(found, limit=PAGE_SIZE + 1, failed=failed, before=before)
+    keys = newest_jobs(occurrences, limit=PAGE_SIZE + 1, failed=failed, before=before)
     jobs = jobs_for_list(user).in_bulk(keys)
     shown = [key for key in keys[:PAGE_SIZE] if key in jobs]
     lines = line_hits(shown, template)
     return [JobHit(jobs[key], lines.get(key, [])) for key in shown], len(keys) > PAGE_SIZE
 
 
-def groups_of(found: Occurrences, *, user: User) -> list[tuple[FailureGroup, int]]:
+def groups_of(occurrences: Occurrences, *, user: User) -> list[tuple[FailureGroup, int]]:
     """Return the failure groups of the newest failed jobs with the line, most jobs first."""
-    keys = newest_jobs(found, limit=GROUPED, failed=True)
+    keys = newest_jobs(occurrences, limit=GROUPED, failed=True)
     verdicts = Verdict.objects.visible_to(user).filter(job__in=keys).exclude(group=None)
     counts = Counter(verdicts.values_list("group", flat=True))
     most = counts.most_common(MOST_GROUPS)

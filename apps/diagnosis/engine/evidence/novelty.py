@@ -81,15 +81,15 @@ def sample_of(blocks: Iterable[Block]) -> "Hashes":
 
 def templates_of(blocks: Iterable[Block]) -> dict[int, bytes]:
     """Return the templates of one job's logs by hash; of very many, those of the last lines."""
-    found: dict[int, bytes] = {}
+    texts: dict[int, bytes] = {}
     for block in blocks:
         templates = Templates()
         for line in reversed(clean(block.data).split(b"\n")):
             templates.hash_of(line)
             if len(templates.texts) >= MOST_TEMPLATES:
                 break
-        found |= templates.texts
-    return found
+        texts |= templates.texts
+    return texts
 
 
 def names_error(line: bytes) -> bool:
