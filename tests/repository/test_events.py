@@ -165,7 +165,7 @@ def test_words_are_a_predicate_without_a_full_stop():
 def test_only_events_of_requests_holds_failures_proposals_and_webhooks_notify():
     unwatched = {Audience.MENTIONED, Audience.OWNER}
     for kind in KINDS.values():
-        is_of_failures = kind.name.startswith(("group.", "impact.", "report.weekly"))
+        is_of_failures = kind.name.startswith(("group.", "impact.", "line.", "report.weekly"))
         is_of_proposals = kind.name.startswith(("known_error.", "pack.", "recovery."))
         others = unwatched | ({Audience.OPERATORS, Audience.LIAISONS} if is_of_failures else set())
         others |= {Audience.APPROVERS, Audience.REQUESTER} if is_of_proposals else set()
