@@ -108,7 +108,7 @@ def fill(logs: int) -> dict[str, object]:
     from apps.clusters.models import Cluster, Site
     from apps.jobs.domain.totals.rollups import mark_dirty
     from apps.jobs.enums import Counted
-    from apps.search.domain.totals import recount_hour
+    from apps.search.domain.line_totals import recount_hour
 
     at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     for number in range(8):

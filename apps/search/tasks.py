@@ -3,12 +3,12 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.search.domain import new_lines, totals
+from apps.search.domain import line_totals, new_lines
 
 
 @shared_task(name="search.recount_lines")
 def recount_lines() -> None:
-    totals.recount_dirty_hours()
+    line_totals.recount_dirty_hours()
 
 
 @shared_task(name="search.announce_new_lines")

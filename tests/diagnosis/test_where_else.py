@@ -13,8 +13,8 @@ from apps.diagnosis.domain.groups.where_else import template_of
 from apps.diagnosis.domain.reading.line_templates import queue_completed, read_completed_batch
 from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.jobs.models import Job
+from apps.search.domain.line_totals import recount_dirty_hours
 from apps.search.domain.new_lines import announce_spread, new_lines
-from apps.search.domain.totals import recount_dirty_hours
 from apps.search.domain.where_else import compare, newest_jobs, occurrences_of
 from apps.search.models import LineTemplate
 from tests.factories.people import experiment, liaison_of, shifter

@@ -41,6 +41,8 @@ READ_JOBS = {
     "apps/diagnosis/domain/causes/common/columns.py": "a binary copy of a month of jobs",
     "apps/diagnosis/domain/causes/impact/count.py": "overlaps of jobs with an incident",
     "apps/recovery/domain/deciding.py": "new verdicts without a decision, thousands at once",
+    "apps/search/domain/line_totals.py": "the stages of an hour of jobs, with each template",
+    "apps/search/domain/where_else.py": "as many failed jobs of some hours as have a line",
     "apps/progress/domain/stage_history.py": "quantiles of the jobs of a request",
 }
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))

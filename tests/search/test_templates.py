@@ -9,13 +9,13 @@ from django.test.utils import CaptureQueriesContext
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
+from apps.search.domain.line_totals import recount_dirty_hours, wrong_hours
 from apps.search.domain.templates import (
     LogTemplates,
     TemplateLine,
     follow_experiments,
     store_templates,
 )
-from apps.search.domain.totals import recount_dirty_hours, wrong_hours
 from apps.search.models import JobTemplates, LineTemplate, ReadLogs, TemplateTotals
 from tests.factories import clusters, people
 from tests.factories import jobs as job_factory
