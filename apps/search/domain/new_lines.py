@@ -77,9 +77,10 @@ def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> lis
 def _lines_of(rows: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> list[NewLine]:
     """Return the lines with these templates, counted."""
     by_hash: dict[int, list[LineTemplate]] = defaultdict(list)
+    keys = []
     for row in rows:
         by_hash[row.hash].append(row)
-    keys = [row.pk for same in by_hash.values() for row in same]
+        keys.append(row.pk)
     totals = TemplateTotals.objects.filter(template__in=keys).order_by()
     sums = totals.values_list("template").annotate(Sum("failed"), Sum("good"))
     jobs = {template: (failed, good) for template, failed, good in sums}
