@@ -26,7 +26,8 @@ _SECTIONS = {
         "data-quality"
     ),
     "Jobs and failures": (
-        "jobs phases diagnosis where-else hosts recovery submission archive notifications monitoring"
+        "jobs phases diagnosis where-else hosts recovery submission archive notifications "
+        "monitoring"
     ),
     "Run the portal": (
         "demo production administration settings security single-sign-on slurm torque htcondor "
