@@ -1,7 +1,7 @@
 """Find lines that successful jobs of the same stage never write, by comparing hashes of templates.
 
 A template is a line without its variable parts: numbers, words with numbers, hexadecimal IDs,
-paths. Its hash has 64 bits.
+paths, names of days and months in dates. Its hash has 64 bits.
 """
 
 import re
@@ -29,8 +29,13 @@ LEAST_LOGS = 5
 TAIL_BYTES = 64 * 1024
 LINE_BYTES = 1_000
 _TEXT_BYTES = 300
+#: Names of days and months before a number, paths, hexadecimal IDs, numbers, and words after the
+#: first digit.
 _VARIES = re.compile(
-    rb"(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[-+]?\.?\d[\w.,:+-]*"
+    rb"(?:\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},?\s+)?"
+    rb"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?(?=\s+\d)"
+    rb"|(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b"
+    rb"|[-+]?\.?\d[\w.,:+-]*"
 )
 #: The width of columns varies with the length of their numbers.
 _SPACES = re.compile(rb"[ \t]+")
