@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.records.conversion import hour_of
@@ -75,7 +75,10 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
 def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
     """Give the templates of jobs to the experiment that the jobs now belong to; return how many."""
     moved = 0
-    read = JobTemplates.objects.filter(job__in=jobs).select_related("job")
+    of_same = LineTemplate.objects.filter(
+        pk=OuterRef("templates__0"), experiment=OuterRef("job__experiment")
+    )
+    read = JobTemplates.objects.filter(~Exists(of_same), job__in=jobs).select_related("job")
     rest = read.iterator(chunk_size=_BATCH)
     while rows := list(islice(rest, _BATCH)):
         keys = set()

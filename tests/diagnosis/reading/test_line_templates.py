@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.reading.line_templates import (
@@ -14,7 +15,7 @@ from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.models import CompletedLog
 from apps.jobs.models import Job
-from apps.search.models import JobTemplates, LineTemplate
+from apps.search.models import JobTemplates, LineTemplate, TemplateTotals
 
 pytestmark = pytest.mark.django_db
 
@@ -75,3 +76,19 @@ def test_job_that_failed_meanwhile_is_stored_as_failed(make_job, at):
     Job.objects.filter(pk=job.pk).update(state=JobState.FAILED)
     read_completed_batch(at=at)
     assert JobTemplates.objects.get().failed
+
+
+def test_kept_logs_of_an_earlier_version_get_their_templates(make_job, at, capsys):
+    jobs = [make_job(n, stage="reco", log=f"event {n}\ncannot open /a/b\n") for n in range(1, 4)]
+    queue_harvests(job_ids=[job.pk for job in jobs], at=at)
+    harvest_batch(at=at)
+    JobTemplates.objects.all().delete()
+    LineTemplate.objects.all().delete()
+
+    call_command("line_templates")
+    assert "Stored the templates of 3 jobs." in capsys.readouterr().out
+    assert texts_of(jobs[0]) == {"event *", "cannot open *"}
+    call_command("line_templates", check=True)
+    TemplateTotals.objects.update(failed=9)
+    with pytest.raises(CommandError, match="The totals of 1 hour differ"):
+        call_command("line_templates", check=True)

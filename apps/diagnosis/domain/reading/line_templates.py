@@ -6,17 +6,18 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.work import BackOff, Queue
 from apps.diagnosis.domain.reading.attempts import attempts_by_job
 from apps.diagnosis.domain.reading.job_facts import log_paths
 from apps.diagnosis.domain.reading.log_ends import read_end
+from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.evidence.novelty import names_error, templates_of
-from apps.diagnosis.models import CompletedLog
+from apps.diagnosis.models import CompletedLog, LogHarvest
 from apps.jobs.models import Job
 from apps.search.domain.templates import LogTemplates, TemplateLine, store_templates
 
@@ -95,3 +96,26 @@ def read_completed_batch(*, at: datetime) -> int:
         for row in missing:
             COMPLETED_LOGS.fail(row, "The log cannot be read.", at=at)
     return len(claimed)
+
+
+def harvests_without_templates() -> QuerySet[LogHarvest]:
+    """Return the harvests with kept logs whose jobs have no templates yet."""
+    return LogHarvest.objects.filter(job__templates=None, excerpts__isnull=False).distinct()
+
+
+def store_kept(*, before: int | None, at: datetime) -> tuple[int, int | None]:
+    """Store the templates of the newest kept logs that have none, in a batch.
+
+    `before` is the key of the harvest at which the last batch ended. Return the number of jobs, and
+    the key at which the next batch starts; None if this was the last.
+    """
+    harvests = harvests_without_templates().select_related("job").order_by("-pk")
+    if before is not None:
+        harvests = harvests.filter(pk__lt=before)
+    rows = list(harvests.prefetch_related("excerpts")[:BATCH])
+    logs = []
+    for row in rows:
+        blocks = [block_of(excerpt) for excerpt in row.excerpts.all()]
+        logs.append(LogTemplates(row.job, template_lines(blocks)))
+    store_templates(logs, at=at)
+    return len(rows), rows[-1].pk if rows else None
