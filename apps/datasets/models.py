@@ -182,7 +182,8 @@ class InputFile(models.Model):
     """An input file of a stage, and where it stands.
 
     `job_key` is the primary key of the job whose result counts, or of the last job that failed.
-    Rows of old jobs are moved to files, so that it may name none.
+    Rows of old jobs are moved to files, so that it may name none. `source_number` is set in stages
+    that merge output files of an earlier stage.
     """
 
     stage = models.ForeignKey(
@@ -200,6 +201,14 @@ class InputFile(models.Model):
     is_doubled = models.BooleanField(default=False, help_text="Several jobs completed with it.")
     reason = models.TextField(blank=True, help_text="Why it was given up.")
     decided_by = models.CharField(max_length=150, blank=True)
+    source_number = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Number of the job of the earlier stage that wrote it."
+    )
+    is_withdrawn = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="It no longer counts in the earlier stage, but a job was to read it before.",
+    )
     changed_at = models.DateTimeField()
 
     class Meta:
@@ -225,6 +234,16 @@ class InputFile(models.Model):
                 fields=["stage", "id"],
                 condition=Q(is_doubled=True),
                 name="input_file_doubled",
+            ),
+            models.Index(
+                fields=["stage", "source_number"],
+                condition=Q(source_number__isnull=False),
+                name="input_file_of_source",
+            ),
+            models.Index(
+                fields=["stage", "id"],
+                condition=Q(is_withdrawn=True),
+                name="input_file_withdrawn",
             ),
         ]
 
@@ -295,10 +314,19 @@ class OutputFile(models.Model):
 class FileTotals(models.Model):
     """The number of input files of a stage by state, moved in the transaction of each change.
 
-    A stage without a row has no ledger: the portal does not know its files.
+    A stage without a row has no ledger: the portal does not know its files. A stage whose output
+    files are merged always has one, without input files if it reads none that are known.
     """
 
     stage = models.OneToOneField(Stage, on_delete=models.CASCADE, related_name="file_totals")
+    source = models.ForeignKey(
+        Stage,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="merges",
+        help_text="The earlier stage whose output files are the input files of this one.",
+    )
     files = models.PositiveIntegerField(default=0)
     waiting = models.PositiveIntegerField(default=0)
     taken = models.PositiveIntegerField(default=0)

@@ -13,7 +13,7 @@ from apps.submission.domain.arrays.files import check_ledger, ledgers_to_check
 from apps.submission.domain.arrays.limits import split_large_arrays
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.submissions import SENDABLE, clusters_to_look_at
-from apps.submission.domain.arrays.trials import complete_keep_up_requests, evaluate_tests
+from apps.submission.domain.arrays.trials import complete_processed_requests, evaluate_tests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.recall import recall_sent
 from apps.submission.domain.dispatch.start import start_next
@@ -73,7 +73,7 @@ def send_to(*, cluster_id: int) -> None:
         watch_stages(cluster=cluster, at=timezone.now())
         recall_sent(cluster=cluster, at=timezone.now())
         try:
-            complete_keep_up_requests(cluster=cluster, at=timezone.now())
+            complete_processed_requests(cluster=cluster, at=timezone.now())
             evaluate_tests(cluster=cluster, at=timezone.now())
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)

@@ -21,7 +21,7 @@ from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.shortfalls import accept_stage
-from apps.submission.domain.arrays.trials import complete_keep_up_requests
+from apps.submission.domain.arrays.trials import complete_processed_requests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from tests.factories import requests
@@ -179,14 +179,14 @@ def test_a_later_stage_follows_job_by_job_and_all_ends_after_the_stop_date(
     late = AT + timedelta(days=2)
     detector(r1=["a", "b", "c", "too late"])
     end(second, end_jobs, late)
-    assert complete_keep_up_requests(cluster=assignment.cluster, at=late) == []
+    assert complete_processed_requests(cluster=assignment.cluster, at=late) == []
     end(third, end_jobs, late)
-    assert complete_keep_up_requests(cluster=assignment.cluster, at=AT) == [], (
+    assert complete_processed_requests(cluster=assignment.cluster, at=AT) == [], (
         "not before the stop date"
     )
     assert complete_ended(at=late) == []
     assert step(assignment, late) is None
-    assert complete_keep_up_requests(cluster=assignment.cluster, at=late) == [request]
+    assert complete_processed_requests(cluster=assignment.cluster, at=late) == [request]
     request.refresh_from_db()
     assert request.state == "completing"
 
@@ -232,7 +232,7 @@ def test_it_goes_on_for_longer_while_it_runs(keep_up, detector, end_jobs, liaiso
     save_draft(request=request, content=new, version=request.version, by=liaison, at=AT + HOUR)
     detector(r1=["a"], r9=["b"])
     late = AT + timedelta(days=10)
-    assert complete_keep_up_requests(cluster=assignment.cluster, at=late) == []
+    assert complete_processed_requests(cluster=assignment.cluster, at=late) == []
     assert files_of(step(assignment, late)) == ["b"]
 
 
@@ -253,10 +253,10 @@ def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(
     with pytest.raises(InvalidTransition, match="new files are processed until 2026-11-21"):
         accept(AT + HOUR)
     late = AT + timedelta(days=3)
-    assert complete_keep_up_requests(cluster=assignment.cluster, at=late) == []
+    assert complete_processed_requests(cluster=assignment.cluster, at=late) == []
     assert accept(late).jobs_missing == 1
     assert [
-        request.pk for request in complete_keep_up_requests(cluster=assignment.cluster, at=late)
+        request.pk for request in complete_processed_requests(cluster=assignment.cluster, at=late)
     ] == [assignment.request_id]
 
 

@@ -14,7 +14,13 @@ from django.db import connection, transaction
 from django.db.models import Count, Exists, F, OuterRef
 
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
-from apps.datasets.models import FileTotals, InputFile, OutputTotals, RepeatedResult
+from apps.datasets.models import (
+    FileTotals,
+    InputFile,
+    OutputFile,
+    OutputTotals,
+    RepeatedResult,
+)
 from apps.production.models import Request, Stage
 
 
@@ -67,15 +73,19 @@ class NumberOutcome:
             return FileState.TAKEN
         return FileState.FAILED if self.failed else FileState.WAITING
 
-    def job_that_counts(self, counted_before: int | None) -> EndedJob | None:
+    def job_that_counts(self, counted_before: int | None, reporter: str = "") -> EndedJob | None:
         """Return the completed job whose result counts, or the last one that failed.
 
-        A result that counted before still does.
+        A result that counted before still does: that of the job with this key, or, without input
+        files, that of the job with the ID `reporter`.
         """
         if self.state == FileState.FAILED:
             return self.failed[-1]
         for job in self.completed:
             if job.key == counted_before:
+                return job
+        for job in self.completed:
+            if counted_before is None and job.job_id == reporter:
                 return job
         return self.completed[0] if self.completed else None
 
@@ -226,7 +236,7 @@ def give_up_files(
 
 
 @transaction.atomic
-def take_back_files(*, stages: Iterable[Stage], names: Sequence[str], at: datetime) -> int:
+def take_back_files(*, stages: Iterable[Stage], names: Sequence[str], by: str, at: datetime) -> int:
     """Let files that were given up wait again; return how many of the first stage.
 
     The caller then brings their states up to date with their jobs.
@@ -240,7 +250,7 @@ def take_back_files(*, stages: Iterable[Stage], names: Sequence[str], at: dateti
             new=FileState.WAITING,
             at=at,
             reason="",
-            decided_by="",
+            decided_by=by,
         )
         counts.append(len(taken_back))
     return counts[0] if counts else 0
@@ -266,7 +276,7 @@ def _change_state(
         changes[state] -= 1
         changes[new] += 1
     rows.update(state=new, changed_at=at, **columns)
-    _move_totals(stage, changes)
+    move_totals(stage, changes)
     return moved
 
 
@@ -285,12 +295,26 @@ def record_outcomes(*, stage: Stage, outcomes: Mapping[int, NumberOutcome], at: 
         .values_list("number", "job_key")
         .distinct()
     )
+    reporters = _reporters_that_count(stage, outcomes)
     counting: dict[int, EndedJob | None] = {}
     for number, outcome in outcomes.items():
-        counting[number] = outcome.job_that_counts(counted_before.get(number))
+        counting[number] = outcome.job_that_counts(
+            counted_before.get(number), reporters.get(number, "")
+        )
     _move_files(stage, outcomes, counting, at)
     _record_repeats(stage, outcomes, counting, at)
     _mark_outputs(stage, outcomes, counting)
+
+
+def _reporters_that_count(
+    stage: Stage, outcomes: Mapping[int, NumberOutcome]
+) -> dict[int | None, str]:
+    """Return the ID of the job whose output files count, for numbers that several completed."""
+    doubled = [number for number, outcome in outcomes.items() if len(outcome.completed) > 1]
+    if not doubled:
+        return {}
+    rows = OutputFile.objects.filter(stage=stage, number__in=doubled, counts=True)
+    return dict(rows.order_by().values_list("number", "key").distinct())
 
 
 def lock_ledger(stage: Stage) -> FileTotals | None:
@@ -347,10 +371,11 @@ def _move_files(
         changes[state_before] -= files
         changes[state] += files
         changes["doubled"] += files * (int(is_doubled) - int(doubled_before))
-    _move_totals(stage, changes)
+    move_totals(stage, changes)
 
 
-def _move_totals(stage: Stage, changes: Mapping[str, int]) -> None:
+def move_totals(stage: Stage, changes: Mapping[str, int]) -> None:
+    """Add changes to the totals of a stage, by column. The caller locks the ledger."""
     new_values = {}
     for column, change in changes.items():
         if change:

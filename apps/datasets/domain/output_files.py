@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 
 from apps.core.errors import InvalidFields
 from apps.datasets.domain.ledger import CountingSums, move_sums
+from apps.datasets.domain.merging import pass_on_outputs
 from apps.datasets.enums import FileState
 from apps.datasets.models import (
     MAX_FILE_NAME,
@@ -113,6 +114,8 @@ def store_output_files(
     )
     sums = sums_of(files) if counts else CountingSums()
     move_sums(stage, sums.minus(replaced_sums))
+    if is_in_ledger and number is not None and (counts or replaced_sums.files):
+        pass_on_outputs(stage, [number], at=at)
     return StoredFiles(len(files), max(0, len(files) - replaced), counts)
 
 

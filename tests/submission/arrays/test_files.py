@@ -245,7 +245,7 @@ def test_give_up_and_take_back(started, end_jobs, approver, liaison):
     assert take_back(**how, names=[], reason="") == 2
     assert counts(started.request) == {"done": 5, "failed": 2, "taken": 3}
     file = InputFile.objects.get(name="raw_3.root")
-    assert (file.reason, file.decided_by) == ("", "")
+    assert (file.reason, file.decided_by) == ("", liaison.username)
 
 
 def test_who_may_give_up(started, shifter, dune):

@@ -144,12 +144,14 @@ class _Declared:
 class StageType(_Declared):
     """A kind of stage: its arguments in the order of the form, and the command of its jobs.
 
-    A tuple of words in `command` is omitted if one of its arguments is empty.
+    A tuple of words in `command` is omitted if one of its arguments is empty. A stage that `merges`
+    reads the output files of an earlier stage of its request, grouped as its arguments say.
     """
 
     key: str = ""
     title: Annotated[str, Field(min_length=1)]
     help: str = ""
+    merges: bool = False
     arguments: Annotated[
         tuple[Annotated[Argument, BeforeValidator(_complete_stage_argument)], ...],
         BeforeValidator(_check_number),
@@ -167,6 +169,10 @@ class StageType(_Declared):
         )
         if self.argument("name") is None:
             yield ("arguments",), "A stage requires the argument “name”, which its jobs carry."
+        if self.merges and not self.reads_files:
+            yield ("command",), "A stage that merges requires the word {files}."
+        if self.merges and self.argument("jobs"):
+            yield ("arguments",), "A stage that merges has a job for each group. Omit “jobs”."
         known = JOB_WORDS.union(argument.name for argument in self.arguments)
         for part in self.command:
             for word in part if isinstance(part, tuple) else (part,):

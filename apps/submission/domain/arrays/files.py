@@ -23,8 +23,11 @@ from apps.datasets.domain.ledger import (
     lock_ledger,
     record_outcomes,
 )
+from apps.datasets.domain.merging import pass_on_outputs
 from apps.datasets.models import InputFile
 from apps.jobs.models import Job
+from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.dataset_parts import held_files
 from apps.production.domain.outputs.datasets import (
     NO_LIST,
@@ -66,6 +69,7 @@ RECYCLED_AFTER = timedelta(days=1)
 #: How often a ledger that may change is compared with the jobs.
 CHECKED_EVERY = timedelta(hours=1)
 _NOT_SUBMITTED = frozenset({SubmissionState.PLANNED, SubmissionState.FAILED})
+NOTHING_TO_MERGE = "A merge stage reads the output of an earlier stage of its request."
 #: More than an array ever has.
 _MOST_TASKS = 10_000_000
 
@@ -84,16 +88,39 @@ def stages_with_files(request: Request) -> list[Stage]:
     stages = list(request.stages.all())
     workflow = workflow_of(request.workflow)
     if workflow.takes_files:
-        return stages
+        return stages_by_job(request)
     if request.scan.strip():
         return []
     outputs = {stage.output_dataset for stage in stages} - {""}
     readers = []
     for stage in stages:
         is_from_outside = stage.input_dataset and stage.input_dataset not in outputs
-        if is_from_outside and workflow.stage(stage.kind).reads_files:
+        declared = workflow.stage(stage.kind)
+        if is_from_outside and declared.reads_files and not declared.merges:
             readers.append(stage)
     return readers
+
+
+def stages_by_job(request: Request) -> list[Stage]:
+    """Return the stages of a request that merge no files."""
+    workflow = workflow_of(request.workflow)
+    return [stage for stage in request.stages.all() if not workflow.stage(stage.kind).merges]
+
+
+def merge_sources(request: Request) -> dict[int, Stage]:
+    """Return the earlier stage whose output files each merge stage reads, by position.
+
+    Merge stages that read something else are left out.
+    """
+    stages = list(request.stages.all())
+    if len(stages_by_job(request)) == len(stages):
+        return {}
+    workflow = workflow_of(request.workflow)
+    sources_by_position = {}
+    for position, source in enumerate(sources(content_of(request, services=False))):
+        if source is not None and workflow.stage(stages[position].kind).merges:
+            sources_by_position[position] = stages[source]
+    return sources_by_position
 
 
 def list_files(stage: Stage) -> list[DataFile]:
@@ -128,7 +155,13 @@ def list_files(stage: Stage) -> list[DataFile]:
 
 
 def check_files(request: Request) -> None:
-    """Raise `InvalidFields` if the files of a stage cannot be listed, or not divided among jobs."""
+    """Raise `InvalidFields` if the files of a stage cannot be listed, divided or merged."""
+    merge_positions = merge_sources(request)
+    by_job = {stage.position for stage in stages_by_job(request)}
+    for stage in request.stages.all():
+        if stage.position not in by_job and stage.position not in merge_positions:
+            field = f"stages.{stage.position}.input_dataset"
+            raise InvalidFields({field: [NOTHING_TO_MERGE]})
     if takes_files(request):
         list_files(request.stages.all()[0])
         return
@@ -255,6 +288,7 @@ def follow_numbers(stage: Stage, numbers: Collection[int], *, at: datetime) -> N
     if lock_ledger(stage) is None:
         return
     record_outcomes(stage=stage, outcomes=outcomes_of(stage, numbers, at=at), at=at)
+    pass_on_outputs(stage, numbers, at=at)
 
 
 def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[int, NumberOutcome]:

@@ -1,4 +1,4 @@
-"""Group the waiting files of keep-up processing into jobs."""
+"""Group the waiting files of keep-up processing and of merge stages into jobs."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class Grouping:
 
     @classmethod
     def of(cls, arguments: Mapping[str, object]) -> "Grouping":
-        """Return the grouping that the arguments of a keep-up request ask for."""
+        """Return the grouping that arguments of keep-up processing or of a merge stage ask for."""
         split = arguments.get("split")
         close_after = _positive(arguments.get("close_after"))
         waits = timedelta(seconds=close_after) if close_after else None
@@ -47,17 +47,27 @@ class Grouping:
             )
         return cls()
 
+    @property
+    def keeps_runs(self) -> bool:
+        """Whether the files of a run are never divided."""
+        return self.per_run or self.whole_runs
+
 
 def _positive(value: object) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
 def group_files(
-    files: Sequence[WaitingFile], grouping: Grouping, *, at: datetime, last: bool
+    files: Sequence[WaitingFile],
+    grouping: Grouping,
+    *,
+    at: datetime,
+    last: bool,
+    are_runs_closed: bool = False,
 ) -> list[list[WaitingFile]]:
     """Group files in their order; those of groups that wait for more files are left out.
 
-    On the last look nothing waits.
+    On the last look nothing waits. With `are_runs_closed` the newest run does not grow either.
     """
     if grouping.per_run:
         return list(_by_run(files).values())
@@ -65,7 +75,8 @@ def group_files(
     groups: list[list[WaitingFile]] = []
     group: list[WaitingFile] = []
     for place, unit in enumerate(units):
-        is_growing = grouping.whole_runs and place == len(units) - 1
+        is_newest = place == len(units) - 1
+        is_growing = grouping.whole_runs and is_newest and not are_runs_closed
         if is_growing and not (last or _has_waited(unit, grouping, at)):
             break
         if group and not _has_room(group, unit, grouping):

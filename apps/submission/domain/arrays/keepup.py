@@ -12,9 +12,16 @@ from apps.datasets.domain.ledger import (
     totals_of,
     waiting_without_job,
 )
+from apps.datasets.enums import FileState
 from apps.datasets.models import InputFile
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.files import list_files, new_file, noting_faults, takes_files
+from apps.submission.domain.arrays.files import (
+    list_files,
+    new_file,
+    noting_faults,
+    stages_by_job,
+    takes_files,
+)
 from apps.submission.domain.arrays.grouping import Grouping, group_files
 from apps.submission.models import Assignment
 
@@ -37,7 +44,7 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
     if not is_due:
         return 0
 
-    stages = list(request.stages.all())
+    stages = stages_by_job(request)
     if not is_over(request, at):  # after the stop date, only files that were found before it
         with noting_faults(assignment, at=at) as asks:
             if asks:
@@ -70,6 +77,13 @@ def jobs_of_files(request: Request) -> int:
     first = request.stages.all()[0]
     files = InputFile.objects.filter(stage=first, number__isnull=False)
     return files.order_by().values("number").distinct().count()
+
+
+def has_waiting_files(request: Request) -> bool:
+    """Return whether files of a request are not assigned to a job yet."""
+    first = request.stages.all()[0]
+    waiting = InputFile.objects.filter(stage=first, number=None, state=FileState.WAITING)
+    return waiting.exists()
 
 
 def _cadence(request: Request) -> timedelta:

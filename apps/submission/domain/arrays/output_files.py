@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,17 +10,21 @@ from uuid import UUID
 from django.db import transaction
 
 from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.quotas import DAY, Quota
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets.domain.ledger import has_ledger
 from apps.datasets.domain.output_files import NamedFile, StoredFiles, store_output_files
+from apps.datasets.models import FileTotals, OutputFile
 from apps.jobs.domain.phases.reports import array_of, check_token
 from apps.jobs.domain.phases.tokens import PhaseToken
 from apps.jobs.enums import stage_of_request
+from apps.jobs.models import Job
 from apps.production.domain.outputs.counts import REPORTABLE, report_output
 from apps.production.domain.work_start import record_work_start
 from apps.production.models import OutputReport, Stage
-from apps.submission.domain.arrays.submissions import index_of
+from apps.submission.domain.arrays.files import follow_numbers
+from apps.submission.domain.arrays.submissions import index_of, jobs_of
 from apps.submission.enums import Purpose
 from apps.submission.models import Submission
 
@@ -64,7 +68,7 @@ def store_files(
     elif not _JOB_ID.fullmatch(key) and has_ledger(stage):
         message = "Enter the ID of the job, such as 4711_3: files count once it has completed."
         problems["key"] = [message]
-    return store_output_files(
+    stored = store_output_files(
         stage=stage,
         key=key,
         number=number,
@@ -74,6 +78,28 @@ def store_files(
         replaces=replaces,
         problems=problems,
     )
+    if array is not None:
+        stored = _count_late_report(stage, array, key, stored, at=at)
+    return stored
+
+
+def _count_late_report(
+    stage: Stage, array: Submission, key: str, stored: StoredFiles, *, at: datetime
+) -> StoredFiles:
+    """Count files of a job that completed before its report, in a stage without input files.
+
+    Such a stage has a ledger if its files are merged. Elsewhere its input files tell which job
+    counts.
+    """
+    number = index_of(array, key)
+    if stored.counts or number is None:
+        return stored
+    if not FileTotals.objects.filter(stage=stage, files=0, source=None).exists():
+        return stored
+    if Job.objects.filter(pk__in=jobs_of(array), job_id=key, state=JobState.COMPLETED).exists():
+        follow_numbers(stage, {number}, at=at)
+    counts = OutputFile.objects.filter(stage=stage, key=key, counts=True).exists()
+    return replace(stored, counts=counts)
 
 
 @transaction.atomic
@@ -128,6 +154,7 @@ def report_job_files(
             if number is None and has_ledger(stage):
                 raise InvalidFields({"job_id": ["The array of this token has no such job."]})
             stored = store_output_files(number=number, **values)
+            stored = _count_late_report(stage, array, job_id, stored, at=at)
     except InvalidFields as error:
         problems = dict(error.problems)
         if "key" in problems:

@@ -20,11 +20,14 @@ from apps.submission.domain.arrays.files import (
     follow_jobs,
     is_ready_to_start,
     list_files,
+    merge_sources,
     noting_faults,
+    stages_by_job,
     stages_with_files,
     takes_files,
 )
 from apps.submission.domain.arrays.keepup import take_new_files
+from apps.submission.domain.arrays.merging import ended_stages, start_merges, take_groups
 from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
 from apps.submission.domain.arrays.scout_resources import resources_after_scouts
 from apps.submission.domain.arrays.scouts import jobs_allowed
@@ -37,6 +40,7 @@ from apps.submission.domain.arrays.submissions import (
     publish_event,
     stage_submissions_of,
 )
+from apps.submission.enums import Purpose
 from apps.submission.models import Assignment, Submission
 
 
@@ -54,8 +58,10 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
     if request.state == RequestState.TESTING:
         return _plan_test(request, assignment, at)
     if takes_files(request):
-        return _plan_files(request, assignment, at)
-    return _plan_stage(request, assignment, at)
+        planned = _plan_files(request, assignment, at)
+    else:
+        planned = _plan_stage(request, assignment, at)
+    return planned or _plan_merge(request, assignment, at)
 
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
@@ -66,8 +72,14 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
     """
     scan = read_scan(request.scan)
     ready: Sequence[int] = range(scan.count)
-    for stage_submissions in stage_submissions_of(request):
+    by_stage = stage_submissions_of(request)
+    merges = merge_sources(request)
+    ended = ended_stages(request, by_stage, at) if merges else set()
+    for stage_submissions in by_stage:
         stage = stage_submissions.stage
+        if stage.position in merges:
+            ready = ready if stage.position in ended else []
+            continue
         points = stage_submissions.points(scan)
         jobs_each = scan.jobs_each(stage.jobs)
         unplanned = [point for point in ready if points[point].planned < jobs_each]
@@ -106,8 +118,11 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
 def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
     """Plan jobs of new files for the first stage, or of completed jobs for a later one."""
     mine: list[Submission] = []
+    merges = merge_sources(request)
     for stage_submissions in stage_submissions_of(request):
         stage = stage_submissions.stage
+        if stage.position in merges:
+            continue
         previous = mine
         mine = stage_submissions.submissions
         if (
@@ -129,6 +144,36 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
     return None
 
 
+def _plan_merge(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan jobs of groups of files for the first merge stage that has some."""
+    merges = merge_sources(request)
+    if not merges:
+        return None
+    by_stage = stage_submissions_of(request)
+    ended = ended_stages(request, by_stage, at)
+    for position, source in merges.items():
+        stage_submissions = by_stage[position]
+        if (
+            stage_submissions.acceptance
+            or stage_submissions.waits_on(assignment.cluster)
+            or hold_of(request, stage_submissions.stage)
+        ):
+            continue
+        first = stage_submissions.first_free
+        jobs = take_groups(
+            stage_submissions.stage,
+            source=source,
+            has_ended=source.position in ended,
+            first=first,
+            most=array_size(assignment, options_of(assignment.cluster)),
+            at=at,
+        )
+        if jobs:
+            plan = plans_of(request)[position]
+            return _plan(assignment, plan, at, indices=list(range(first, first + jobs)))
+    return None
+
+
 def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission]) -> list[int]:
     """Return the numbers of jobs that the previous stage completed and this one has not planned."""
     planned: set[int] = set()
@@ -145,7 +190,7 @@ def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission])
 def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
     """Plan the test of the first stage without one, or whose failed test was acted on."""
     tests = last_tests(request)
-    for stage in request.stages.all():
+    for stage in stages_by_job(request):
         last = tests.get(stage.position)
         if last is not None and last.settled_at and last.completed:
             continue
@@ -241,6 +286,8 @@ def plan_jobs(
 
     The jobs are as for `new_submission`.
     """
+    if plan.purpose == Purpose.PRODUCTION:
+        start_merges(request, plan.position, at=at)
     submission = new_submission(
         request=request,
         cluster=cluster,

@@ -127,9 +127,10 @@ def plan_stage(
     point = scan.point_of(job, whole.jobs)
     content = at_point(content, point)
     stage = content.stages[position]
-    by_file = content.workflow.takes_files
+    declared = content.workflow.stage(stage.kind)
+    by_file = content.workflow.takes_files or declared.merges
     texts = _texts(key, content, position, purpose)
-    command = _words_of(content.workflow.stage(stage.kind).command, texts)
+    command = _words_of(declared.command, texts)
     problems = _problems(stage, command, by_file=by_file)
     for name, text in texts.items():
         if "\0" in text:
@@ -154,7 +155,7 @@ def plan_stage(
         test_events=test_events,
         purpose=purpose,
         takes_files=by_file,
-        reads_files=by_file or content.workflow.stage(stage.kind).reads_files,
+        reads_files=by_file or declared.reads_files,
         reads_dataset=bool(texts.get("input_dataset")),
         variables={
             "OPSPORTAL_REQUEST": key,

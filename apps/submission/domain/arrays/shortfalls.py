@@ -18,8 +18,9 @@ from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
-from apps.submission.domain.arrays.files import takes_files
+from apps.submission.domain.arrays.files import merge_sources, takes_files
 from apps.submission.domain.arrays.keepup import is_over, jobs_of_files
+from apps.submission.domain.arrays.merging import ended_stages
 from apps.submission.domain.arrays.plan import locked
 from apps.submission.domain.arrays.submissions import StageSubmissions, stage_submissions_of
 from apps.submission.enums import SubmissionState
@@ -68,6 +69,8 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
     jobs_before = 0
     if by_file:
         jobs_before = jobs_of_files(request)
+    merges = merge_sources(request)
+    ended = ended_stages(request, by_stage, at) if merges else set()
 
     shortfalls: list[Shortfall] = []
     are_previous_complete = True
@@ -76,6 +79,8 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
         completed = stage_submissions.completed
         requested = jobs_before if by_file else stage.jobs or 0
         planned = _jobs_being_submitted(stage_submissions)
+        if stage.position in merges:
+            requested = stage_submissions.first_free
         if not are_previous_complete:
             obstacle = "the previous stage still waits for jobs."
         elif by_file and not is_over(request, at):
@@ -96,8 +101,11 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
         )
 
         is_complete = completed >= requested > 0 or stage_submissions.acceptance is not None
+        if stage.position in merges:
+            is_complete = stage.position in ended
+        else:
+            jobs_before = completed
         are_previous_complete = are_previous_complete and is_complete
-        jobs_before = completed
     return shortfalls
 
 

@@ -4,24 +4,29 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Exists, OuterRef, Q
 
 from apps.clusters.models import Cluster
 from apps.core.domain.quantities import round_duration, round_size
 from apps.core.errors import DomainError
+from apps.datasets.models import FileTotals
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outlook import Outlook, outlook
-from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
-from apps.submission.domain.arrays.files import takes_files
-from apps.submission.domain.arrays.keepup import is_over, jobs_of_files
+from apps.submission.domain.arrays.files import merge_sources, stages_by_job, takes_files
+from apps.submission.domain.arrays.keepup import is_over
+from apps.submission.domain.arrays.merging import ended_stages
 from apps.submission.domain.arrays.plan import locked
 from apps.submission.domain.arrays.rows import options_of
-from apps.submission.domain.arrays.submissions import jobs_of, last_tests
+from apps.submission.domain.arrays.submissions import (
+    jobs_of,
+    last_tests,
+    stage_submissions_of,
+)
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Assignment, Submission
 
@@ -48,15 +53,20 @@ def evaluate_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
     return moved
 
 
-def complete_keep_up_requests(*, cluster: Cluster, at: datetime) -> list[Request]:
-    """Complete keep-up requests whose stop date has passed and whose files are all processed."""
-    moved = []
+def complete_processed_requests(*, cluster: Cluster, at: datetime) -> list[Request]:
+    """Complete requests whose number of jobs is not known in advance and whose stages have ended.
+
+    These are keep-up requests after their stop date, and requests that merge files.
+    """
+    merges = FileTotals.objects.filter(stage__request=OuterRef("request"), source__isnull=False)
+    keeps_up = Q(request__arguments__stop_on__isnull=False)
     running = Assignment.objects.filter(cluster=cluster, request__state=RequestState.RUNNING)
-    for assignment in running.exclude(request__arguments__stop_on=None).select_related("request"):
+    moved = []
+    for assignment in running.filter(keeps_up | Exists(merges)).select_related("request"):
         try:
             with transaction.atomic():
                 request = locked(assignment.request)
-                if takes_files(request) and is_over(request, at) and _is_done(request):
+                if _is_done(request, at):
                     make_move(verb=Verb.COMPLETE, request=request, by=PORTAL, at=at)
                     moved.append(request)
         except DomainError:  # another process or user was faster
@@ -64,27 +74,14 @@ def complete_keep_up_requests(*, cluster: Cluster, at: datetime) -> list[Request
     return moved
 
 
-def _is_done(request: Request) -> bool:
-    """Return whether each stage has completed a job for all files.
-
-    After an accepted stage, only the files that it passed on count.
-    """
-    expected = jobs_of_files(request)
-    accepted = acceptances_of([request])
-    sums = (
-        request.submissions.filter(purpose=Purpose.PRODUCTION)
-        .values("position")
-        .annotate(done=Sum("completed"))
-        .order_by()
-    )
-    done = {row["position"]: row["done"] for row in sums}
-
-    for stage in request.stages.all():
-        completed = done.get(stage.position) or 0
-        if completed < expected and stage.pk not in accepted:
-            return False
-        expected = min(expected, completed)
-    return True
+def _is_done(request: Request, at: datetime) -> bool:
+    """Return whether all stages have ended, and the stop date has passed if there is one."""
+    if takes_files(request) and not is_over(request, at):
+        return False
+    if not takes_files(request) and not merge_sources(request):
+        return False
+    by_stage = stage_submissions_of(request)
+    return len(ended_stages(request, by_stage, at)) == len(by_stage)
 
 
 @transaction.atomic
@@ -94,7 +91,7 @@ def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
         return False
 
     tests = last_tests(request)
-    for stage in request.stages.all():
+    for stage in stages_by_job(request):
         test = tests.get(stage.position)
         if test is None or not test.settled_at or test.answered_at:
             return False

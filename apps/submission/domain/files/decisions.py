@@ -16,7 +16,7 @@ from apps.production.domain.lineage.dataset_parts import recovery_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.files import follow_numbers
+from apps.submission.domain.arrays.files import follow_numbers, stages_by_job
 from apps.submission.domain.arrays.plan import locked
 
 #: Files that one action changes at most.
@@ -50,7 +50,7 @@ def give_up(
     reason = checked_reason(reason)
     request, stage = _stage_to_decide(request, position, by)
     names = _checked_names(stage, names, NOT_IN_A_JOB, "no longer waiting or failed")
-    later = [row for row in request.stages.all() if row.position > stage.position]
+    later = [row for row in stages_by_job(request) if row.position > stage.position]
     files = give_up_files(
         stage=stage, later=later, names=names, reason=reason, by=by.username, at=at
     )
@@ -73,8 +73,9 @@ def take_back(
     if taken_over is not None:
         name, recovery = taken_over
         raise InvalidFields({"files": [f"{name} is processed by {recovery}. Cancel that first."]})
-    stages = [row for row in request.stages.all() if row.position >= stage.position]
-    files = take_back_files(stages=stages, names=names, at=at)
+    stages = [stage]
+    stages += [row for row in stages_by_job(request) if row.position > stage.position]
+    files = take_back_files(stages=stages, names=names, by=by.username, at=at)
     for row in stages:
         numbers = set(
             InputFile.objects.filter(stage=row, name__in=names).values_list("number", flat=True)

@@ -21,7 +21,7 @@ from apps.production.domain.lineage.links import create_link
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.enums import Actor, LinkKind
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.files import takes_files
+from apps.submission.domain.arrays.files import merge_sources, stages_by_job, takes_files
 from apps.submission.domain.arrays.plan import locked
 
 #: Files that one recovery has at most.
@@ -59,6 +59,10 @@ def request_missing(*, request: Request, position: int, by: User, at: datetime) 
         raise InvalidTransition(f"{request} has no such stage.")
     stage = stages[position]
     stage.request = request
+    if position in merge_sources(request):
+        raise InvalidTransition(
+            f"{request}: {stage.name} merges files of this request. Retry its jobs instead."
+        )
     names = missing_names(stage)
     if not names:
         raise InvalidTransition(f"{request}: no file of {stage.name} is waiting or failed.")
@@ -81,7 +85,7 @@ def request_missing(*, request: Request, position: int, by: User, at: datetime) 
     order_recovery(request=made, whole=request, name=name, dataset=dataset, files=names, at=at)
     give_up_files(
         stage=stage,
-        later=stages[position + 1 :],
+        later=[row for row in stages_by_job(request) if row.position > position],
         names=names,
         reason=f"Requested in {made.key}.",
         by=by.username,
