@@ -81,14 +81,14 @@ register_read_only(
 )
 register_read_only(
     InputFile,
-    "name stage number state is_doubled reason decided_by changed_at",
+    "name stage number state is_doubled is_withdrawn reason decided_by changed_at",
     search="stage__request__key name",
     filters=["state"],
 )
 register_read_only(OutputFile, "name stage size_bytes events key counts at by", search="name")
 register_read_only(
     FileTotals,
-    "stage files waiting taken done failed given_up doubled checked_at",
+    "stage source files waiting taken done failed given_up doubled checked_at",
     search="stage__request__key",
 )
 register_read_only(OutputTotals, "stage files revision", search="stage__request__key")

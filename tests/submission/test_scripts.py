@@ -177,7 +177,11 @@ def test_a_test_reads_and_writes_datasets_of_its_own():
 
 
 @pytest.mark.parametrize(
-    "key", ["general", "keep_up", "monte_carlo", "reprocessing", "skim", "merge", "calibration"]
+    "key",
+    [
+        *("general", "keep_up", "monte_carlo", "reprocessing", "skim", "merge", "calibration"),
+        *("file_processing", "file_processing_merged"),
+    ],
 )
 def test_every_type_that_comes_with_the_portal_has_commands(key):
     workflow = read_declaration(builtin_texts()[key], key=key)

@@ -29,20 +29,29 @@ class FileTotalsReader(serializers.ModelSerializer[FileTotals]):
 
     stage = serializers.SerializerMethodField(help_text="Number of the stage, from 1.")
     name = serializers.CharField(source="stage.name")
+    merges = serializers.SerializerMethodField(
+        help_text="Number of the stage whose output files it merges. Null: it merges none."
+    )
 
     class Meta:
         model = FileTotals
         fields = [
             *("stage", "name", "files", "waiting", "taken", "done", "failed", "given_up"),
-            *("doubled", "listed_at", "checked_at"),
+            *("doubled", "merges", "listed_at", "checked_at"),
         ]
 
     def get_stage(self, totals: FileTotals) -> int:
         return totals.stage.position + 1
 
+    def get_merges(self, totals: FileTotals) -> int | None:
+        return totals.source.position + 1 if totals.source else None
+
 
 class InputFileReader(serializers.ModelSerializer[InputFile]):
-    """An input file. `number` is that of its job, `job` the ID of the job that counts."""
+    """An input file. `number` is that of its job, `job` the ID of the job that counts.
+
+    In a merge stage, `source_number` is that of the job that wrote it.
+    """
 
     job = serializers.IntegerField(source="job_key", allow_null=True)
 
@@ -50,7 +59,7 @@ class InputFileReader(serializers.ModelSerializer[InputFile]):
         model = InputFile
         fields = [
             *("id", "name", "run", "events", "size_bytes", "state", "number", "job"),
-            *("is_doubled", "reason", "decided_by", "changed_at"),
+            *("is_doubled", "source_number", "is_withdrawn", "reason", "decided_by", "changed_at"),
         ]
 
 
@@ -120,7 +129,7 @@ class FilesViewSet(OfRequests):
         """Answer with the totals of the request, or with another request that was drafted."""
         if done.key != self.kwargs["key"]:
             return Response(DraftedReader(done).data, status=code)
-        rows = FileTotals.objects.filter(stage__request=done).select_related("stage")
+        rows = FileTotals.objects.filter(stage__request=done).select_related("stage", "source")
         return Response(FileTotalsReader(rows.order_by("stage__position"), many=True).data)
 
     @extend_schema(responses=_TOTALS)

@@ -32,6 +32,7 @@ from apps.submission.domain.files.page import files_page
 from apps.submission.web.forms import CountForm, FilesForm, StageForm, TakeBackForm
 
 PAGE_SIZE = 100
+_OTHER_FILTERS = {"missing", "twice", "withdrawn"}
 _INPUT_COLUMNS = ("name", "state", "job", "run", "events", "size_bytes", "reason")
 _OUTPUT_COLUMNS = ("name", "job_id", "counts", "run", "events", "size_bytes", "checksum")
 
@@ -129,7 +130,7 @@ def _stage(request: AuthenticatedRequest, production_request: Request) -> Stage:
 
 def _chosen_state(request: AuthenticatedRequest) -> str:
     state = request.GET.get("state", "")
-    return state if state in FileState.values or state in {"missing", "twice"} else ""
+    return state if state in FileState.values or state in _OTHER_FILTERS else ""
 
 
 def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[InputFile]:
@@ -141,6 +142,8 @@ def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[Input
         rows = rows.filter(state__gte=min(NOT_IN_A_JOB), state__in=NOT_IN_A_JOB)
     elif state == "twice":
         rows = rows.filter(is_doubled=True)
+    elif state == "withdrawn":
+        rows = rows.filter(is_withdrawn=True)
     elif state:
         rows = rows.filter(state=state)
     text = request.GET.get("q", "").replace("\0", "")

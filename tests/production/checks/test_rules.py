@@ -80,6 +80,18 @@ def merge(jobs=10, **arguments):
     )
 
 
+def merged(input_dataset="", **arguments):
+    given = {"split": "by size", "group_bytes": 4 * 10**9, **arguments}
+    reco = stage("reco", kind="reconstruction", input_dataset="raw")
+    joined = stage("merge", kind="merge", jobs=None, input_dataset=input_dataset, arguments=given)
+    return of_type("file_processing_merged", stages=(reco, joined))
+
+
+def kept_up_and_merged(*kinds):
+    whole = keep_up()
+    return replace(whole, stages=(*whole.stages, *(stage(kind, kind=kind) for kind in kinds)))
+
+
 def other(**changes) -> Other:
     return Other(key="NOVA-0001", **changes)
 
@@ -291,6 +303,18 @@ CASES = {
     "split_complete": (
         (keep_up(split="per N files"), FACTS, "arguments.files_per_job"),
         (keep_up(split="per N files", files_per_job=4), FACTS),
+    ),
+    "merge_has_source": (
+        (merged(input_dataset="elsewhere"), FACTS, "stages.1.input_dataset"),
+        (merged(), FACTS),
+    ),
+    "merge_comes_last": (
+        (kept_up_and_merged("merge", "analysis"), FACTS, "stages.2.kind"),
+        (kept_up_and_merged("analysis", "merge"), FACTS),
+    ),
+    "merge_groups_complete": (
+        (merged(split="per N files"), FACTS, "stages.1.arguments.files_per_job"),
+        (merged(split="per N files", files_per_job=20), FACTS),
     ),
     "job_cap_sufficient": (
         (keep_up(most_in_flight=66), FACTS, "arguments.most_in_flight"),

@@ -84,6 +84,15 @@ stages:
     }
 
 
+def test_a_stage_that_merges_reads_files_and_has_no_number_of_jobs():
+    declaration = """
+title: x
+stages:
+  merge: {title: x, merges: true, arguments: [name, jobs], command: [x]}
+"""
+    assert set(faults(declaration)) == {"stages.merge.command", "stages.merge.arguments"}
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[", "5", "a: &a [*a]", "!!python/object/apply:os.system [ls]", "title: x", "[" * 5000],

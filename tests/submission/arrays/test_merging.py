@@ -17,6 +17,7 @@ from apps.datasets.domain.ledger import recount, totals_of
 from apps.datasets.domain.output_files import NamedFile
 from apps.datasets.models import FileTotals, InputFile, OutputFile
 from apps.jobs.models import Job
+from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import assign_request
@@ -41,6 +42,9 @@ from tests.factories import requests
 from tests.factories.jobs import row
 from tests.factories.requests import AT
 from tests.factories.workflows import workflow
+from tests.submission.test_keep_up import ARGUMENTS, detector
+
+__all__ = ["detector"]  # fixture
 
 HOUR = timedelta(hours=1)
 DECLARATION = """
@@ -388,8 +392,6 @@ def test_a_merge_stage_needs_an_earlier_stage(merging, liaison, nova, approver, 
     merge = requests.stage("merge", kind="merge", jobs=None, input_dataset="elsewhere")
     reco = requests.stage("reco", kind="reading", jobs=JOBS, input_dataset="raw")
     declared = Request.objects.get().workflow
-    from apps.production.domain.types.versions import workflow_of
-
     request = requests.request_in(
         "queued", by=liaison, experiment=nova, approver=approver,
         workflow=workflow_of(declared), stages=(reco, merge), later=AT,
@@ -403,6 +405,7 @@ class Life:
     """A request that merges, and what really happened to its jobs."""
 
     assignment: object
+    keeps_runs: bool = False
     at: object = AT
     arrays: list[Submission] = field(default_factory=list)
     #: The run of each file, as reported.
@@ -428,7 +431,18 @@ class Life:
         planned = plan_next(assignment=self.assignment, at=self.at)
         if planned is not None:
             self.send(planned)
+            if planned.position and self.keeps_runs and 0 not in _ended(self):
+                self.check_runs(planned)
         return planned
+
+    def check_runs(self, planned):
+        """Check that no job is to write more files of the runs of these groups."""
+        numbers = indices_of(planned)
+        files = InputFile.objects.filter(stage__position=1, number__in=numbers, decided_by="")
+        runs = set(files.values_list("run", flat=True))
+        inputs = InputFile.objects.filter(stage__position=0, run__in=runs)
+        assert runs == set(inputs.values_list("run", flat=True))
+        assert not inputs.exclude(state__in=["done", "given_up"]).exists()
 
     def of_stage(self, position):
         return [array for array in self.arrays if array.position == position]
@@ -504,7 +518,8 @@ def test_no_file_is_merged_twice_or_lost_over_whole_lives(
     merging, approver, script, arguments, kind
 ):
     with transaction.atomic():
-        life = Life(merging(kind=kind, **arguments))
+        keeps_runs = arguments.get("whole_runs") or arguments["split"] == "per run"
+        life = Life(merging(kind=kind, **arguments), keeps_runs)
         life.plan()
         for step, first, second in script:
             _play(life, approver, step, first, second)
@@ -562,9 +577,10 @@ def _report(life, array, task, *, is_other=False):
     names = [f"out_{number}_{array.spool_id}_a", f"out_{number}_{array.spool_id}_b"]
     if is_other:
         names[1] = f"out_{number}_{array.spool_id}_{life.names}"
-    report(array, task, *names, run=number // 2, at=life.at)
+    run = RUNS[2 * number]
+    report(array, task, *names, run=run, at=life.at)
     for name in names:
-        life.run_of_name[name] = number // 2
+        life.run_of_name[name] = run
 
 
 def _end(life, array, task, state):
@@ -666,8 +682,7 @@ def _compare_groups(life, arguments, files):
             jobs_of_number[file.source_number].add(file.name.split("_")[2])
             groups_of_run[file.run].add(file.number)
     assert all(len(jobs) == 1 for jobs in jobs_of_number.values()), "two results of one job"
-    keeps_runs = arguments.get("whole_runs") or arguments["split"] == "per run"
-    if keeps_runs:
+    if life.keeps_runs:
         assert all(len(groups) == 1 for groups in groups_of_run.values()), "a run is split"
         return
     for group in files_of_group.values():
@@ -702,3 +717,102 @@ def _finish(life, arguments, approver):
 
 def _ended(life):
     return ended_stages(life.request, stage_submissions_of(life.request), life.at)
+
+
+def test_the_page_shows_the_merge_and_what_no_longer_counts(
+    merging, end_jobs, approver, liaison, client, api
+):
+    assignment = merging(split="by size", group_bytes=2_000, close_after=7200, whole_runs=True)
+    request = assignment.request
+    reco = send(assignment)
+    client.force_login(liaison)
+    url = f"/submissions/{request.key}/files/"
+
+    def text(address):
+        return " ".join(client.get(address).content.decode().split())
+
+    assert "No file to merge yet" in text(f"{url}?stage=2")
+    report_all(reco)
+    end(reco, end_jobs)
+    assert "Waiting for their group" in text(f"{url}?stage=2")
+    assert send(assignment, AT + HOUR).tasks == 4
+    page = text(f"{url}?stage=2")
+    assert "Groups of up to 2 kB, closed after 2 h, runs kept together." in page
+    assert "stage 1 reco" in page
+    assert "Request what is missing" not in page
+    assert "No longer count" not in page
+    assert "Merged by" in text(f"{url}?stage=1")
+
+    Job.objects.filter(job_id=f"{reco.spool_id}_0").update(state="failed")
+    check_ledger(stage_of(request, 0), at=AT + 2 * HOUR)
+    assert "No longer count" in text(f"{url}?stage=2")
+    rows = text(f"{url}list/?stage=2&state=withdrawn")
+    assert f"reco_0_of_{reco.spool_id}.root" in rows
+    assert f"reco_1_of_{reco.spool_id}.root" not in rows
+    call = api(liaison)
+    first, second = call.get(f"/api/v1/files/{request.key}/").json()
+    assert (first["merges"], second["merges"], second["taken"]) == (None, 1, 8)
+    inputs = call.get(f"/api/v1/files/{request.key}/inputs/?stage=2").json()["results"]
+    assert [row["source_number"] for row in inputs if row["is_withdrawn"]] == [0]
+
+
+def test_the_page_of_a_stage_without_input_files_shows_its_outputs(
+    merging, end_jobs, liaison, client
+):
+    assignment = merging(kind="generation", split="per N files", files_per_job=2)
+    made = send(assignment)
+    report_all(made)
+    end(made, end_jobs)
+    client.force_login(liaison)
+    answer = client.get(f"/submissions/{assignment.request.key}/files/?stage=1")
+    text = " ".join(answer.content.decode().split())
+    assert "The portal knows no input files of this stage, only its output files." in text
+    assert f"reco_7_of_{made.spool_id}.root" in text
+
+
+@pytest.mark.django_db
+def test_keep_up_merges_its_files_until_the_stop_date(
+    detector, liaison, nova, approver, cluster, end_jobs, fake
+):
+    first = {"input_type": "raw", "output_type": "reco"}
+    stages = (
+        requests.stage(
+            "reco", kind="reconstruction", jobs=None, events=None, input_dataset="raw",
+            arguments=first,
+        ),
+        requests.stage(
+            "merge", kind="merge", jobs=None, events=None,
+            arguments={"split": "per N files", "files_per_job": 2, "close_after": 7200},
+        ),
+    )  # fmt: skip
+    request = requests.request_in(
+        "queued", by=liaison, experiment=nova, approver=approver, stages=stages,
+        workflow=workflow_of(newest_version("keep_up")),
+        arguments={**ARGUMENTS, "most_in_flight": 50},
+    )  # fmt: skip
+    detector(r1=["a", "b", "c"])
+    assignment = assign_request(
+        request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START
+    )
+    reco = send(assignment)
+    report_all(reco)
+    end(reco, end_jobs)
+    merged = send(assignment, AT + HOUR)
+    assert (merged.position, merged.tasks) == (1, 1)
+    assert len(to_merge(request)) == 3
+    assert set(totals_of(request)) == {0, 1}
+    closed = send(assignment, AT + 4 * HOUR)
+    assert (closed.position, [len(group) for group in groups_in(closed)]) == (1, [1])
+    detector(r1=["a", "b", "c"], r2=["d"])
+    last = send(assignment, AT + 5 * HOUR)
+    report_all(last)
+    end(last, end_jobs, at=AT + 6 * HOUR)
+    assert send(assignment, AT + 6 * HOUR) is None, "it waits for another file"
+    late = AT + timedelta(days=3)
+    end(merged, end_jobs, at=late)
+    end(closed, end_jobs, at=late)
+    assert complete_processed_requests(cluster=cluster, at=late) == []
+    rest = send(assignment, late)
+    assert [len(group) for group in groups_in(rest)] == [1], "nothing comes after the stop date"
+    end(rest, end_jobs, at=late)
+    assert complete_processed_requests(cluster=cluster, at=late) == [request]

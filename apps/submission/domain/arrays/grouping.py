@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from apps.core.domain.quantities import format_duration, format_size
 from apps.datasets.domain.ledger import WaitingFile
 
 PER_RUN = "per run"
@@ -46,6 +47,17 @@ class Grouping:
                 most_files=None, most_bytes=most_bytes, close_after=waits, whole_runs=whole_runs
             )
         return cls()
+
+    def __str__(self) -> str:
+        if self.per_run:
+            return "Groups of one run each"
+        if self.most_bytes is not None:
+            text = f"Groups of up to {format_size(self.most_bytes)}"
+        else:
+            text = f"Groups of {self.most_files:,} files"
+        if self.close_after is not None:
+            text += f", closed after {format_duration(int(self.close_after.total_seconds()))}"
+        return f"{text}, runs kept together" if self.whole_runs else text
 
     @property
     def keeps_runs(self) -> bool:

@@ -20,6 +20,7 @@ from apps.datasets.models import (
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
+from apps.submission.domain.arrays.grouping import Grouping
 
 #: Failed files whose reasons are looked up; the others are one row.
 MOST_EXPLAINED = 2_000
@@ -28,6 +29,8 @@ MOST_SUMMED = 5_000
 #: Output files, and files done twice, that the page shows.
 SHOWN_OUTPUTS = 5
 SHOWN_DOUBLED = 10
+#: Merged files that no longer count, which the page shows.
+SHOWN_WITHDRAWN = 10
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,12 @@ class FilesPage:
     doubled: Sequence[DoubledFile] = ()
     input_answer: KnownDataset | None = None
     output_answer: KnownDataset | None = None
+    #: The stage whose output files this one merges, and how it groups them.
+    source: Stage | None = None
+    grouping: str = ""
+    #: Files that no longer count in that stage, although a job was to read them.
+    withdrawn: Sequence[InputFile] = ()
+    merged_by: Sequence[Stage] = ()
 
     @property
     def need_a_job(self) -> int:
@@ -121,6 +130,14 @@ def files_page(request: Request, position: int | None) -> FilesPage | None:
     stage_totals = totals.get(position)
     if stage_totals is None:
         return FilesPage(tabs, stage)
+    source = None
+    merged_by = []
+    for tab in tabs:
+        if tab.stage.pk == stage_totals.source_id:
+            source = tab.stage
+        if tab.totals and tab.totals.source_id == stage.pk:
+            merged_by.append(tab.stage)
+    withdrawn = InputFile.objects.filter(stage=stage, is_withdrawn=True).order_by("pk")
     answers = _catalogue_answers([stage.input_dataset, stage.output_dataset])
     return FilesPage(
         tabs,
@@ -133,6 +150,10 @@ def files_page(request: Request, position: int | None) -> FilesPage | None:
         doubled=_doubled_files(stage) if stage_totals.doubled else (),
         input_answer=answers.get(stage.input_dataset),
         output_answer=answers.get(stage.output_dataset),
+        source=source,
+        grouping=str(Grouping.of(stage.arguments)) if source else "",
+        withdrawn=list(withdrawn[:SHOWN_WITHDRAWN]) if source else (),
+        merged_by=merged_by,
     )
 
 
@@ -165,7 +186,7 @@ def _missing_by_reason(stage: Stage, totals: FileTotals) -> list[MissingFiles]:
     missing = _failed_by_reason(stage, totals) if totals.failed else []
     titles = {
         FileState.TAKEN: "Their jobs are planned, queued or running",
-        FileState.WAITING: "Not in a job yet",
+        FileState.WAITING: "Waiting for their group" if totals.source_id else "Not in a job yet",
         FileState.GIVEN_UP: "Given up",
     }
     for state, title in titles.items():

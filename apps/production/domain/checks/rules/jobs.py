@@ -72,10 +72,11 @@ def file_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
 @stage_rule(Severity.WARNING)
 def merge_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """Merged files are between 200 MB and 20 GB."""
-    size = number(stage, "target_bytes")
+    name = "target_bytes" if number(stage, "target_bytes") else "group_bytes"
+    size = number(stage, name)
     if size and not SMALL_MERGED <= size <= LARGE_MERGED:
         best = SMALL_MERGED if size < SMALL_MERGED else LARGE_MERGED
-        here = "arguments.target_bytes"
+        here = f"arguments.{name}"
         yield Problem(
             here,
             (
