@@ -90,11 +90,13 @@ class TestLoadedDemo(TestCase):
         totals = totals_of(request)[0]
         assert (totals.files, totals.done, totals.failed) == (120, 114, 6)
         assert totals.doubled == 2
-        stage = request.stages.get()
+        stage = request.stages.get(position=0)
         counted = recount(stage)
         assert counted == {column: getattr(totals, column) for column in counted}
         outputs = OutputFile.objects.filter(stage=stage)
         assert (outputs.filter(counts=True).count(), outputs.count()) == (57, 58)
+        to_merge = totals_of(request)[1]
+        assert (to_merge.files, to_merge.waiting, to_merge.source) == (57, 57, stage)
 
     def test_administrator_is_superuser(self) -> None:
         assert User.objects.get(username="admin").is_superuser

@@ -7,7 +7,10 @@ import time
 
 import pytest
 
+from apps.core.domain import outbox
+from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields
+from apps.core.models import Delivery
 from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.lifecycle.moves import (
@@ -21,10 +24,10 @@ from apps.production.enums import Verb
 from apps.production.models import DatasetPart, Request, RequestLink
 from apps.progress.domain.production_report import report_of
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
-from apps.submission.domain.arrays.files import list_files
+from apps.submission.domain.arrays.files import list_files, start_ledger
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import take_back
-from apps.submission.domain.files.recovery import request_missing
+from apps.submission.domain.files.recovery import give_files_back, request_missing
 from apps.submission.web.forms import FilesForm
 from tests.factories.requests import AT
 from tests.submission.arrays.test_files import (  # noqa: F401 fixtures
@@ -171,6 +174,36 @@ def test_files_of_a_recovery_are_taken_back_only_once_it_is_cancelled(liaison, w
     make_move(verb=Verb.CANCEL, request=made, by=liaison, at=AT, reason="Not needed.")
     assert take_back(**how, names=[]) == 5
     assert counts(with_failures) == {"done": 5, "failed": 5}
+
+
+def test_a_cancelled_recovery_gives_its_files_back(liaison, approver, with_failures):
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    assert give_files_back(recovery=made, at=AT) == 0, "it is only a draft"
+    make_move(verb=Verb.CANCEL, request=made, by=liaison, at=AT, reason="Not needed.")
+    delivery = Delivery.objects.get(subscriber="submission.give_files_back")
+    assert outbox.deliver(delivery_id=delivery.pk, at=AT), delivery.last_error
+    assert counts(with_failures) == {"done": 5, "failed": 5}
+    event = events_of(with_failures).filter(kind="submission.files_taken_back").get()
+    assert (event.data["files"], event.reason) == (5, f"{made.key} was cancelled.")
+    made.refresh_from_db()
+    assert give_files_back(recovery=made, at=AT) == 0
+    again = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    assert again.key != made.key
+
+
+def test_a_recovery_keeps_the_files_that_its_jobs_read(
+    liaison, approver, with_failures, cluster, end_jobs
+):
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    stage = made.stages.get()
+    names = [f"raw_{number}.root" for number in range(3, 8)]
+    start_ledger(stage, at=AT)
+    InputFile.objects.filter(stage=stage, name=names[0]).update(state="done")
+    InputFile.objects.filter(stage=stage, name=names[1]).update(state="taken")
+    make_move(verb=Verb.CANCEL, request=made, by=liaison, at=AT, reason="Not needed.")
+    made.refresh_from_db()
+    assert give_files_back(recovery=made, at=AT) == 3
+    assert counts(with_failures) == {"done": 5, "failed": 3, "given_up": 2}
 
 
 def test_a_copy_of_a_recovery_has_its_files(liaison, with_failures):

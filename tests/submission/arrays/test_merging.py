@@ -456,6 +456,7 @@ steps = st.one_of(
     st.tuples(st.just("plan"), st.just(0), st.just(0)),
     st.tuples(st.just("work"), arrays, chosen_tasks),
     st.tuples(st.just("report others"), arrays, tasks),
+    st.tuples(st.just("report more"), arrays, tasks),
     st.tuples(st.just("fail"), arrays, tasks),
     st.tuples(st.just("late"), arrays, tasks),
     st.tuples(st.just("lost"), arrays, tasks),
@@ -473,7 +474,7 @@ ANOTHER_RESULT = [
     ("report others", 0, 0), ("plan", 0, 0), ("late", 0, 0), ("count", 0, 0), ("plan", 0, 0),
 ]  # fmt: skip
 #: A job reports another file after its run was merged.
-LATE_IN_RUN = [("work", 0, ALL), ("plan", 0, 0), ("report others", 0, 0), ("plan", 0, 0)]
+LATE_IN_RUN = [("work", 0, ALL), ("plan", 0, 0), ("report more", 0, 0), ("plan", 0, 0)]
 #: Half of the files of each run are there.
 HALF_A_RUN = [("work", 0, 0b01010101), ("plan", 0, 0), ("wait", 0, 0), ("plan", 0, 0)]
 #: A file stops to count before a job is to read it.
@@ -556,7 +557,9 @@ def _play(life, approver, step, first, second):
 def _play_job(life, approver, step, array, task):
     match step:
         case "report others":
-            _report(life, array, task, is_other=True)
+            _report(life, array, task, kept=1, more=1)
+        case "report more":
+            _report(life, array, task, more=1)
         case "fail":
             _end(life, array, task, "failed")
         case "late" | "lost":
@@ -568,15 +571,15 @@ def _play_job(life, approver, step, array, task):
             _retry(life, approver, array)
 
 
-def _report(life, array, task, *, is_other=False):
-    """Report two files of a job, or replace one of them with another; two jobs write a run."""
+def _report(life, array, task, *, kept=2, more=0):
+    """Report the first `kept` of two files of a job, and `more` others; two jobs write a run."""
     if array.position:
         return
     number = indices_of(array)[task]
-    life.names += is_other
-    names = [f"out_{number}_{array.spool_id}_a", f"out_{number}_{array.spool_id}_b"]
-    if is_other:
-        names[1] = f"out_{number}_{array.spool_id}_{life.names}"
+    names = [f"out_{number}_{array.spool_id}_a", f"out_{number}_{array.spool_id}_b"][:kept]
+    for _ in range(more):
+        life.names += 1
+        names.append(f"out_{number}_{array.spool_id}_{life.names}")
     run = RUNS[2 * number]
     report(array, task, *names, run=run, at=life.at)
     for name in names:

@@ -23,7 +23,7 @@ from apps.production.models import DatasetPart, Request
 log = logging.getLogger(__name__)
 
 #: Recoveries in these states process no files.
-_GIVEN_BACK = (RequestState.REJECTED, RequestState.CANCELLED)
+GIVEN_BACK = (RequestState.REJECTED, RequestState.CANCELLED)
 #: The time until a retry after a catalogue error.
 _RETRY_AFTER = timedelta(minutes=5)
 
@@ -100,7 +100,7 @@ def recovery_of(request: Request, names: Collection[str]) -> tuple[str, Request]
     Recoveries that were cancelled or rejected do not count.
     """
     parts = DatasetPart.objects.filter(split_from=request, is_held=True)
-    for part in parts.exclude(request__state__in=_GIVEN_BACK).select_related("request"):
+    for part in parts.exclude(request__state__in=GIVEN_BACK).select_related("request"):
         shared = set(part.files or ()) & set(names)
         if shared:
             return min(shared), part.request

@@ -9,20 +9,27 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
-from apps.datasets.domain.ledger import give_up_files
-from apps.datasets.enums import NOT_IN_A_JOB
+from apps.datasets.domain.ledger import give_up_files, take_back_files
+from apps.datasets.enums import NOT_IN_A_JOB, FileState
 from apps.datasets.models import InputFile
 from apps.production.domain.actors import may
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lineage.dataset_parts import order_recovery
+from apps.production.domain.lineage.dataset_parts import GIVEN_BACK, order_recovery
 from apps.production.domain.lineage.links import create_link
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.enums import Actor, LinkKind
-from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.files import merge_sources, stages_by_job, takes_files
+from apps.production.enums import PORTAL, Actor, LinkKind
+from apps.production.models import DatasetPart, Request, Stage
+from apps.submission.domain.arrays.files import (
+    follow_numbers,
+    merge_sources,
+    stages_by_job,
+    takes_files,
+)
 from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.files.decisions import DECIDABLE
 
 #: Files that one recovery has at most.
 MOST_FILES = 100_000
@@ -87,11 +94,61 @@ def request_missing(*, request: Request, position: int, by: User, at: datetime) 
         stage=stage,
         later=[row for row in stages_by_job(request) if row.position > position],
         names=names,
-        reason=f"Requested in {made.key}.",
+        reason=_reason_of(made),
         by=by.username,
         at=at,
     )
     return made
+
+
+def _reason_of(recovery: Request) -> str:
+    return f"Requested in {recovery.key}."
+
+
+@transaction.atomic
+def give_files_back(*, recovery: Request, at: datetime) -> int:
+    """Take back the files of a recovery that processes none, in the request that it recovers.
+
+    Files that a job of the recovery reads or has read stay given up, and those of requests whose
+    files are no longer decided on. Return how many were taken back; repeating it changes nothing.
+    """
+    part = DatasetPart.objects.filter(request=recovery, is_held=True).first()
+    if part is None or part.split_from is None or recovery.state not in GIVEN_BACK:
+        return 0
+    whole = locked(part.split_from)
+    if whole.state not in DECIDABLE:
+        return 0
+
+    in_jobs = InputFile.objects.filter(
+        stage__request=recovery, state__in=[FileState.TAKEN, FileState.DONE]
+    )
+    names = set(part.files or ()) - set(in_jobs.values_list("name", flat=True))
+    counts = []
+    first = None
+    for stage in stages_by_job(whole):
+        rows = InputFile.objects.filter(
+            stage=stage, state=FileState.GIVEN_UP, reason=_reason_of(recovery), name__in=names
+        )
+        number_by_name = dict(rows.values_list("name", "number"))
+        files = take_back_files(stages=[stage], names=list(number_by_name), by="", at=at)
+        numbers = {number for number in number_by_name.values() if number is not None}
+        follow_numbers(stage, numbers, at=at)
+        counts.append(files)
+        if files and first is None:
+            first = stage
+    if first is None:
+        return 0
+    data = {"files": max(counts), "stage": first.name}
+    reason = f"{recovery} was {recovery.get_state_display()}."
+    publish(
+        kind="submission.files_taken_back",
+        target=whole,
+        by=PORTAL,
+        at=at,
+        reason=reason,
+        data=data,
+    )
+    return max(counts)
 
 
 def missing_names(stage: Stage) -> list[str]:
