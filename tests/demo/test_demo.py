@@ -35,6 +35,7 @@ from apps.statusboard.domain.board.availability import daily
 from apps.statusboard.domain.monitoring.source_tokens import authenticate_source
 from apps.statusboard.models import Incident, MonitoringSource, Service, StateInterval
 from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.files import Listing
 from apps.submission.domain.arrays.keepup import take_new_files
 from apps.submission.models import Assignment
 from tests.factories import requests
@@ -140,10 +141,10 @@ class TestLoadedDemo(TestCase):
         catalogue = f"file:{self.directory / 'datasets.json'}"
         with override_settings(DEMO=True, DATASET_CATALOGUE=catalogue):
             request = self._submit_keep_up()
-            assert (
-                take_new_files(Assignment.objects.get(request=request), first=0, most=500, at=AT)
-                > 50
-            )
+            listing = Listing()
+            listing.ask(request.stages.all()[0])
+            assignment = Assignment.objects.get(request=request)
+            assert take_new_files(assignment, listing, first=0, most=500, at=AT) > 50
 
     def _submit_keep_up(self) -> Request:
         liaison, approver = (

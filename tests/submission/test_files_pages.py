@@ -197,7 +197,7 @@ def test_a_recovery_keeps_the_files_that_its_jobs_read(
     made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
     stage = made.stages.get()
     names = [f"raw_{number}.root" for number in range(3, 8)]
-    start_ledger(stage, at=AT)
+    start_ledger(stage, list_files(stage), at=AT)
     InputFile.objects.filter(stage=stage, name=names[0]).update(state="done")
     InputFile.objects.filter(stage=stage, name=names[1]).update(state="taken")
     make_move(verb=Verb.CANCEL, request=made, by=liaison, at=AT, reason="Not needed.")

@@ -7,16 +7,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.datasets.models import InputFile
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.outputs.datasets import DataFile, FileCatalogue
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType
 from apps.progress.domain.transitions import complete_ended
+from apps.submission.domain.arrays import keepup
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.request_bundle import write_bundle
@@ -189,6 +193,37 @@ def test_a_later_stage_follows_job_by_job_and_all_ends_after_the_stop_date(
     assert complete_processed_requests(cluster=assignment.cluster, at=late) == [request]
     request.refresh_from_db()
     assert request.state == "completing"
+
+
+def test_new_files_are_found_in_batches(keep_up, detector, monkeypatch):
+    monkeypatch.setattr(keepup, "_BATCH", 2)
+    assignment = keep_up("reco", most_in_flight=9)
+    detector(r1=["a", "b", "c"])
+    assert files_of(step(assignment)) == ["a", "b", "c"]
+    detector(r1=["new1", "a", "b", "c", "new2", "new2"])
+    with CaptureQueriesContext(connection) as queries:
+        plan_next(assignment=assignment, at=AT + HOUR)
+    assert set(InputFile.objects.values_list("name", flat=True)) == {"a", "b", "c", "new1", "new2"}
+    reads = [
+        query["sql"] for query in queries if 'SELECT "datasets_inputfile"."name"' in query["sql"]
+    ]
+    assert reads
+    assert all(" IN (" in sql or '"number" IS NULL' in sql or " LIMIT " in sql for sql in reads)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("verb", [Verb.START, Verb.TEST])
+def test_nothing_is_locked_while_the_catalogue_is_asked(keep_up, detector, monkeypatch, verb):
+    in_transaction = []
+
+    def files_of(self, dataset):
+        in_transaction.append(connection.in_atomic_block)
+        return [DataFile("a"), DataFile("b")]
+
+    assignment = keep_up("reco", verb=verb)
+    monkeypatch.setattr(FileCatalogue, "files_of", files_of)
+    assert step(assignment).tasks == (1 if verb == Verb.TEST else 2)
+    assert in_transaction == [False]
 
 
 def test_a_test_takes_one_file_and_leaves_it_for_production(keep_up, detector):

@@ -13,7 +13,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.enums import PORTAL
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import choose_cluster
-from apps.submission.domain.arrays.files import stages_with_files, start_ledger
+from apps.submission.domain.arrays.files import list_files, stages_with_files, start_ledger
 from apps.submission.domain.arrays.plan import plan_jobs
 from apps.submission.domain.arrays.scripts import plan_stage
 from apps.submission.domain.arrays.submissions import publish_event
@@ -30,7 +30,7 @@ def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime)
     """Store and return a submission of all jobs of a stage, accepted by the cluster as an array."""
     stage = request.stages.get(name=name)
     if stage in stages_with_files(request):
-        start_ledger(stage, at=at)
+        start_ledger(stage, list_files(stage), at=at)
     if not hasattr(request, "assignment"):
         choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
     plan = plan_stage(key=request.key, content=content_of(request), position=stage.position)

@@ -55,14 +55,10 @@ def assign_request(
     """
     check_may_submit(by, request)
     reason = checked_reason(reason, needed=False)
+    _check_assignable(request, cluster)
+    check_files(request)  # the catalogue is asked before the lock
     request = locked(request)
-    if request.state not in ASSIGNABLE:
-        raise InvalidTransition(
-            f"{request} is “{request.get_state_display()}”: no jobs can be sent for it."
-        )
-    check_cluster(cluster, request)
-    plans_of(request)
-    check_files(request)
+    _check_assignable(request, cluster)
     if verb:
         if verb not in BEGINNINGS:
             raise InvalidFields({"verb": ["Start with a test, or with production."]})
@@ -72,6 +68,15 @@ def assign_request(
     )
     enqueue("submission.send_to", cluster_id=cluster.pk)
     return assignment
+
+
+def _check_assignable(request: Request, cluster: Cluster) -> None:
+    if request.state not in ASSIGNABLE:
+        raise InvalidTransition(
+            f"{request} is “{request.get_state_display()}”: no jobs can be sent for it."
+        )
+    check_cluster(cluster, request)
+    plans_of(request)
 
 
 def choose_cluster(

@@ -2,10 +2,10 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import transaction
@@ -68,6 +68,7 @@ LISTING_PAUSE = timedelta(minutes=5)
 RECYCLED_AFTER = timedelta(days=1)
 #: How often a ledger that may change is compared with the jobs.
 CHECKED_EVERY = timedelta(hours=1)
+Result = TypeVar("Result")
 _NOT_SUBMITTED = frozenset({SubmissionState.PLANNED, SubmissionState.FAILED})
 NOTHING_TO_MERGE = "A merge stage reads the output of an earlier stage of its request."
 #: More than an array ever has.
@@ -154,6 +155,50 @@ def list_files(stage: Stage) -> list[DataFile]:
     return usable
 
 
+class NotListed(Exception):
+    """The files of a stage are needed, and were not asked for before the request was locked."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(str(stage))
+        self.stage = stage
+
+
+class Listing:
+    """Files of datasets that a catalogue was asked for, by stage: files, or why there are none."""
+
+    def __init__(self) -> None:
+        self._answers: dict[int, list[DataFile] | InvalidFields] = {}
+
+    def ask(self, stage: Stage) -> None:
+        """Ask the catalogue for the files of a stage. The caller has locked nothing."""
+        try:
+            self._answers[stage.pk] = list_files(stage)
+        except InvalidFields as error:
+            self._answers[stage.pk] = error
+
+    def files_of(self, stage: Stage) -> list[DataFile]:
+        """Return the files of a stage. Raises `NotListed`, and `InvalidFields` as `list_files`."""
+        answer = self._answers.get(stage.pk)
+        if answer is None:
+            raise NotListed(stage)
+        if isinstance(answer, InvalidFields):
+            raise answer
+        return answer
+
+
+def with_listing(act: Callable[[Listing], Result]) -> Result:
+    """Call a function that locks a request, again after each list of files that it needs.
+
+    A catalogue may take minutes to answer: it is asked between the calls, when nothing is locked.
+    """
+    listing = Listing()
+    while True:
+        try:
+            return act(listing)
+        except NotListed as needed:
+            listing.ask(needed.stage)
+
+
 def check_files(request: Request) -> None:
     """Raise `InvalidFields` if the files of a stage cannot be listed, divided or merged."""
     merge_positions = merge_sources(request)
@@ -170,27 +215,29 @@ def check_files(request: Request) -> None:
             divide_files(list_files(stage), stage)
 
 
-def is_ready_to_start(assignment: Assignment, stage: Stage, *, at: datetime) -> bool:
+def is_ready_to_start(
+    assignment: Assignment, stage: Stage, listing: Listing, *, at: datetime
+) -> bool:
     """Divide the files of the input dataset among the jobs of a stage, if that is still to be done.
 
-    Return False while the files cannot be listed or divided.
+    Return False while the files cannot be listed or divided. Raises `NotListed`.
     """
     request = assignment.request
     if takes_files(request) or stage not in stages_with_files(request) or has_ledger(stage):
         return True
     with noting_faults(assignment, at=at) as asks:
         if asks:
-            start_ledger(stage, at=at)
+            start_ledger(stage, listing.files_of(stage), at=at)
             return True
     return False
 
 
-def start_ledger(stage: Stage, *, at: datetime) -> None:
+def start_ledger(stage: Stage, files: Sequence[DataFile], *, at: datetime) -> None:
     """Divide the files of the input dataset among the jobs of a stage.
 
     Files that are added to the dataset later are not part of the request. Raises `InvalidFields`.
     """
-    add_files(stages=[stage], files=divide_files(list_files(stage), stage), at=at)
+    add_files(stages=[stage], files=divide_files(files, stage), at=at)
 
 
 @contextmanager

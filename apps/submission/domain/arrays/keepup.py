@@ -14,9 +14,10 @@ from apps.datasets.domain.ledger import (
 )
 from apps.datasets.enums import FileState
 from apps.datasets.models import InputFile
+from apps.production.domain.outputs.datasets import DataFile
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.files import (
-    list_files,
+    Listing,
     new_file,
     noting_faults,
     stages_by_job,
@@ -25,6 +26,9 @@ from apps.submission.domain.arrays.files import (
 from apps.submission.domain.arrays.grouping import Grouping, group_files
 from apps.submission.models import Assignment
 
+#: Files of a catalogue that are compared with the ledger at once.
+_BATCH = 5_000
+
 
 def is_over(request: Request, at: datetime) -> bool:
     """Return whether the stop date has passed."""
@@ -32,10 +36,12 @@ def is_over(request: Request, at: datetime) -> bool:
     return isinstance(stop_on, str) and stop_on < timezone.localdate(at).isoformat()
 
 
-def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetime) -> int:
+def take_new_files(
+    assignment: Assignment, listing: Listing, *, first: int, most: int, at: datetime
+) -> int:
     """Group new files into at most `most` jobs from number `first` on, if the interval is over.
 
-    Return the number of jobs. While the catalogue does not answer, these are of files that were
+    Return the number of jobs. Raises `NotListed`. While the catalogue does not answer, these are of files that were
     listed before.
     """
     request = assignment.request
@@ -48,7 +54,7 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
     if not is_over(request, at):  # after the stop date, only files that were found before it
         with noting_faults(assignment, at=at) as asks:
             if asks:
-                _add_new_files(stages, at)
+                _add_new_files(stages, listing.files_of(stages[0]), at)
     files = waiting_without_job(stages[0])
     groups = group_files(
         files, Grouping.of(request.arguments), at=at, last=is_over(request, at + cadence)
@@ -65,11 +71,20 @@ def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetim
     return min(len(groups), most)
 
 
-def _add_new_files(stages: Sequence[Stage], at: datetime) -> None:
-    known = set(InputFile.objects.filter(stage=stages[0]).values_list("name", flat=True))
-    new_files = [new_file(file) for file in list_files(stages[0]) if file.name not in known]
-    if new_files:
-        add_files(stages=stages, files=new_files, at=at)
+def _add_new_files(stages: Sequence[Stage], files: Sequence[DataFile], at: datetime) -> None:
+    """Add the files that are not known yet, in batches: a dataset may have millions."""
+    for start in range(0, len(files), _BATCH):
+        batch = files[start : start + _BATCH]
+        names = [file.name for file in batch]
+        rows = InputFile.objects.filter(stage=stages[0], name__in=names)
+        known = set(rows.values_list("name", flat=True))
+        new_files = []
+        for file in batch:
+            if file.name not in known:
+                known.add(file.name)
+                new_files.append(new_file(file))
+        if new_files:
+            add_files(stages=stages, files=new_files, at=at)
 
 
 def jobs_of_files(request: Request) -> int:

@@ -1,6 +1,6 @@
 """Plan the next array of a request: its tests, then its stages."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,12 @@ from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
+from apps.production.domain.outputs.datasets import DataFile
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.files import (
+    Listing,
     follow_jobs,
     is_ready_to_start,
     list_files,
@@ -25,6 +27,7 @@ from apps.submission.domain.arrays.files import (
     stages_by_job,
     stages_with_files,
     takes_files,
+    with_listing,
 )
 from apps.submission.domain.arrays.keepup import take_new_files
 from apps.submission.domain.arrays.merging import ended_stages, start_merges, take_groups
@@ -44,27 +47,33 @@ from apps.submission.enums import Purpose
 from apps.submission.models import Assignment, Submission
 
 
-@transaction.atomic
 def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
     """Plan the next array of a request if one is due: of a stage, or a test.
 
-    Raises `InvalidFields` if the stage cannot run, `SchedulerError` for invalid options of the
-    cluster.
+    Not in a transaction, because a catalogue may be asked. Raises `InvalidFields` if the stage
+    cannot run, `SchedulerError` for invalid options of the cluster.
     """
+    return with_listing(lambda listing: _plan_next(assignment, listing, at))
+
+
+@transaction.atomic
+def _plan_next(assignment: Assignment, listing: Listing, at: datetime) -> Submission | None:
     request = locked(assignment.request)
     if request.state not in SENDABLE or not assignment.cluster.submits:
         return None
     assignment.request = request
     if request.state == RequestState.TESTING:
-        return _plan_test(request, assignment, at)
+        return _plan_test(request, assignment, listing, at)
     if takes_files(request):
-        planned = _plan_files(request, assignment, at)
+        planned = _plan_files(request, assignment, listing, at)
     else:
-        planned = _plan_stage(request, assignment, at)
+        planned = _plan_stage(request, assignment, listing, at)
     return planned or _plan_merge(request, assignment, at)
 
 
-def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+def _plan_stage(
+    request: Request, assignment: Assignment, listing: Listing, at: datetime
+) -> Submission | None:
     """Plan jobs of the first stage with unplanned jobs whose previous stage is complete.
 
     The points of a scan have equal shares of the jobs, and count separately; a request without a
@@ -98,7 +107,7 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
             # The script of an array is for one point, so an array ends where the next point starts.
             most = min(array_size(assignment, options), allowed)
             tasks = min(most, (point + 1) * jobs_each - first)
-            if not is_ready_to_start(assignment, stage, at=at):
+            if not is_ready_to_start(assignment, stage, listing, at=at):
                 return None
             plan = plans_of(request, job=first)[stage.position]
             changes = Changes()
@@ -115,7 +124,9 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
     return None
 
 
-def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+def _plan_files(
+    request: Request, assignment: Assignment, listing: Listing, at: datetime
+) -> Submission | None:
     """Plan jobs of new files for the first stage, or of completed jobs for a later one."""
     mine: list[Submission] = []
     merges = merge_sources(request)
@@ -134,9 +145,8 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
             first = stage_submissions.first_free
-            indices = list(
-                range(first, first + take_new_files(assignment, first=first, most=most, at=at))
-            )
+            jobs = take_new_files(assignment, listing, first=first, most=most, at=at)
+            indices = list(range(first, first + jobs))
         else:
             indices = _indices_to_plan(mine, previous)[:most]
         if indices:
@@ -187,7 +197,9 @@ def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission])
     return sorted(completed - planned)
 
 
-def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+def _plan_test(
+    request: Request, assignment: Assignment, listing: Listing, at: datetime
+) -> Submission | None:
     """Plan the test of the first stage without one, or whose failed test was acted on."""
     tests = last_tests(request)
     for stage in stages_by_job(request):
@@ -201,7 +213,7 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
         files: list[str] = []
         with noting_faults(assignment, at=at) as asks:
             if asks:
-                files = files_of_test(request, stage)
+                files = files_of_test(request, stage, listing.files_of)
         if assignment.listing_error or (takes_files(request) and not files):
             return None
         events = events_of_test(assignment.cluster)
@@ -210,16 +222,19 @@ def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submis
     return None
 
 
-def files_of_test(request: Request, stage: Stage) -> list[str]:
+def files_of_test(
+    request: Request, stage: Stage, files_of: Callable[[Stage], list[DataFile]] = list_files
+) -> list[str]:
     """Return the name of the file that the test of a stage reads, if there is one.
 
-    Asks the catalogue. Raises `InvalidFields` if the files cannot be listed.
+    `files_of` returns the files of a stage: by default the catalogue is asked now. Raises
+    `InvalidFields` if the files cannot be listed.
     """
     if stage not in stages_with_files(request):
         return []
     if takes_files(request):
         stage = request.stages.all()[0]
-    return [file.name for file in list_files(stage)[:1]]
+    return [file.name for file in files_of(stage)[:1]]
 
 
 def events_of_test(cluster: Cluster) -> int:

@@ -24,10 +24,12 @@ from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
 from apps.production.domain.content.stages import content_of, with_stages
+from apps.production.domain.outputs.datasets import DataFile
 from apps.production.domain.reasons import checked_reason
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import check_cluster
 from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.files import Listing, list_files, with_listing
 from apps.submission.domain.arrays.plan import (
     events_of_test,
     files_of_test,
@@ -107,7 +109,7 @@ def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Previ
     it cannot run.
     """
     origin, index, request = _origin(job, by)
-    run = _debug_run(job, profile, origin, index, request, by, at)
+    run = _debug_run(job, profile, origin, index, request, list_files, by, at)
     before = Side("", origin.script.splitlines(), None)
     after = Side("", run.script.splitlines(), None)
     rows = compare_fully(before, after, exact=True).rows or []
@@ -116,7 +118,6 @@ def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Previ
     return Preview(run, rows, _changed_options(origin, run))
 
 
-@transaction.atomic
 def start_debug_run(
     *, job: Job, profile: DebugProfile, by: User, at: datetime, reason: str = ""
 ) -> Submission:
@@ -125,8 +126,15 @@ def start_debug_run(
     Raises as `preview`.
     """
     reason = checked_reason(reason, needed=False)
+    return with_listing(lambda listing: _start_debug_run(job, profile, listing, by, at, reason))
+
+
+@transaction.atomic
+def _start_debug_run(
+    job: Job, profile: DebugProfile, listing: Listing, by: User, at: datetime, reason: str
+) -> Submission:
     origin, index, request = _origin(job, by)
-    run = _debug_run(job, profile, origin, index, locked(request), by, at)
+    run = _debug_run(job, profile, origin, index, locked(request), listing.files_of, by, at)
     run.save(force_insert=True)
 
     publish_event(
@@ -164,6 +172,7 @@ def _debug_run(
     origin: Submission,
     index: int,
     request: Request,
+    files_of: Callable[[Stage], list[DataFile]],
     by: User,
     at: datetime,
 ) -> Submission:
@@ -179,7 +188,7 @@ def _debug_run(
     files: dict[int, Sequence[str]] = {}
     stage = request.stages.all()[origin.position]
     if plan.reads_files and origin.is_test:
-        files[index] = files_of_test(request, stage)
+        files[index] = files_of_test(request, stage, files_of)
     elif plan.reads_files:
         most = 1 if profile.one_file else None
         for number, names in files_of_numbers(stage, [index]).items():
