@@ -416,6 +416,10 @@ EXPECTED = {
     "submission:debug-bundle": OF_EXPERIMENT,  # and says why there is none
     "submission:debug-run": OF_EXPERIMENT,
     "api:files-count": DECIDER_ON_FILES,
+    "api:staging-ask": DECIDER_ON_FILES,  # and says that nothing is staged
+    "api:staging-cancel": DECIDER_ON_FILES,
+    "api:staging-detail": OF_EXPERIMENT,
+    "api:staging-stage": DECIDER_ON_FILES,
     "api:files-detail": OF_EXPERIMENT,
     "api:files-give-up": DECIDER_ON_FILES,
     "api:files-inputs": OF_EXPERIMENT,

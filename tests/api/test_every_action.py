@@ -12,9 +12,19 @@ from tests.routes import all_routes
 ROUTES = all_routes()
 NAMES = {route.name for route in ROUTES}
 #: The parts of the portal that are about requests.
-PARTS = ("production:", "portal:request", "submission:", "quality:", "notifications:")
+PARTS = (
+    "production:",
+    "portal:request",
+    "submission:",
+    "quality:",
+    "notifications:",
+    "datasets:",
+)
 #: By what route of the API the action of a page is done.
 DONE_BY = {
+    "datasets:stage": "api:staging-stage",
+    "datasets:stage-ask": "api:staging-ask",
+    "datasets:stage-cancel": "api:staging-cancel",
     "notifications:add-webhook": "api:webhook-list",
     "notifications:change-webhook": "api:webhook-detail",
     "notifications:feed-address": "api:feed-addresses",

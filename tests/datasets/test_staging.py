@@ -403,3 +403,58 @@ class TestPages:
         client = browse(admin)
         assert NAME in client.get("/admin/datasets/stagingrequest/").content.decode()
         assert client.get("/admin/datasets/stagingrequest/add/").status_code == 403
+
+
+class TestApi:
+    def test_dataset_is_staged_and_cancelled_without_asking_the_catalogue(
+        self, rucio, reading, liaison, api
+    ):
+        client = api(liaison)
+        url = f"/api/v1/staging/{reading.key}/"
+        assert client.get(url).json() == []
+        [row] = client.post(f"{url}stage/", {"dataset": NAME}, format="json").json()
+        assert (row["dataset"], row["storage"], row["state"]) == (NAME, "EXA_DISK", S.QUEUED)
+        assert client.get(url).json() == [row]
+
+        later = timezone.now() + 60 * MINUTE
+        StagingRequest.objects.update(due_at=later, last_error="away", files_on_disk=7)
+        [row] = client.post(f"{url}ask/", {"staging": row["id"]}, format="json").json()
+        assert (row["error"], row["files_on_disk"]) == ("away", 7)
+        assert StagingRequest.objects.get().due_at < later
+        [row] = client.post(f"{url}cancel/", {"staging": row["id"]}, format="json").json()
+        assert row["state"] == S.CANCELLED
+        again = client.post(f"{url}cancel/", {"staging": row["id"]}, format="json")
+        assert again.status_code == 409
+        assert rucio.server.requests == []
+
+    def test_what_cannot_be_staged_is_refused(self, reading, staged, liaison, nova, api):
+        client = api(liaison)
+        other = f"/api/v1/staging/{draft(liaison, nova).key}/"
+        answers = [
+            client.post(f"{other}stage/", {"dataset": NAME}, format="json"),
+            client.post(f"{other}cancel/", {"staging": staged.pk}, format="json"),
+            client.post(f"{other}ask/", {"staging": "x"}, format="json"),
+        ]
+        assert [answer.status_code for answer in answers] == [409, 400, 400]
+        staged.refresh_from_db()
+        assert staged.is_followed
+
+    def test_permissions_are_those_of_the_page(
+        self, rucio, nova, liaison, other_liaison, approver, shifter, admin, api
+    ):
+        submitted = request_in(
+            "awaiting_approval",
+            experiment=nova,
+            by=liaison,
+            approver=approver,
+            stages=(stage("reco", input_dataset=NAME),),
+        )
+        url = f"/api/v1/staging/{submitted.key}/"
+        posted = []
+        read = []
+        for user in (liaison, approver, shifter, admin, other_liaison, person("stranger")):
+            client = api(user)
+            read.append(client.get(url).status_code)
+            posted.append(client.post(f"{url}stage/", {"dataset": NAME}, format="json").status_code)
+        assert posted == [200, 200, 200, 403, 404, 404]
+        assert read == [200, 200, 200, 200, 404, 404]

@@ -69,7 +69,7 @@ CHEAP = {
         request-supersede request-test request-withdraw-signature request-yaml retry-batch-cancel
         retry-batch-detail retry-batch-list retry-batch-resume rules saved-view-detail
         saved-view-list schema service-detail service-history service-list shares shares-what-if
-        stage-located
+        stage-located staging-ask staging-cancel staging-detail staging-stage
         files-count files-detail files-give-up files-inputs files-outputs files-request-missing files-take-back
         stage-outputs submission-accept submission-again submission-assign submission-cancel submission-detail
         submission-follow-advice submission-ignore-advice submission-limit submission-release submission-retry
