@@ -12,6 +12,8 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery
 from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset
+from apps.datasets.domain.output_files import NamedFile, parents_of, store_output_files
+from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset, OutputFile
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.lifecycle.moves import (
     approve_request,
@@ -303,3 +305,65 @@ def test_very_many_names_are_read_in_linear_time():
     assert form.is_valid()
     assert form.cleaned_data["names"] == names
     assert time.process_time() - began < 5
+
+
+def report_parents(stage, *, names, parents):
+    """Report an output file of these parents for each of these names."""
+    files = [NamedFile(name, 10, parents=parents) for name in names]
+    store_output_files(
+        stage=stage, key="report", number=None, files=files, by="liaison", at=AT + HOUR
+    )
+
+
+def test_the_outputs_say_of_which_files_they_were_made(client, liaison, with_failures):
+    client.force_login(liaison)
+    stage = with_failures.stages.all()[0]
+    hostile = "<b>raw&x=1.root"
+    InputFile.objects.create(stage=stage, name=hostile, changed_at=AT)
+    report_parents(stage, names=["a.root"], parents=["raw_3.root", hostile])
+    url = f"/submissions/{with_failures.key}/files/outputs/"
+    text = " ".join(client.get(url).content.decode().split())
+    assert "<summary>2 files</summary>" in text
+    assert "?stage=1&amp;q=raw_3.root" in text
+    assert "?stage=1&amp;q=%3Cb%3Eraw%26x%3D1.root" in text
+    assert "&lt;b&gt;raw&amp;x=1.root" in text
+    assert hostile not in text
+
+    [row] = client.get(f"/api/v1/files/{with_failures.key}/outputs/").json()["results"]
+    assert row["parents"] == ["raw_3.root", hostile]
+
+
+def test_of_many_parents_the_page_shows_the_first(
+    client, liaison, with_failures, django_assert_num_queries
+):
+    client.force_login(liaison)
+    stage = with_failures.stages.all()[0]
+    names = [f"parent-{number:03}" for number in range(30)]
+    rows = [InputFile(stage=stage, name=name, changed_at=AT) for name in names]
+    InputFile.objects.bulk_create(rows)
+    report_parents(stage, names=[f"out-{number}" for number in range(50)], parents=names)
+    url = f"/submissions/{with_failures.key}/files/outputs/"
+    text = " ".join(client.get(url).content.decode().split())
+    assert text.count("<summary>more than 20 files</summary>") == 50
+    assert "parent-019" in text
+    assert "parent-020" not in text
+    rows = client.get(f"/api/v1/files/{with_failures.key}/outputs/").json()["results"]
+    assert [row["parents"] for row in rows] == [names] * len(rows)
+    files = list(stage.output_files.all())
+    with django_assert_num_queries(1):
+        parents = parents_of(files, 5)
+    assert parents == {file.pk: names[:5] for file in files}
+
+
+def test_an_output_without_named_parents_is_made_of_all_files_of_its_job(
+    client, liaison, with_failures
+):
+    stage = with_failures.stages.all()[0]
+    client.force_login(liaison)
+    values = {"stage": stage, "size_bytes": 10, "at": AT, "by": "job"}
+    OutputFile.objects.create(name="of-job.root", key="4711_0", number=0, **values)
+    OutputFile.objects.create(name="of-nobody.root", key="x", **values)
+    url = f"/submissions/{with_failures.key}/files/outputs/"
+    text = client.get(url).content.decode()
+    assert text.count("all files of its job") == 1
+    assert "<details>" not in text

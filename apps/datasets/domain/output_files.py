@@ -172,6 +172,22 @@ def revisions_of(request_id: int) -> dict[str, int]:
     return {str(stage): revision for stage, revision in rows.values_list("stage", "revision")}
 
 
+def parents_of(files: Sequence[OutputFile], most: int = PARENTS_A_FILE) -> dict[int, list[str]]:
+    """Return the names of the reported parents of these files, by primary key of the file.
+
+    At most the first `most` of each, in one query. A file without reported parents has an empty
+    list: it is made of all input files of its job.
+    """
+    names_by_file: dict[int, list[str]] = {file.pk: [] for file in files}
+    if not names_by_file:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_PARENTS, [list(names_by_file), most])
+        for key, name in cursor.fetchall():
+            names_by_file[key].append(name)
+    return names_by_file
+
+
 def name_problems(field: str, name: str) -> dict[str, list[str]]:
     """Return the problem of the name of a file or reporter, by field."""
     if name.strip() == name and 0 < len(name) <= MAX_FILE_NAME and name.isprintable():
@@ -266,6 +282,16 @@ FROM unnest(
     %(names)s::text[], %(sizes)s::bigint[], %(events)s::bigint[], %(runs)s::bigint[],
     %(checksums)s::text[]
 ) AS file
+"""
+_PARENTS = """
+SELECT output.id, file.name
+FROM unnest(%s::bigint[]) AS output (id)
+CROSS JOIN LATERAL (
+    SELECT inputfile_id FROM datasets_outputfile_parents
+    WHERE outputfile_id = output.id ORDER BY inputfile_id LIMIT %s
+) AS link
+JOIN datasets_inputfile AS file ON file.id = link.inputfile_id
+ORDER BY output.id, file.id
 """
 _INSERT_PARENTS = """
 INSERT INTO datasets_outputfile_parents (outputfile_id, inputfile_id)

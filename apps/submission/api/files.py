@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -12,6 +11,7 @@ from rest_framework.response import Response
 from apps.accounts.api import ApiRequest, command
 from apps.core.api.pagination import NewestFirst
 from apps.core.web.query import number_of
+from apps.datasets.domain.output_files import parents_of
 from apps.datasets.enums import FileState
 from apps.datasets.models import FileTotals, InputFile, OutputFile
 from apps.production.api.routes import OfRequests
@@ -66,12 +66,20 @@ class InputFileReader(serializers.ModelSerializer[InputFile]):
 class OutputFileReader(serializers.ModelSerializer[OutputFile]):
     """An output file as its job reported it."""
 
+    parents = serializers.SerializerMethodField(
+        help_text="Names of the input files that it was made of. Empty: all of its job."
+    )
+
     class Meta:
         model = OutputFile
         fields = [
             *("id", "name", "key", "number", "counts", "run", "events", "size_bytes"),
-            *("checksum", "at", "by"),
+            *("checksum", "at", "by", "parents"),
         ]
+
+    def get_parents(self, file: OutputFile) -> list[str]:
+        parents: dict[int, list[str]] = self.context["parents"]
+        return parents[file.pk]
 
 
 class FileDecisionWriter(serializers.Serializer[Any]):
@@ -148,7 +156,8 @@ class FilesViewSet(OfRequests):
         state = request.query_params.get("state", "")
         if state in FileState.values:
             rows = rows.filter(state=state)
-        return self._listed(rows, InputFileReader)
+        page = self.paginate_queryset(rows)
+        return self.get_paginated_response(InputFileReader(page, many=True).data)
 
     @extend_schema(parameters=[_STAGE], responses=OutputFileReader(many=True))
     @action(
@@ -157,7 +166,9 @@ class FilesViewSet(OfRequests):
     )  # fmt: skip
     def outputs(self, request: ApiRequest, key: str) -> Response:
         """List the output files of a stage, newest first."""
-        return self._listed(OutputFile.objects.filter(stage=self._stage()), OutputFileReader)
+        files = self.paginate_queryset(OutputFile.objects.filter(stage=self._stage())) or []
+        reader = OutputFileReader(files, many=True, context={"parents": parents_of(files)})
+        return self.get_paginated_response(reader.data)
 
     @command(FileDecisionWriter, _TOTALS, url_path="give-up")
     def give_up(self, production_request: Request, **fields: Any) -> None:
@@ -184,9 +195,3 @@ class FilesViewSet(OfRequests):
         stages = Stage.objects.filter(request=self.get_object())
         stage: Stage = get_object_or_404(stages, position=min(number, 10_000) - 1)
         return stage
-
-    def _listed(
-        self, rows: QuerySet[Any], reader: type[serializers.ModelSerializer[Any]]
-    ) -> Response:
-        page = self.paginate_queryset(rows)
-        return self.get_paginated_response(reader(page, many=True).data)

@@ -21,6 +21,7 @@ from apps.core.domain.pagination import in_order
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.core.web.tables import streamed_csv
+from apps.datasets.domain.output_files import parents_of
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
 from apps.datasets.models import InputFile, OutputFile
 from apps.jobs.models import Job
@@ -33,6 +34,8 @@ from apps.submission.web.forms import CountForm, FilesForm, StageForm, TakeBackF
 
 PAGE_SIZE = 100
 _OTHER_FILTERS = {"missing", "twice", "withdrawn"}
+#: Parents of an output file that the list shows.
+SHOWN_PARENTS = 20
 _INPUT_COLUMNS = ("name", "state", "job", "run", "events", "size_bytes", "reason")
 _OUTPUT_COLUMNS = ("name", "job_id", "counts", "run", "events", "size_bytes", "checksum")
 
@@ -83,10 +86,17 @@ def output_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
     stage = _stage(request, production_request)
     rows = _chosen_outputs(request, stage)
     page = in_order(rows, by="-id", query=request.GET, size=PAGE_SIZE)
+    # One more than is shown, to know whether there are more.
+    parents = parents_of(page.rows, SHOWN_PARENTS + 1)
+    rows_with_parents = []
+    for file in page.rows:
+        names = parents[file.pk]
+        rows_with_parents.append((file, names[:SHOWN_PARENTS], len(names) > SHOWN_PARENTS))
     context = {
         "object": production_request,
         "stage": stage,
         "page": page,
+        "rows": rows_with_parents,
         "text": request.GET.get("q", ""),
     }
     return render(request, "submission/files/outputs.html", context)
