@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -156,7 +157,7 @@ class FilesViewSet(OfRequests):
         state = request.query_params.get("state", "")
         if state in FileState.values:
             rows = rows.filter(state=state)
-        page = self.paginate_queryset(rows)
+        page = self._page_of(rows)
         return self.get_paginated_response(InputFileReader(page, many=True).data)
 
     @extend_schema(parameters=[_STAGE], responses=OutputFileReader(many=True))
@@ -166,7 +167,7 @@ class FilesViewSet(OfRequests):
     )  # fmt: skip
     def outputs(self, request: ApiRequest, key: str) -> Response:
         """List the output files of a stage, newest first."""
-        files = self.paginate_queryset(OutputFile.objects.filter(stage=self._stage())) or []
+        files = self._page_of(OutputFile.objects.filter(stage=self._stage()))
         reader = OutputFileReader(files, many=True, context={"parents": parents_of(files)})
         return self.get_paginated_response(reader.data)
 
@@ -195,3 +196,7 @@ class FilesViewSet(OfRequests):
         stages = Stage.objects.filter(request=self.get_object())
         stage: Stage = get_object_or_404(stages, position=min(number, 10_000) - 1)
         return stage
+
+    def _page_of(self, rows: QuerySet[Any]) -> list[Any]:
+        page: list[Any] = self.paginate_queryset(rows) or []
+        return page
