@@ -2,10 +2,12 @@
 
 Fills the database with requests of a million input files each, and as many output files for the
 first one, and visits the pages and lists of files as a shifter. Then stores reports of 100 output
-files, and the ends of arrays of 1,000 jobs that read one file each. Prints one JSON object last:
-p95 of all visits in milliseconds, and for each address the median and the slowest; the median time
-of a report; and how many files a second were brought up to date. With `--directory` the database is
-kept, and used again.
+files, and the ends of arrays of 1,000 jobs that read one file each. The outputs of the first
+request are merged by its second stage: reports that are passed on to it are timed, and a look that
+groups what they added. Prints one JSON object last: p95 of all visits in milliseconds, and for each
+address the median and the slowest; the median time of a report, and of one that is passed on; the
+time of that look; and how many files a second were brought up to date. With `--directory` the
+database is kept, and used again.
 """
 
 import argparse
@@ -32,7 +34,19 @@ SELECT stage.id, format('raw_%%s_r%%s_%%s.root', stage.id, file / 100, file), fi
     CASE WHEN file %% 1000 < 970 THEN 'done' WHEN file %% 1000 < 980 THEN 'failed'
         WHEN file %% 1000 < 990 THEN 'taken' ELSE 'waiting' END,
     CASE WHEN file %% 1000 < 980 THEN file END, file %% 10000 = 0, '', '', %(at)s
-FROM production_stage stage, generate_series(0, %(files)s - 1) file
+FROM production_stage stage, generate_series(0, %(files)s - 1) file WHERE stage.position = 0
+"""
+#: Twenty files a group, all of them merged.
+MERGE_INPUTS = """
+INSERT INTO datasets_inputfile (stage_id, name, events, size_bytes, number, state, source_number,
+    is_doubled, reason, decided_by, changed_at)
+SELECT merge.id, output.name, output.events, output.size_bytes, output.number / 20, 'done',
+    output.number, false, '', '', %(at)s
+FROM datasets_outputfile output, production_stage merge WHERE merge.position = 1
+"""
+MERGE_SOURCE = """
+UPDATE datasets_filetotals SET source_id = %(first)s
+WHERE stage_id = (SELECT id FROM production_stage WHERE position = 1)
 """
 TOTALS = """
 INSERT INTO datasets_filetotals (stage_id, files, waiting, taken, done, failed, given_up, doubled,
@@ -76,6 +90,7 @@ def main() -> None:
             "files": InputFile.objects.count(),
             **visit_pages(addresses(), options.visits),
             **measure_reports(),
+            **measure_merges(),
             **measure_ends(),
         }
         print(json.dumps(figures))
@@ -94,13 +109,15 @@ def fill(files: int) -> None:
     liaison = User.objects.create(username="liaison")
     Membership.objects.create(user=liaison, role=Role.LIAISON, experiment=nova)
     requests_needed = max(1, files // FILES_A_REQUEST)
-    for _ in range(requests_needed):
-        stage = requests.stage("reco", input_dataset="raw", jobs=FILES_A_REQUEST)
+    stage = requests.stage("reco", input_dataset="raw", jobs=FILES_A_REQUEST)
+    merge = requests.stage("merge", jobs=None)
+    requests.draft(liaison, nova, stages=(stage, merge))
+    for _ in range(requests_needed - 1):
         requests.draft(liaison, nova, stages=(stage,))
     first = Stage.objects.order_by("pk").values_list("pk", flat=True)[0]
     values = {"at": at, "files": min(files, FILES_A_REQUEST), "first": first}
     with connection.cursor() as cursor:
-        for statement in (INPUTS, TOTALS, OUTPUTS, OUTPUT_TOTALS):
+        for statement in (INPUTS, OUTPUTS, MERGE_INPUTS, TOTALS, OUTPUT_TOTALS, MERGE_SOURCE):
             cursor.execute(statement, values)
         cursor.execute("VACUUM ANALYZE")
 
@@ -123,6 +140,9 @@ def addresses() -> list[str]:
         f"{base}outputs/?stage=1",
         f"{base}outputs/?stage=1&q=reco_4711",
         f"{base}give-up/?stage=1",
+        f"{base}?stage=2",
+        f"{base}list/?stage=2",
+        f"{base}list/?stage=2&state=withdrawn",
     ]
 
 
@@ -145,6 +165,40 @@ def measure_reports() -> dict[str, float]:
     return {"report_ms": round(statistics.median(times), 1)}
 
 
+def measure_merges() -> dict[str, float]:
+    """Return the times in milliseconds of reports that are passed on, and of grouping the files."""
+    from django.db import transaction
+
+    from apps.datasets.domain.output_files import NamedFile, store_output_files
+    from apps.production.models import Stage
+    from apps.submission.domain.arrays.merging import take_groups
+
+    source = Stage.objects.select_related("request").earliest("pk")
+    merge = source.request.stages.get(position=1)
+    merge.arguments = {"split": "per N files", "files_per_job": 20}
+    at = datetime.now(UTC)
+    times = []
+    for number in range(REPORTS):
+        files = []
+        for place in range(100):
+            files.append(NamedFile(f"more_{number}_{place}.root", 10**9, 1_000, number))
+        report = {"stage": source, "key": f"1_{number}", "number": number, "files": files}
+        started = time.perf_counter()
+        store_output_files(**report, by="x", at=at, replaces=False)
+        times.append(1000 * (time.perf_counter() - started))
+    started = time.perf_counter()
+    with transaction.atomic():
+        jobs = take_groups(
+            merge, source=source, has_ended=False, first=FILES_A_REQUEST, most=1_000, at=at
+        )
+    look_ms = round(1000 * (time.perf_counter() - started), 1)
+    return {
+        "passed_on_ms": round(statistics.median(times), 1),
+        "groups": jobs,
+        "look_ms": look_ms,
+    }
+
+
 def measure_ends() -> dict[str, float]:
     """Return how many files of ended jobs are brought up to date in a second."""
     from apps.clusters.models import Cluster
@@ -153,7 +207,8 @@ def measure_ends() -> dict[str, float]:
     from apps.submission.domain.arrays.files import follow_jobs
     from apps.submission.models import Submission
 
-    stage = Stage.objects.select_related("request").latest("pk")
+    stages = Stage.objects.filter(position=0)
+    stage = stages.select_related("request").latest("pk")
     cluster, _ = Cluster.objects.get_or_create(name="farm", defaults={"scheduler": "slurm"})
     at = datetime.now(UTC)
     arrays = []

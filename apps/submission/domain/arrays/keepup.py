@@ -41,8 +41,8 @@ def take_new_files(
 ) -> int:
     """Group new files into at most `most` jobs from number `first` on, if the interval is over.
 
-    Return the number of jobs. Raises `NotListed`. While the catalogue does not answer, these are of files that were
-    listed before.
+    Return the number of jobs. Raises `NotListed`. While the catalogue does not answer, these
+    are of files that were listed before.
     """
     request = assignment.request
     cadence = _cadence(request)
