@@ -11,7 +11,6 @@ from apps.core.domain import outbox
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery
-from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset
 from apps.datasets.domain.output_files import NamedFile, parents_of, store_output_files
 from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset, OutputFile
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
