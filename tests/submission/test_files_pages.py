@@ -12,6 +12,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery
 from apps.datasets.domain.output_files import NamedFile, parents_of, store_output_files
+from apps.datasets.domain.parts import Parts, parts_of
 from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset, OutputFile
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.lifecycle.moves import (
@@ -165,6 +166,33 @@ def test_what_is_missing_is_requested_once(client, liaison, approver, with_failu
     assert given_up.reason == f"Requested in {made.key}."
     client.post(url, {"position": 0})
     assert Request.objects.count() == 2, "nothing is missing any more"
+
+
+def test_the_page_of_a_dataset_links_its_recovery_both_ways(
+    client, liaison, other_liaison, with_failures
+):
+    original = with_failures.stages.get()
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    part = DatasetPart.objects.get()
+
+    def page_of(user, name):
+        client.force_login(user)
+        return client.get("/datasets/dataset/", {"name": name})
+
+    for name in (part.name, original.input_dataset):
+        text = " ".join(page_of(liaison, name).content.decode().split())
+        section = text.partition('id="parts"')[2].partition("</section>")[0]
+        assert f"?name={part.name}" in section
+        assert f"?name={original.input_dataset}" in section
+        assert "the 5 files missing in <a" in section
+        assert with_failures.get_absolute_url() in section
+        assert made.get_absolute_url() in section
+    output = " ".join(page_of(liaison, original.output_dataset).content.decode().split())
+    assert f'Also made by recovery <a href="{made.get_absolute_url()}">{made.key}</a> of' in output
+    assert 'id="parts"' not in output
+    # Who does not see the requests is not told of the parts.
+    assert parts_of(original.input_dataset, other_liaison) == Parts([], [])
+    assert page_of(other_liaison, part.name).status_code == 404
 
 
 def test_files_of_a_recovery_are_taken_back_only_once_it_is_cancelled(liaison, with_failures):
