@@ -29,7 +29,7 @@ ERRORS = 300
 PATTERNS = 200
 STORED, BATCH = 5_000, 100
 LINES = """
-INSERT INTO search_linetemplate (id, experiment_id, hash, text, names_error, first_read_at)
+INSERT INTO search_linetemplate (id, experiment_id, hash, text, names_error, first_seen_at)
 SELECT n, %(experiment)s, hashint8extended(n, 7), format('template %%s of a line', n),
        n > %(errors_from)s,
        %(at)s - CASE WHEN n %% 40 = 0 THEN (n %% 2880) * interval '1 minute' ELSE interval '30 days' END

@@ -3,7 +3,7 @@ from apps.search.models import JobTemplates, LineTemplate, ReadLogs, TemplateTot
 
 register_read_only(
     LineTemplate,
-    "text experiment names_error first_read_at first_site spread_at",
+    "text experiment names_error first_seen_at first_site spread_at",
     search="text",
     filters=["experiment", "names_error"],
 )

@@ -27,7 +27,7 @@ class LineTemplate(models.Model):
         max_length=LONGEST_TEXT, help_text="The line, with * for what varies, and cut if long."
     )
     names_error = models.BooleanField(default=False)
-    first_read_at = models.DateTimeField()
+    first_seen_at = models.DateTimeField(help_text="End of the first job that wrote it.")
     first_site = models.ForeignKey(
         Site, on_delete=models.SET_NULL, null=True, blank=True, db_index=False
     )
@@ -44,7 +44,7 @@ class LineTemplate(models.Model):
                 fields=["hash", "experiment"], nulls_distinct=False, name="line_template_once"
             ),
         ]
-        indexes = [models.Index(fields=["first_read_at"], name="line_template_newest")]
+        indexes = [models.Index(fields=["first_seen_at"], name="line_template_newest")]
 
     def __str__(self) -> str:
         return self.text
@@ -53,7 +53,7 @@ class LineTemplate(models.Model):
 class JobTemplates(models.Model):
     """The templates of the lines in the logs of one job.
 
-    End and outcome are copied from the job.
+    End and outcome are copied from the job, and follow it when its hour is counted anew.
     """
 
     job = models.OneToOneField(
@@ -72,6 +72,11 @@ class JobTemplates(models.Model):
             GinIndex(fields=["templates"], name="job_templates"),
             # Ascending, and read backwards: pages that are appended to become full, others half.
             models.Index(fields=["ended_at", "job"], name="job_templates_newest"),
+            models.Index(
+                fields=["ended_at", "job"],
+                condition=models.Q(failed=True),
+                name="job_templates_failed",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from apps.core.api.input import checked_data
 from apps.core.api.moments import MomentField
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.groups.where_else import template_of
+from apps.jobs.models import Job
 from apps.search.domain.new_lines import NewLine, new_lines
 from apps.search.domain.where_else import (
     Comparison,
@@ -106,8 +107,14 @@ class WhereElseView(ApiView):
         since: datetime = query.get("since") or timezone.now() - MONTH
         stages = [query["stage"]] if query.get("stage") else []
         occurrences = occurrences_of(number, user=request.user, since=since, stages=stages)
-        comparison = compare(occurrences) if occurrences.failed else Comparison(0, 0, ())
-        jobs = newest_jobs(occurrences, limit=query["limit"])
+        comparison = (
+            compare(occurrences, user=request.user) if occurrences.failed else Comparison(0, 0, ())
+        )
+        newest = [key for _, key in newest_jobs(occurrences, limit=query["limit"])]
+        visible = set(
+            Job.objects.visible_to(request.user).filter(pk__in=newest).values_list("pk", flat=True)
+        )
+        jobs = [key for key in newest if key in visible]
         return Response(WhereElseSerializer(_answer(number, occurrences, comparison, jobs)).data)
 
 
@@ -146,7 +153,7 @@ class NewLineSerializer(serializers.Serializer[NewLine]):
     experiments = serializers.ListField(child=serializers.CharField())
     failed = serializers.IntegerField()
     completed = serializers.IntegerField(source="good")
-    first_read_at = serializers.DateTimeField(source="template.first_read_at")
+    first_seen_at = serializers.DateTimeField(source="template.first_seen_at")
     spread_at = serializers.DateTimeField(
         allow_null=True,
         help_text="When a job of a second site wrote it, if within an hour.",

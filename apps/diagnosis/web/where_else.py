@@ -1,7 +1,7 @@
 """The page "Where else?": which jobs wrote a line of a log; and lines that are new."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -48,9 +48,7 @@ def _before(text: str) -> tuple[datetime, int] | None:
     moment, job = number_of(seconds), number_of(key)
     if moment is None or job is None or moment > 1e17:
         return None
-    return datetime.fromtimestamp(0, timezone.get_default_timezone()) + timedelta(
-        microseconds=moment
-    ), job
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=moment), job
 
 
 @require_safe
@@ -110,13 +108,13 @@ def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str
         stages=stages,
     )
     failed = _OUTCOMES[outcome] if outcome else None
-    hits, has_more = job_hits(
+    hits, next_before = job_hits(
         occurrences, template, user=request.user, failed=failed, before=before
     )
     more = ""
-    if has_more:
-        last = hits[-1].job
-        more = f"{int(last.ended_at.timestamp()) * 1_000_000 + last.ended_at.microsecond}-{last.pk}"
+    if next_before:
+        ended_at, job = next_before
+        more = f"{int(ended_at.timestamp()) * 1_000_000 + ended_at.microsecond}-{job}"
     context = {
         "occurrences": occurrences,
         "template": f"{template:016x}",
@@ -130,7 +128,7 @@ def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str
     if occurrences.hours:
         context |= {
             "chart": _chart(occurrences, days),
-            "comparison": compare(occurrences),
+            "comparison": compare(occurrences, user=request.user),
             "groups": groups_of(occurrences, user=request.user),
             "example_line": _example(hits),
             "may_propose": may_propose_known_errors(request.user),
@@ -163,7 +161,8 @@ def _chart(occurrences: Occurrences, days: int) -> str:
     while start <= bars[-1].start:
         bar = by_start.get(start)
         values = (bar.failed, bar.good) if bar else (0, 0)
-        bins.append(charts.Bin(f"{timezone.localtime(start):{label}}", values))
+        shown = start.astimezone(UTC) if heading == "Day" else timezone.localtime(start)
+        bins.append(charts.Bin(f"{shown:{label}}", values))
         start += step
     series = [charts.Series("failed", "down"), charts.Series("completed", "up")]
     sentence = f"{occurrences.failed} failed and {occurrences.good} completed jobs have the line"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Exists, OuterRef, QuerySet, Sum
 
 from apps.accounts.models import User
 from apps.core.domain.events import publish
@@ -18,6 +18,10 @@ MOST_RANKED = 5_000
 #: Lines that spread are announced if so many failed jobs have them, and no completed one.
 LEAST_JOBS = 3
 ANNOUNCED_WITHIN = timedelta(days=1)
+#: Completed jobs of the same time may have the line too: their logs are read a little later.
+SETTLED = timedelta(minutes=30)
+#: Before the lines of an experiment were read for so long, everything is new.
+LEARNT_WITHIN = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> lis
 
     Lines that completed jobs have too are left out, unless `in_good_jobs` is set.
     """
-    rows = LineTemplate.objects.visible_to(user).filter(first_read_at__gte=since)
-    newest = rows.select_related("experiment", "first_site").order_by("-first_read_at", "-pk")
+    rows = LineTemplate.objects.visible_to(user).filter(first_seen_at__gte=since)
+    newest = rows.select_related("experiment", "first_site").order_by("-first_seen_at", "-pk")
     lines = []
     for line in _lines_of(newest[:MOST_RANKED]):
         if line.failed and (in_good_jobs or not line.good):
@@ -89,7 +93,7 @@ def _lines_of(rows: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> list[New
         counts = [jobs.get(row.pk, (0, 0)) for row in same]
         lines.append(
             NewLine(
-                tuple(sorted(same, key=lambda row: (row.first_read_at, row.pk))),
+                tuple(sorted(same, key=lambda row: (row.first_seen_at, row.pk))),
                 failed=sum(failed for failed, _ in counts),
                 good=sum(good for _, good in counts),
             )
@@ -104,9 +108,15 @@ def announce_spread(*, at: datetime) -> int:
     Its target is the line with most jobs. A line is announced once; return the number of lines.
     """
     rows = LineTemplate.objects.filter(
-        spread_at__gte=at - ANNOUNCED_WITHIN, announced_at=None, names_error=True
+        spread_at__gte=at - ANNOUNCED_WITHIN,
+        spread_at__lte=at - SETTLED,
+        announced_at=None,
+        names_error=True,
     )
-    locked = rows.select_for_update(skip_locked=True, of=("self",)).order_by("pk")
+    known = LineTemplate.objects.filter(
+        first_seen_at__lte=at - LEARNT_WITHIN, experiment=OuterRef("experiment")
+    )
+    locked = rows.filter(Exists(known)).select_for_update(no_key=True, of=("self",)).order_by("pk")
     by_experiment: dict[int | None, list[LineTemplate]] = defaultdict(list)
     for row in locked[:MOST_RANKED]:
         by_experiment[row.experiment_id].append(row)

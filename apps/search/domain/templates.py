@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models.functions import Coalesce
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.records.conversion import hour_of
@@ -45,10 +46,10 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
 
     The hours of the jobs are counted anew afterwards. Safe to repeat.
     """
-    logs = [log for log in logs if log.job.ended_at is not None]
+    logs = _as_stored(logs)
     if not logs:
         return
-    keys = _keys_of(logs, at)
+    keys = _keys_of(logs)
     rows = []
     for log in logs:
         templates = {keys[log.job.experiment_id, signed(number)] for number in log.lines}
@@ -56,7 +57,7 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
             JobTemplates(
                 job=log.job,
                 ended_at=log.job.ended_at,
-                failed=_failed(log.job),
+                failed=failed_of(log.job),
                 templates=sorted(templates),
                 read_at=at,
             )
@@ -72,14 +73,24 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
     mark_dirty(map(hour_of, ends), Counted.LINES)
 
 
+def _as_stored(logs: Sequence[LogTemplates]) -> list[LogTemplates]:
+    """Return the logs with their jobs as they are now, locked: a log takes a while to read."""
+    rows = Job.objects.filter(pk__in=[log.job.pk for log in logs]).order_by("pk")
+    jobs = {job.pk: job for job in rows.select_for_update(no_key=True)}
+    return [LogTemplates(jobs[log.job.pk], log.lines) for log in logs if log.job.pk in jobs]
+
+
 def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
-    """Give the templates of jobs to the experiment that the jobs now belong to; return how many."""
+    """Give the templates of jobs to the experiment that the jobs now belong to; return how many.
+
+    Each batch is a transaction, so that templates are added in order.
+    """
     moved = 0
-    of_same = LineTemplate.objects.filter(
-        pk=OuterRef("templates__0"), experiment=OuterRef("job__experiment")
+    of_same = LineTemplate.objects.alias(owner=Coalesce("experiment_id", 0)).filter(
+        pk=OuterRef("templates__0"), owner=Coalesce(OuterRef("job__experiment_id"), 0)
     )
-    read = JobTemplates.objects.filter(~Exists(of_same), job__in=jobs).select_related("job")
-    rest = read.iterator(chunk_size=_BATCH)
+    others = JobTemplates.objects.filter(~Exists(of_same), job__in=jobs).exclude(templates=[])
+    rest = others.select_related("job").iterator(chunk_size=_BATCH)
     while rows := list(islice(rest, _BATCH)):
         keys = set()
         for row in rows:
@@ -89,13 +100,11 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
         for row in rows:
             lines = {}
             for key in row.templates:
-                template = templates[key]
-                if template.experiment_id != row.job.experiment_id:
+                if template := templates.get(key):
                     lines[template.hash % (1 << 64)] = TemplateLine(
                         template.text, template.names_error
                     )
-            if lines:
-                logs.append(LogTemplates(row.job, lines))
+            logs.append(LogTemplates(row.job, lines))
         store_templates(logs, at=at)
         moved += len(logs)
     return moved
@@ -106,21 +115,27 @@ def signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def _failed(job: Job) -> bool | None:
+def failed_of(job: Job) -> bool | None:
+    """Return whether a job failed; None if it neither failed nor completed."""
     if job.state in FAILED_STATES:
         return True
     return False if job.state == JobState.COMPLETED else None
 
 
-def _keys_of(logs: Iterable[LogTemplates], at: datetime) -> dict[Key, int]:
+def _keys_of(logs: Iterable[LogTemplates]) -> dict[Key, int]:
     """Return the primary key of each template; create those that are new."""
-    sites: dict[Key, set[int | None]] = {}
+    ends: dict[Key, datetime] = {}
+    sites: dict[Key, dict[int, datetime]] = {}
     lines: dict[Key, TemplateLine] = {}
     for log in logs:
+        job = log.job
         for number, line in log.lines.items():
-            key = (log.job.experiment_id, signed(number))
+            key = (job.experiment_id, signed(number))
             lines[key] = line
-            sites.setdefault(key, set()).add(log.job.site_id)
+            ends[key] = min(ends.get(key, job.ended_at), job.ended_at)
+            if job.site_id is not None:
+                of_sites = sites.setdefault(key, {})
+                of_sites[job.site_id] = min(of_sites.get(job.site_id, job.ended_at), job.ended_at)
 
     known = _stored(lines)
     new = []
@@ -133,14 +148,14 @@ def _keys_of(logs: Iterable[LogTemplates], at: datetime) -> dict[Key, int]:
                 hash=number,
                 text=lines[key].text[:LONGEST_TEXT],
                 names_error=lines[key].names_error,
-                first_read_at=at,
-                first_site_id=next(iter(sites[key])),
+                first_seen_at=ends[key],
+                first_site_id=min(sites.get(key, ()), default=None),
             )
         )
     if new:
         LineTemplate.objects.bulk_create(new, ignore_conflicts=True)
         known |= _stored(lines.keys() - known.keys())
-    _note_spread(known, sites, at)
+    _note_first_seen(known, ends, sites)
     return {key: template.pk for key, template in known.items()}
 
 
@@ -148,7 +163,7 @@ def _stored(keys: Iterable[Key]) -> dict[Key, LineTemplate]:
     """Return the stored templates among these keys."""
     requested = set(keys)
     rows = LineTemplate.objects.filter(hash__in={number for _, number in requested}).only(
-        "experiment_id", "hash", "first_read_at", "first_site_id", "spread_at"
+        "experiment_id", "hash", "first_seen_at", "first_site_id", "spread_at"
     )
     stored = {}
     for row in rows:
@@ -157,17 +172,37 @@ def _stored(keys: Iterable[Key]) -> dict[Key, LineTemplate]:
     return stored
 
 
-def _note_spread(
-    known: Mapping[Key, LineTemplate], sites: Mapping[Key, set[int | None]], at: datetime
+def _note_first_seen(
+    known: Mapping[Key, LineTemplate],
+    ends: Mapping[Key, datetime],
+    sites: Mapping[Key, Mapping[int, datetime]],
 ) -> None:
-    """Note which new templates jobs of a second site wrote within the hour."""
-    spread = []
+    """Note earlier first jobs, and which templates jobs of a second site wrote within the hour."""
+    changed = {}
     for key, template in known.items():
-        is_new = template.spread_at is None and at - template.first_read_at <= SPREAD_WITHIN
-        if is_new and sites[key] - {template.first_site_id, None}:
-            spread.append(template.pk)
-    if not spread:
+        of_sites = sites.get(key, {})
+        before = (template.first_seen_at, template.first_site_id, template.spread_at)
+        template.first_seen_at = min(template.first_seen_at, ends[key])
+        if template.first_site_id is None:
+            template.first_site_id = min(of_sites, default=None)
+        if template.spread_at is None:
+            template.spread_at = _spread_at(template, of_sites)
+        if before != (template.first_seen_at, template.first_site_id, template.spread_at):
+            changed[template.pk] = template
+    if not changed:
         return
-    unnoted = LineTemplate.objects.filter(Q(pk__in=spread), spread_at=None)
-    locked = list(unnoted.order_by("pk").select_for_update().values_list("pk", flat=True))
-    LineTemplate.objects.filter(pk__in=locked).update(spread_at=at)
+    rows = LineTemplate.objects.filter(pk__in=changed).order_by("pk")
+    # Not against the foreign keys of totals, which lock templates in any order.
+    locked = list(rows.select_for_update(no_key=True).values_list("pk", flat=True))
+    LineTemplate.objects.bulk_update(
+        [changed[pk] for pk in locked], ["first_seen_at", "first_site", "spread_at"]
+    )
+
+
+def _spread_at(template: LineTemplate, sites: Mapping[int, datetime]) -> datetime | None:
+    """Return when a job of another site than the first wrote the line, if within the hour."""
+    for site, ended_at in sorted(sites.items()):
+        is_soon = abs(ended_at - template.first_seen_at) <= SPREAD_WITHIN
+        if site != template.first_site_id and is_soon:
+            return ended_at
+    return None

@@ -24,6 +24,8 @@ from apps.search.models import LineTemplate, ReadLogs, TemplateTotals
 #: How many of the newest failed jobs are compared, and in how many hours at most.
 COMPARED = 2_000
 COMPARED_HOURS = 400
+#: So many times as many failed jobs are looked at, to find those of the same stages.
+MOST_READ = 8
 #: A value is compared if at least this many of the jobs have it, and at most so many per attribute.
 LEAST_JOBS = 3
 MOST_VALUES = 3
@@ -38,11 +40,14 @@ ATTRIBUTES: dict[str, Combinable] = {
     "CPU model": F("cpu_model"),
 }
 _NEWEST = """
-SELECT job_id FROM (
+SELECT ended_at, job_id FROM (
     SELECT job_id, ended_at FROM search_jobtemplates
     WHERE templates && %(templates)s::int[] AND ended_at >= %(since)s
       AND (%(before)s::timestamptz IS NULL OR (ended_at, job_id) < (%(before)s, %(before_job)s))
       AND (%(failed)s::boolean IS NULL OR failed = %(failed)s)
+      AND (%(stages)s::text[] IS NULL OR EXISTS (
+          SELECT 1 FROM jobs_job job
+          WHERE job.id = job_id AND job.stage = ANY (%(stages)s)))
     OFFSET 0  -- the planner would walk back through all jobs, to find as many as the limit
 ) hits
 ORDER BY ended_at DESC, job_id DESC LIMIT %(limit)s
@@ -50,10 +55,13 @@ ORDER BY ended_at DESC, job_id DESC LIMIT %(limit)s
 _LIKE_THESE = """
 SELECT job_id FROM unnest(%(hours)s::timestamptz[], %(numbers)s::int[]) AS wanted (hour, jobs),
 LATERAL (
-    SELECT read.job_id FROM search_jobtemplates read JOIN jobs_job job ON job.id = read.job_id
-    WHERE read.ended_at >= wanted.hour AND read.ended_at < wanted.hour + interval '1 hour'
-      AND read.failed AND coalesce(job.experiment_id, 0) = ANY (%(experiments)s::bigint[])
-      AND job.stage = ANY (%(stages)s::text[])
+    SELECT failed.job_id FROM (
+        SELECT job_id FROM search_jobtemplates
+        WHERE ended_at >= wanted.hour AND ended_at < wanted.hour + interval '1 hour' AND failed
+        LIMIT %(most_read)s * wanted.jobs
+    ) failed JOIN jobs_job job ON job.id = failed.job_id
+    WHERE (coalesce(job.experiment_id, 0), job.stage) IN (
+        SELECT * FROM unnest(%(experiments)s::bigint[], %(stages)s::text[]))
     LIMIT wanted.jobs
 ) alike
 """
@@ -73,15 +81,22 @@ class Occurrences:
     """How often jobs have a line; `*_of` is the number of jobs of the same stages and days.
 
     Only jobs whose logs were read are counted. `hours` holds the hours with such jobs, in order.
-    `first_seen` is the first hour of all, before the period too.
+    `places` are the experiments and stages of these jobs, `only_stages` the stages that were asked
+    for, if any. `first_seen` is the first hour of all, before the period too.
     """
 
     templates: tuple[LineTemplate, ...]
     hours: tuple[Hour, ...]
-    stages: tuple[str, ...]
+    places: tuple[tuple[int | None, str], ...]
     failed_of: int
     good_of: int
     first_seen: datetime | None
+    only_stages: tuple[str, ...] = ()
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages, in order."""
+        return sorted({stage for _, stage in self.places})
 
     @property
     def failed(self) -> int:
@@ -175,19 +190,22 @@ def occurrences_of(
     places = set()
     for template, stage in totals.order_by().values_list("template", "stage").distinct():
         places.add((experiments[template], stage))
-    failed_of, good_of = _read_logs(places, hours)
+    failed_of, good_of = _read_logs(places, hours, since)
     ever = TemplateTotals.objects.filter(template__in=templates)
     return Occurrences(
         templates,
         tuple(hours),
-        tuple(sorted({stage for _, stage in places})),
+        tuple(places),
         failed_of,
         good_of,
         first_seen=ever.aggregate(first=Min("hour"))["first"],
+        only_stages=tuple(stages),
     )
 
 
-def _read_logs(places: Collection[tuple[int | None, str]], hours: Sequence[Hour]) -> list[int]:
+def _read_logs(
+    places: Collection[tuple[int | None, str]], hours: Sequence[Hour], since: datetime
+) -> list[int]:
     """Return how many failed and good jobs of these stages ended on the days of these hours."""
     if not hours:
         return [0, 0]
@@ -196,7 +214,7 @@ def _read_logs(places: Collection[tuple[int | None, str]], hours: Sequence[Hour]
         same_places |= Q(experiment=experiment, stage=stage)
     days = {hour.start.astimezone(UTC).replace(hour=0) for hour in hours}
     rows = ReadLogs.objects.filter(
-        same_places, hour__gte=min(days), hour__lt=max(days) + timedelta(days=1)
+        same_places, hour__gte=max(min(days), since), hour__lt=max(days) + timedelta(days=1)
     )
     sums = (
         rows.annotate(day=TruncDay("hour", tzinfo=UTC))
@@ -212,8 +230,8 @@ def newest_jobs(
     limit: int,
     failed: bool | None = None,
     before: tuple[datetime, int] | None = None,
-) -> list[int]:
-    """Return the primary keys of the newest jobs with the line, newest first.
+) -> list[tuple[datetime, int]]:
+    """Return end and primary key of the newest jobs with the line, newest first.
 
     `before` is the end and the key of the job that the last page ended with.
     """
@@ -241,32 +259,40 @@ def newest_jobs(
                 "before": before[0] if before else None,
                 "before_job": before[1] if before else None,
                 "failed": failed,
+                "stages": [*occurrences.only_stages] or None,
                 "limit": limit,
             },
         )
-        return [job for (job,) in cursor.fetchall()]
+        return cursor.fetchall()
 
 
-def compare(occurrences: Occurrences) -> Comparison:
-    """Compare the newest failed jobs with a line with as many failed jobs of the same hours."""
-    jobs = newest_jobs(occurrences, limit=COMPARED, failed=True)
-    alike = _jobs_like(occurrences)
-    if not jobs or not alike:
-        return Comparison(len(jobs), len(alike), ())
-    inside = _values(Job.objects.filter(pk__in=jobs))
-    everything = _values(Job.objects.filter(pk__in=alike))
+def compare(occurrences: Occurrences, *, user: User) -> Comparison:
+    """Compare the newest failed jobs with a line with as many failed jobs of the same hours.
+
+    Only jobs that the user may see count.
+    """
+    newest = newest_jobs(occurrences, limit=COMPARED, failed=True)
+    visible = Job.objects.visible_to(user)
+    inside = _values(visible.filter(pk__in=[job for _, job in newest]))
+    jobs = sum(inside["site"].values())
+    if not jobs:
+        return Comparison(0, 0, ())
+    everything = _values(visible.filter(pk__in=_jobs_like(occurrences)))
+    alike = sum(everything["site"].values())
+    if not alike:
+        return Comparison(jobs, 0, ())
     traits = []
     for attribute, values in inside.items():
         for value, having in values.most_common(MOST_VALUES):
-            is_common_to_all = everything[attribute][value] == len(alike)
+            is_common_to_all = everything[attribute][value] == alike
             if value and having >= LEAST_JOBS and not is_common_to_all:
                 # A value that the jobs alike do not have is at least one of one more.
                 outside = max(everything[attribute][value], 1)
-                share, expected = having / len(jobs), outside / len(alike)
-                ratio, low, high = lift(having, len(jobs), outside, len(alike))
+                share, expected = having / jobs, outside / alike
+                ratio, low, high = lift(having, jobs, outside, alike)
                 traits.append(Trait(attribute, value, having, share, expected, ratio, low, high))
     traits.sort(key=lambda trait: (-trait.low, trait.attribute))
-    return Comparison(len(jobs), len(alike), tuple(traits))
+    return Comparison(jobs, alike, tuple(traits))
 
 
 def _jobs_like(occurrences: Occurrences) -> list[int]:
@@ -284,8 +310,9 @@ def _jobs_like(occurrences: Occurrences) -> list[int]:
             {
                 "hours": [*numbers],
                 "numbers": [ceil(COMPARED * jobs / total) for jobs in numbers.values()],
-                "experiments": [template.experiment_id or 0 for template in occurrences.templates],
-                "stages": [*occurrences.stages],
+                "experiments": [experiment or 0 for experiment, _ in occurrences.places],
+                "stages": [stage for _, stage in occurrences.places],
+                "most_read": MOST_READ,
             },
         )
         return [job for (job,) in cursor.fetchall()]

@@ -41,18 +41,22 @@ def job_hits(
     user: User,
     failed: bool | None = None,
     before: tuple[datetime, int] | None = None,
-) -> tuple[list[JobHit], bool]:
-    """Return the newest jobs with the line that a user may see, and whether there are more."""
-    keys = newest_jobs(occurrences, limit=PAGE_SIZE + 1, failed=failed, before=before)
-    jobs = jobs_for_list(user).in_bulk(keys)
-    shown = [key for key in keys[:PAGE_SIZE] if key in jobs]
-    lines = line_hits(shown, template)
-    return [JobHit(jobs[key], lines.get(key, [])) for key in shown], len(keys) > PAGE_SIZE
+) -> tuple[list[JobHit], tuple[datetime, int] | None]:
+    """Return the newest jobs with the line that a user may see, and where the next page starts."""
+    newest = newest_jobs(occurrences, limit=PAGE_SIZE + 1, failed=failed, before=before)
+    on_page = newest[:PAGE_SIZE]
+    jobs = jobs_for_list(user).in_bulk([key for _, key in on_page])
+    lines = line_hits(jobs, template)
+    hits = []
+    for _, key in on_page:
+        if key in jobs:
+            hits.append(JobHit(jobs[key], lines.get(key, [])))
+    return hits, on_page[-1] if len(newest) > PAGE_SIZE else None
 
 
 def groups_of(occurrences: Occurrences, *, user: User) -> list[tuple[FailureGroup, int]]:
     """Return the failure groups of the newest failed jobs with the line, most jobs first."""
-    keys = newest_jobs(occurrences, limit=GROUPED, failed=True)
+    keys = [key for _, key in newest_jobs(occurrences, limit=GROUPED, failed=True)]
     verdicts = Verdict.objects.visible_to(user).filter(job__in=keys).exclude(group=None)
     counts = Counter(verdicts.values_list("group", flat=True))
     most = counts.most_common(MOST_GROUPS)

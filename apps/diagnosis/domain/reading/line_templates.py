@@ -1,7 +1,8 @@
 """Templates of the lines of logs: those of failed jobs when they are analysed, of others later."""
 
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -20,6 +21,8 @@ from apps.diagnosis.engine.evidence.novelty import names_error, templates_of
 from apps.diagnosis.models import CompletedLog, LogHarvest
 from apps.jobs.models import Job
 from apps.search.domain.templates import LogTemplates, TemplateLine, store_templates
+
+log = logging.getLogger(__name__)
 
 #: A missing log is tried again: file systems lag behind the scheduler.
 BACK_OFF = BackOff((60, 600))
@@ -74,18 +77,20 @@ def read_completed_batch(*, at: datetime) -> int:
     at once.
     """
     waiting = COMPLETED_LOGS.due(at).select_related("job__cluster", "job__experiment")
-    claimed = COMPLETED_LOGS.claim(waiting[:BATCH], at=at)
+    # One that was tried before may have killed its worker: it is tried alone.
+    claimed = COMPLETED_LOGS.claim(waiting.filter(attempts=0)[:BATCH], at=at)
+    claimed = claimed or COMPLETED_LOGS.claim(waiting.filter(attempts__gt=0)[:1], at=at)
     attempts = attempts_by_job([row.job for row in claimed])
     read = {}
     missing = []
     for row in claimed:
-        blocks = []
-        for stream, path in log_paths(row.job):
-            if (block := read_end(row.job, attempts[row.job_id], stream, path)) is not None:
-                blocks.append(block)
-        if blocks:
-            read[row.pk] = LogTemplates(row.job, template_lines(blocks))
-        elif log_paths(row.job) and row.attempts <= len(BACK_OFF.seconds):
+        may_try_again = row.attempts <= len(BACK_OFF.seconds)
+        lines = None
+        if may_try_again or row.last_error:
+            lines = _lines_of(row.job, attempts[row.job_id])
+        if lines is not None:
+            read[row.pk] = LogTemplates(row.job, lines)
+        elif may_try_again and log_paths(row.job):
             missing.append(row)
 
     with transaction.atomic():
@@ -96,6 +101,19 @@ def read_completed_batch(*, at: datetime) -> int:
         for row in missing:
             COMPLETED_LOGS.fail(row, "The log cannot be read.", at=at)
     return len(claimed)
+
+
+def _lines_of(job: Job, attempts: Sequence[Job]) -> dict[int, TemplateLine] | None:
+    """Return the templates of a completed job's logs; None if none can be read."""
+    blocks = []
+    try:
+        for stream, path in log_paths(job):
+            if (block := read_end(job, attempts, stream, path)) is not None:
+                blocks.append(block)
+        return template_lines(blocks) if blocks else None
+    except Exception:  # a log that breaks the reader must not stop the others
+        log.exception("the log of %s cannot be read", job)
+        return None
 
 
 def harvests_without_templates() -> QuerySet[LogHarvest]:

@@ -304,7 +304,7 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
     lines = None
     if fresh_blocks:
         phases = phases_in_logs(job, fresh_blocks, markers)
-        lines = template_lines(fresh_blocks)
+        lines = template_lines(blocks)
     # A completed job without a known error gets no verdict.
     is_judged = (
         job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN

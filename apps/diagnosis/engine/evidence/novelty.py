@@ -29,11 +29,15 @@ LEAST_LOGS = 5
 TAIL_BYTES = 64 * 1024
 LINE_BYTES = 1_000
 _TEXT_BYTES = 300
-#: Names of days and months before a number, paths, hexadecimal IDs, numbers, and words after the
-#: first digit.
+_DAY = rb"(?:Mon|Tue(?:s)?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\b"
+_MONTH = (
+    rb"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    rb"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b"
+)
+#: Days and months before a number, paths, hexadecimal IDs, numbers, and words after the first digit.
 _VARIES = re.compile(
-    rb"(?:\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},?\s+)?"
-    rb"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?(?=\s+\d)"
+    rb"\b(?:" + _DAY + rb",?\s+)?" + _MONTH + rb"\.?(?=\s+\d)"
+    rb"|\b" + _DAY + rb",?(?=\s+\d)"
     rb"|(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b"
     rb"|[-+]?\.?\d[\w.,:+-]*"
 )

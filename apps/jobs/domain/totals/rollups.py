@@ -22,10 +22,13 @@ _LOCKS = {
 
 
 def mark_dirty(hours: Iterable[datetime], *counts: Counted) -> None:
-    """Mark hours for a recount, in the caller's transaction: of jobs, unless `counts` are given."""
+    """Mark hours for a recount, in the caller's transaction.
+
+    Without `counts`, of all that is counted from the jobs themselves.
+    """
     in_order = sorted(set(hours))
     rows: list[DirtyHour] = []
-    for counted in counts or (Counted.JOBS,):
+    for counted in counts or (Counted.JOBS, Counted.LINES):
         rows.extend(DirtyHour(hour=hour, counts=counted) for hour in in_order)
     DirtyHour.objects.bulk_create(rows)
 
