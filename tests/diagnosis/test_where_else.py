@@ -1,6 +1,6 @@
 """Where else a line of a log was written: by which jobs, since when, and what they share."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import time_machine
@@ -12,7 +12,7 @@ from apps.core.models import Event
 from apps.diagnosis.domain.groups.where_else import template_of
 from apps.diagnosis.domain.reading.line_templates import queue_completed, read_completed_batch
 from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
-from apps.jobs.models import Job
+from apps.jobs.models import DirtyHour, Job
 from apps.search.domain.line_totals import recount_dirty_hours
 from apps.search.domain.new_lines import announce_spread, new_lines
 from apps.search.domain.where_else import compare, newest_jobs, occurrences_of
@@ -61,7 +61,7 @@ def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
     found = find(user, at)
     assert (found.failed, found.failed_of, found.good, found.good_of) == (6, 8, 0, 8)
     assert found.comes_with_failure
-    assert found.stages == ("reco",)
+    assert found.stages == ["reco"]
 
     usual = find(user, at, START.replace("{n}", "7"))
     assert (usual.failed, usual.good) == (8, 8)
@@ -86,23 +86,23 @@ def test_nobody_learns_of_lines_of_another_experiment(jobs, at, client):
 
 
 def test_newest_jobs_come_in_pages_and_by_outcome(jobs, at):
-    found = find(shifter(), at, START.replace("{n}", "7"))
-    everything = newest_jobs(found, limit=100)
-    assert everything == [job.pk for job in reversed(jobs)]
-    assert newest_jobs(found, limit=100, failed=True) == everything[8:]
-    assert newest_jobs(found, limit=100, failed=False) == everything[:8]
+    occurrences = find(shifter(), at, START.replace("{n}", "7"))
+    everything = newest_jobs(occurrences, limit=100)
+    assert everything == [(job.ended_at, job.pk) for job in reversed(jobs)]
+    assert newest_jobs(occurrences, limit=100, failed=True) == everything[8:]
+    assert newest_jobs(occurrences, limit=100, failed=False) == everything[:8]
 
-    paged: list[int] = []
+    paged: list[tuple[datetime, int]] = []
     before = None
-    while page := newest_jobs(found, limit=3, before=before):
+    while page := newest_jobs(occurrences, limit=3, before=before):
         paged += page
-        last = Job.objects.get(pk=page[-1])
-        before = (last.ended_at, last.pk)
+        before = page[-1]
     assert paged == everything
 
 
 def test_comparison_finds_the_site_where_the_line_is(jobs, at):
-    comparison = compare(find(shifter(), at))
+    user = shifter()
+    comparison = compare(find(user, at), user=user)
     assert (comparison.jobs, comparison.alike) == (6, 8)
     [site] = [trait for trait in comparison.traits if trait.attribute == "site"]
     assert (site.value, site.jobs, site.expected) == ("FNAL", 5, pytest.approx(5 / 8))
@@ -142,8 +142,11 @@ def test_new_lines_of_two_sites_come_first(jobs, at):
 
 
 def test_spread_lines_are_announced_once_for_each_experiment(jobs, at):
-    assert announce_spread(at=at) == 1
-    assert announce_spread(at=at) == 0
+    assert announce_spread(at=at + timedelta(hours=1)) == 0  # everything is new
+    LineTemplate.objects.filter(names_error=False).update(first_seen_at=at - timedelta(days=8))
+    assert announce_spread(at=at) == 0  # completed jobs may have the line too
+    assert announce_spread(at=at + timedelta(hours=1)) == 1
+    assert announce_spread(at=at + timedelta(hours=1)) == 0
     event = Event.objects.get(kind="line.spread")
     assert event.data == {"lines": 1, "jobs": 6}
     template = LineTemplate.objects.get(pk=event.target_id)
@@ -157,3 +160,63 @@ def test_link_of_a_notification_is_for_those_who_see_the_line(jobs, at, client, 
     assert "template=" in client.get(address).headers["location"]
     client.force_login(liaison_of(experiment("DUNE")))
     assert client.get(address).status_code == 404
+
+
+def test_a_stage_filters_counts_jobs_and_comparison(jobs, make_job, at):
+    log = BAD.replace("{n}", "5")
+    others = [make_job(100 + n, stage="simulation", log=log) for n in range(4)]
+    read_all(others, at)
+    user = shifter()
+    assert find(user, at).failed == 10
+
+    simulation = find(user, at, stages=["simulation"])
+    assert simulation.failed == simulation.failed_of == 4
+    assert {key for _, key in newest_jobs(simulation, limit=100)} == {job.pk for job in others}
+    comparison = compare(simulation, user=user)
+    assert (comparison.jobs, comparison.alike) == (4, 4)
+
+
+def test_shares_are_of_the_jobs_of_the_period(jobs, make_job, at):
+    earlier = at - timedelta(hours=6)
+    early = make_job(50, stage="reco", log=START.replace("{n}", "1"))
+    Job.objects.filter(pk=early.pk).update(ended_at=earlier)
+    early.refresh_from_db()
+    read_all([early], at)
+    user = shifter()
+    line = "flux capacitor <b>3</b> cannot align"
+    day = occurrences_of(template_of(line), user=user, since=at - timedelta(days=1))
+    assert day.failed_of == 9
+    hour = occurrences_of(template_of(line), user=user, since=at - timedelta(hours=1))
+    assert (hour.failed, hour.failed_of) == (6, 8)
+
+
+def test_next_page_starts_where_the_last_ended_in_summer_too(
+    jobs, at, client, monkeypatch, settings
+):
+    settings.TIME_ZONE = "Europe/Berlin"
+    monkeypatch.setattr("apps.diagnosis.domain.groups.where_else.PAGE_SIZE", 4)
+    summer = datetime(2026, 7, 1, 10, 30, tzinfo=UTC)
+    Job.objects.update(ended_at=summer)
+    DirtyHour.objects.create(hour=summer.replace(minute=0), counts="lines")
+    DirtyHour.objects.create(hour=at, counts="lines")
+    recount_dirty_hours()
+    client.force_login(shifter())
+    url = reverse("diagnosis:where-else")
+    shown = []
+    with time_machine.travel(summer + timedelta(hours=1), tick=False):
+        query = {"line": "flux capacitor <b>3</b> cannot align"}
+        for _ in range(2):
+            page = client.get(url, query)
+            shown += [hit.job.pk for hit in page.context["hits"]]
+            query["before"] = page.context["more"]
+    assert shown == [job.pk for job in reversed(jobs[:6])]
+    assert query["before"] == ""
+
+
+def test_line_of_cancelled_jobs_alone_is_said_to_be_one(make_job, at, client):
+    job = make_job(1, stage="reco", state="cancelled", log="slurmstepd: CANCELLED\n")
+    read_all([job], at)
+    client.force_login(shifter())
+    with time_machine.travel(at + timedelta(minutes=5), tick=False):
+        page = client.get(reverse("diagnosis:where-else"), {"line": "slurmstepd: CANCELLED"})
+    assert "Only cancelled jobs have this line." in page.content.decode()

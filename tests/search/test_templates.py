@@ -8,12 +8,13 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState
+from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.models import Job
 from apps.search.domain.line_totals import recount_dirty_hours, wrong_hours
 from apps.search.domain.templates import (
     LogTemplates,
     TemplateLine,
-    follow_experiments,
     store_templates,
 )
 from apps.search.models import JobTemplates, LineTemplate, ReadLogs, TemplateTotals
@@ -101,34 +102,89 @@ def test_hours_equal_a_recount_after_each_change() -> None:
     }
 
 
-def test_templates_follow_their_job_to_another_experiment() -> None:
+def test_counts_follow_a_job_that_is_corrected_and_moved() -> None:
     nova, dune = people.nova(), people.dune()
-    job = _job(1, experiment=nova, state=JobState.FAILED)
+    job = _job(1, experiment=nova, stage="reco", state=JobState.FAILED)
     store_templates([LogTemplates(job, _lines("error: no disk"))], at=AT)
-    Job.objects.filter(pk=job.pk).update(experiment=dune)
-
-    assert follow_experiments(Job.objects.all(), at=AT) == 1
-    assert follow_experiments(Job.objects.all(), at=AT) == 0
-
-    (key,) = JobTemplates.objects.get().templates
-    assert LineTemplate.objects.get(pk=key).experiment == dune
     recount_dirty_hours()
-    assert list(ReadLogs.objects.values_list("experiment__key", "failed")) == [("DUNE", 1)]
+
+    later = AT + timedelta(hours=2)
+    Job.objects.filter(pk=job.pk).update(
+        experiment=dune, stage="merge", state=JobState.COMPLETED, ended_at=later
+    )
+    mark_dirty([hour_of(AT), hour_of(later)])  # as every correction does
+    recount_dirty_hours()
+    recount_dirty_hours()
+
+    row = JobTemplates.objects.get()
+    assert (row.failed, row.ended_at) == (False, later)
+    (key,) = row.templates
+    assert LineTemplate.objects.get(pk=key).experiment == dune
+    assert list(
+        TemplateTotals.objects.values_list("hour", "template", "stage", "failed", "good")
+    ) == [(hour_of(later), key, "merge", 0, 1)]
+    assert list(ReadLogs.objects.values_list("experiment__key", "failed", "good")) == [
+        ("DUNE", 0, 1)
+    ]
+    assert wrong_hours() == []
+
+
+def test_templates_are_stored_for_the_experiment_that_the_job_has_by_then() -> None:
+    nova, dune = people.nova(), people.dune()
+    as_claimed = _job(1, experiment=nova, state=JobState.FAILED)
+    Job.objects.update(experiment=dune, state=JobState.COMPLETED)
+    store_templates([LogTemplates(as_claimed, _lines("start"))], at=AT)
+    assert LineTemplate.objects.get().experiment == dune
+    assert JobTemplates.objects.get().failed is False
+
+
+def test_templates_of_a_deleted_experiment_do_not_stop_the_count() -> None:
+    nova = people.nova()
+    first = _job(1, experiment=nova, state=JobState.FAILED)
+    store_templates([LogTemplates(first, _lines("a", "b"))], at=AT)
+    LineTemplate.objects.filter(text="a").delete()
+    recount_dirty_hours()
+    assert list(TemplateTotals.objects.values_list("template__text", flat=True)) == ["b"]
 
 
 def test_line_that_a_second_site_writes_within_the_hour_has_spread() -> None:
     one, two = (Site.objects.create(name=name) for name in ("FNAL", "RAL"))
     nova = people.nova()
-    at_one = _job(1, experiment=nova, site=one, state=JobState.FAILED)
-    at_two = _job(2, experiment=nova, site=two, state=JobState.FAILED)
-    later = _job(3, experiment=nova, site=two, state=JobState.FAILED)
-    store_templates([LogTemplates(at_one, _lines("a", "b", "c"))], at=AT)
-    store_templates([LogTemplates(at_one, _lines("b", "c"))], at=AT + timedelta(minutes=10))
-    store_templates([LogTemplates(at_two, _lines("b"))], at=AT + timedelta(minutes=30))
-    store_templates([LogTemplates(later, _lines("c"))], at=AT + timedelta(minutes=61))
+    minutes = {1: 0, 2: 10, 3: 30, 4: 61, 5: 5}
+    sites = {1: one, 2: one, 3: two, 4: two, 5: None}
+    jobs = {}
+    for number, minute in minutes.items():
+        jobs[number] = _job(
+            number,
+            experiment=nova,
+            site=sites[number],
+            state=JobState.FAILED,
+            ended_at=AT + timedelta(minutes=minute),
+        )
+    read = ((1, "abc"), (2, "bc"), (3, "b"), (4, "c"), (5, "d"), (2, "bcd"))
+    for number, texts in read:
+        store_templates([LogTemplates(jobs[number], _lines(*texts))], at=AT)
 
     spread = LineTemplate.objects.order_by("text").values_list("text", "spread_at")
-    assert list(spread) == [("a", None), ("b", AT + timedelta(minutes=30)), ("c", None)]
+    assert list(spread) == [
+        ("a", None),
+        ("b", AT + timedelta(minutes=30)),
+        ("c", None),
+        ("d", None),  # the site of the first job is not known
+    ]
+
+
+def test_first_job_is_the_earliest_in_whatever_order_logs_are_read() -> None:
+    nova = people.nova()
+    for number, hours in ((1, 5), (2, 1), (3, 3)):
+        job = _job(
+            number,
+            experiment=nova,
+            state=JobState.FAILED,
+            ended_at=AT + timedelta(hours=hours),
+        )
+        store_templates([LogTemplates(job, _lines("start"))], at=AT)
+    assert LineTemplate.objects.get().first_seen_at == AT + timedelta(hours=1)
 
 
 def test_number_of_queries_does_not_grow_with_jobs() -> None:

@@ -41,13 +41,13 @@ ATTRIBUTES: dict[str, Combinable] = {
 }
 _NEWEST = """
 SELECT ended_at, job_id FROM (
-    SELECT job_id, ended_at FROM search_jobtemplates
+    SELECT job_id, ended_at FROM search_jobtemplates read
     WHERE templates && %(templates)s::int[] AND ended_at >= %(since)s
       AND (%(before)s::timestamptz IS NULL OR (ended_at, job_id) < (%(before)s, %(before_job)s))
       AND (%(failed)s::boolean IS NULL OR failed = %(failed)s)
       AND (%(stages)s::text[] IS NULL OR EXISTS (
           SELECT 1 FROM jobs_job job
-          WHERE job.id = job_id AND job.stage = ANY (%(stages)s)))
+          WHERE job.id = read.job_id AND job.stage = ANY (%(stages)s::text[])))
     OFFSET 0  -- the planner would walk back through all jobs, to find as many as the limit
 ) hits
 ORDER BY ended_at DESC, job_id DESC LIMIT %(limit)s
@@ -263,7 +263,7 @@ def newest_jobs(
                 "limit": limit,
             },
         )
-        return cursor.fetchall()
+        return [(ended_at, job) for ended_at, job in cursor.fetchall()]
 
 
 def compare(occurrences: Occurrences, *, user: User) -> Comparison:
