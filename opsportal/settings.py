@@ -143,6 +143,9 @@ JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts.correction:facts_of"}
 
 # Texts for statistics values: `opsportal.statistics_words`, by name and dotted path.
 STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.known_errors.exit_codes:words_of"}
+
+# Readers of the kept ends of logs, for the search: `opsportal.log_texts`.
+LOG_TEXTS = {"diagnosis": "apps.diagnosis.domain.reading.kept_logs:EXCERPTS"}
 TIME_WINDOWS = ENV.TIME_WINDOWS
 
 MIDDLEWARE = [
@@ -415,6 +418,7 @@ _EVERY_SECONDS = {
     "archive.delete_expired": 86_400,
     "search.recount_lines": 60,
     "search.announce_new_lines": 300,
+    "search.index_kept_logs": 60,
     "diagnosis.requeue_overdue_harvests": 30,
     "diagnosis.delete_expired_excerpts": 3_600,
     "diagnosis.recount_causes": 15,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 #: Roles for an experiment that open the environments of its jobs. A shifter of one experiment sees
 #: scripts alone.
-_ROLES = (Role.LIAISON, Role.APPROVER, Role.ADMIN)
+ENVIRONMENT_ROLES = (Role.LIAISON, Role.APPROVER, Role.ADMIN)
 
 
 def sees_environment(user: User, job: "ArchivedJob") -> bool:
@@ -23,7 +23,7 @@ def sees_environment(user: User, job: "ArchivedJob") -> bool:
     if scope.sees_all:
         return True
     return job.experiment_id is not None and any(
-        scope.has(role, job.experiment_id) for role in _ROLES
+        scope.has(role, job.experiment_id) for role in ENVIRONMENT_ROLES
     )
 
 

@@ -1,5 +1,12 @@
 from apps.core.admin import register_read_only
-from apps.search.models import JobTemplates, LineTemplate, ReadLogs, TemplateTotals
+from apps.search.models import (
+    JobTemplates,
+    LineTemplate,
+    LogIndex,
+    LogWords,
+    ReadLogs,
+    TemplateTotals,
+)
 
 register_read_only(
     LineTemplate,
@@ -18,3 +25,7 @@ register_read_only(
     TemplateTotals, "hour template stage failed good", list_select_related=["template"]
 )
 register_read_only(ReadLogs, "hour experiment stage failed good", filters=["experiment"])
+register_read_only(
+    LogWords, "job ended_at", list_select_related=["job__cluster"], exclude=["words"]
+)
+register_read_only(LogIndex, "indexed_from complete indexed_at")

@@ -1,7 +1,8 @@
-"""The templates of the lines in the logs of jobs, and how many jobs have each by hour."""
+"""The templates and words of the logs of jobs, and how many jobs have each template by hour."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
@@ -128,3 +129,43 @@ class ReadLogs(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%d %H}h {self.stage}: {self.failed + self.good} jobs"
+
+
+class LogWords(models.Model):
+    """The words in the kept end of the logs of one job.
+
+    Hour, day and week of the job's end are words too, so that the newest jobs with a word are found
+    however many have it. `ended_at` is copied from the job.
+    """
+
+    job = models.OneToOneField(
+        Job, on_delete=models.CASCADE, primary_key=True, related_name="log_words"
+    )
+    ended_at = models.DateTimeField()
+    words = SearchVectorField()
+
+    class Meta:
+        verbose_name_plural = "words of logs"
+        indexes = [
+            GinIndex(fields=["words"], name="log_words"),
+            # Ascending, and read backwards: pages that are appended to become full, others half.
+            models.Index(fields=["ended_at", "job"], name="log_words_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"words of the logs of {self.job}"
+
+
+class LogIndex(models.Model):
+    """How far the logs that were kept before the index existed are in `LogWords`; one row.
+
+    Logs are added to the index when they are kept. Those kept before are added from the newest to
+    the oldest: those from `indexed_from` on are in it, all of them if `complete`.
+    """
+
+    indexed_from = models.BigIntegerField(null=True, blank=True)
+    complete = models.BooleanField(default=False)
+    indexed_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return "words of all logs" if self.complete else f"words of logs from {self.indexed_from}"

@@ -4,6 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.search.domain import line_totals, new_lines
+from apps.search.domain.logs import word_index
 
 
 @shared_task(name="search.recount_lines")
@@ -14,3 +15,8 @@ def recount_lines() -> None:
 @shared_task(name="search.announce_new_lines")
 def announce_new_lines() -> None:
     new_lines.announce_spread(at=timezone.now())
+
+
+@shared_task(name="search.index_kept_logs")
+def index_kept_logs() -> None:
+    word_index.index_kept_logs(batches=20, at=timezone.now())

@@ -33,9 +33,10 @@ COMPILE = {
     ("apps/diagnosis/engine/evidence/catalogue.py", "compile_pattern"): "see CALLERS",
     ("apps/diagnosis/engine/evidence/chain.py", "_compile"): "constants of the module",
     ("apps/diagnosis/engine/evidence/exit_codes.py", "program_ran"): "constants of the module",
-    ("apps/diagnosis/engine/evidence/line_search.py", "_compile"): "see CALLERS",
+    ("apps/core/domain/expressions/line_search.py", "_compile"): "see CALLERS",
     ("apps/diagnosis/engine/evidence/matchers.py", "Re2Matcher"): "see CALLERS",
     ("apps/diagnosis/engine/evidence/messages.py", "_load"): "lines of messages.csv",
+    ("apps/search/domain/query/matching.py", "_word_spans"): "escaped words",
     (
         "apps/production/domain/types/arguments.py",
         "Argument",
@@ -86,6 +87,10 @@ CALLERS = {
         "current_classifiers",
     ): "approved ones, in a worker",
     ("apps/diagnosis/domain/verdicts/reclassification.py", "current"): "approved ones, in a worker",
+    (
+        "apps/search/domain/engine/expressions.py",
+        "LineSearch",
+    ): "made here, and matched in the pool",
 }
 
 #: Modules that give an expression to the database, which has no budget for it.
@@ -163,7 +168,8 @@ def run_calls(tree: ast.Module) -> set[str]:
         if not name and isinstance(call.func, ast.Name):
             name = f"apps.diagnosis.{call.func.id}"  # of this module
         function = name.rpartition(".")[2]
-        if name.startswith("apps.diagnosis.") and function in RUN_EXPRESSIONS:
+        is_ours = name.startswith(("apps.diagnosis.", "apps.core.domain.expressions."))
+        if is_ours and function in RUN_EXPRESSIONS:
             called.add(function)
     return called
 

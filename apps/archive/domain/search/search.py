@@ -67,7 +67,7 @@ def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[Ar
 
     Raises `TooWide`.
     """
-    with _in_time():
+    with in_time():
         if search.text or search.line:
             return _by_reading(rows, count, search)
         if terms := search.terms:
@@ -77,7 +77,8 @@ def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[Ar
 
 
 @contextmanager
-def _in_time() -> Iterator[None]:
+def in_time() -> Iterator[None]:
+    """Limit the statements of a search in time, and let them use indexes. Raises `TooWide`."""
     inner = connection.in_atomic_block
     try:
         with transaction.atomic(), connection.cursor() as cursor:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from apps.accounts.models import User
+from apps.core.domain.expressions.line_search import Span
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, phase_at, phases_in
 from apps.diagnosis.domain.log_page.pack_marks import marks_by
@@ -39,7 +40,6 @@ from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, ope
 from apps.diagnosis.domain.reading.log_windows import default_stream, marks_in
 from apps.diagnosis.domain.reading.success_samples import baseline_for
 from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.evidence.line_search import Span
 from apps.diagnosis.engine.evidence.novelty import novel_rows
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.formats.markers import Level

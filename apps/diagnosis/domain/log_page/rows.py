@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from apps.core.domain.expressions.line_search import Span
 from apps.diagnosis.engine.evidence.catalogue import text_of
-from apps.diagnosis.engine.evidence.line_search import Span
 from apps.diagnosis.engine.evidence.novelty import Templates
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.engine.formats.plain_lines import clean

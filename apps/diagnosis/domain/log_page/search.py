@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.accounts.models import User
+from apps.core.domain.expressions.line_search import LineSearch, Span
 from apps.core.domain.expressions.runs import TooCostly, expression_run
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.reading.log_texts import LogText
-from apps.diagnosis.engine.evidence.line_search import LineSearch, Span
 
 STEP_BYTES = 1024 * 1024
 BUDGET_SECONDS = 1.0

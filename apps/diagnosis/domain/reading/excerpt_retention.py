@@ -7,6 +7,7 @@ from django.db import transaction
 
 from apps.diagnosis.domain.reading.posted_logs import delete_unknown
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, PostedLog
+from apps.search.domain.logs.word_index import forget_words
 
 BATCH = 1000
 
@@ -43,6 +44,8 @@ def _delete_batch(before: datetime) -> int:
     held = LogHarvest.objects.select_for_update(skip_locked=True).filter(
         pk__in=expired, harvested_at__lt=before
     )
-    harvests = list(held.order_by("pk").values_list("pk", flat=True))
+    jobs = dict(held.order_by("pk").values_list("pk", "job_id"))
+    harvests = list(jobs)
+    forget_words(jobs.values())
     Evidence.objects.filter(harvest__in=harvests).delete()
     return LogExcerpt.objects.filter(harvest__in=harvests).delete()[0]

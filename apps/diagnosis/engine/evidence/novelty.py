@@ -34,7 +34,8 @@ _MONTH = (
     rb"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
     rb"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b"
 )
-#: Days and months before a number, paths, hexadecimal IDs, numbers, and words after the first digit.
+#: Days and months before a number, paths, hexadecimal IDs, numbers, and words after the first
+#: digit.
 _VARIES = re.compile(
     rb"\b(?:" + _DAY + rb",?\s+)?" + _MONTH + rb"\.?(?=\s+\d)"
     rb"|\b" + _DAY + rb",?(?=\s+\d)"

@@ -153,15 +153,18 @@ def _word(piece: str) -> Word:
     """Return the word that a piece without blanks means."""
     negated = piece.startswith("-") and not piece.startswith("--")
     text = piece[1:] if negated else piece
+    if text.startswith("/"):
+        # No word has a slash before it, and without one a query is the same in any order.
+        text = text.lstrip('/-"')
+        if _NAMED.match(text):
+            raise QueryError(f"{_shown(piece)}: put it in quotes to search for this text.")
     starts = text.endswith("*") and len(text) > 1
     if starts:
-        text = text[:-1].lstrip("/")
+        text = text[:-1]
         if not _MAY_START.fullmatch(text):
             raise QueryError(
                 f"{_shown(piece)}: only a single word may end with *. Put a phrase in quotes."
             )
-    # No word has a slash before it, and without one a query is the same in any order.
-    text = text.lstrip("/")
     if not list(words.chunks(text)):
         raise QueryError(
             f"{_shown(piece)}: has no letters or digits. Put it in quotes to search for this text."

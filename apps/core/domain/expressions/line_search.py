@@ -38,6 +38,11 @@ class LineSearch:
             return "This matches every line. Search for something that is there."
         return ""
 
+    def matching(self, texts: Sequence[bytes]) -> list[bool]:
+        """Return which texts have a line that matches."""
+        expression = _compile(self)
+        return [expression.search(text) is not None for text in texts]
+
     def first_matches(self, data: bytes, most: int) -> list[int]:
         """Return the start of the first match in each line, for the first `most` matching lines."""
         expression = _compile(self)

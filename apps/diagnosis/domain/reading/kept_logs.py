@@ -1,0 +1,51 @@
+"""The stored ends of logs, as the search reads and indexes them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from apps.diagnosis.models import LogExcerpt, LogHarvest
+from apps.search.domain.logs.kept_texts import KeptLog, KeptText
+
+
+class Excerpts:
+    """Reads the excerpts of logs for the search."""
+
+    def texts_of(self, jobs: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
+        """Return the excerpts of these jobs by primary key, stderr first."""
+        rows = LogExcerpt.objects.filter(harvest__job__in=jobs).order_by("stream")
+        texts: dict[int, list[KeptText]] = {}
+        for row in rows.select_related("harvest"):
+            texts.setdefault(row.harvest.job_id, []).append(kept_text(row))
+        return texts
+
+    def before(self, key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:
+        """Return the newest harvests with excerpts before a key, newest first.
+
+        They are locked until the end of the transaction, so that none is replaced meanwhile.
+        """
+        kept = LogExcerpt.objects.values("harvest")
+        harvests = LogHarvest.objects.filter(pk__in=kept).order_by("-pk")
+        if key is not None:
+            harvests = harvests.filter(pk__lt=key)
+        keys = list(harvests.values_list("pk", flat=True)[:most])
+        locked = LogHarvest.objects.select_for_update(of=("self",)).filter(pk__in=keys)
+        rows = list(locked.order_by("pk").select_related("job"))
+        texts = self.texts_of([row.job_id for row in rows])
+        logs = []
+        for row in reversed(rows):
+            log = KeptLog(row.job_id, row.job.ended_at, texts.get(row.job_id, ()))
+            logs.append((row.pk, log))
+        return logs
+
+
+EXCERPTS = Excerpts()
+
+
+def kept_log(harvest: LogHarvest, excerpts: Iterable[LogExcerpt]) -> KeptLog:
+    """Return what is kept of the logs of a job, of which these are all excerpts."""
+    in_order = sorted(excerpts, key=lambda row: row.stream)
+    texts = [kept_text(row) for row in in_order]
+    return KeptLog(harvest.job_id, harvest.job.ended_at, texts)
+
+
+def kept_text(row: LogExcerpt) -> KeptText:
+    return KeptText(row.stream, row.data, row.first_offset, row.first_line_number)

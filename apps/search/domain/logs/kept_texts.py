@@ -1,0 +1,66 @@
+"""The kept ends of logs, which belong to a higher app: it names a reader of them in LOG_TEXTS."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from django.conf import settings
+
+from apps.core.domain.plugins import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """The end of one log: whole lines, byte for byte.
+
+    `first_offset` is the place of its first byte in the log; `first_line` the number of its first
+    line, None if that is unknown.
+    """
+
+    stream: str
+    data: bytes
+    first_offset: int = 0
+    first_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLog:
+    """What is kept of the logs of one ended job, by its primary key."""
+
+    job: int
+    ended_at: datetime
+    texts: Sequence[KeptText]
+
+    @property
+    def data(self) -> bytes:
+        return joined(self.texts)
+
+
+class ReadsKeptTexts(Protocol):
+    """Reads what is kept of the logs of jobs."""
+
+    def texts_of(self, jobs: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
+        """Return the kept texts of these jobs; jobs without any are left out."""
+
+    def before(self, key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:
+        """Return the newest kept logs before a key, with their keys, newest first.
+
+        They cannot change until the end of the transaction.
+        """
+
+
+READERS: Registry[ReadsKeptTexts] = Registry("opsportal.log_texts", settings.LOG_TEXTS)
+
+
+def joined(texts: Sequence[KeptText]) -> bytes:
+    """Return all that is kept of the logs of a job as one text."""
+    return b"\n".join(text.data for text in texts)
+
+
+def texts_of(jobs: Collection[int]) -> dict[int, Sequence[KeptText]]:
+    """Return the kept texts of these jobs by primary key; jobs without any are left out."""
+    texts: dict[int, Sequence[KeptText]] = {}
+    for reader in READERS.working().values():
+        texts.update(reader.texts_of(jobs))
+    return texts
