@@ -41,6 +41,7 @@ from apps.production.api.types import WorkflowViewSet
 from apps.progress.api import ProgressViewSet, RequestReportViewSet, WeeklyReportViewSet
 from apps.quality.api.views import QualityViewSet
 from apps.recovery.api.views import RecoveryDecisionViewSet, RecoveryRuleViewSet
+from apps.search.api.views import TextSearchView
 from apps.statusboard.api.views import (
     AnnouncementViewSet,
     IncidentViewSet,
@@ -131,6 +132,7 @@ urlpatterns = [
     path("job-logs/", PostedLogsView.as_view(), name="job-logs"),
     path("phases/tokens/", PhaseTokensView.as_view(), name="phase-tokens"),
     path("job-records/", JobRecordsView.as_view(), name="job-records"),
+    path("search/", TextSearchView.as_view(), name="search"),
     path("statistics/", StatisticsView.as_view(), name="statistics"),
     path("version/", VersionView.as_view(), name="version"),
 ]

@@ -73,7 +73,7 @@ CHEAP = {
         files-count files-detail files-give-up files-inputs files-outputs files-request-missing files-take-back
         stage-outputs submission-accept submission-again submission-assign submission-cancel submission-detail
         submission-follow-advice submission-ignore-advice submission-limit submission-release submission-retry
-        submission-scouts
+        search submission-scouts
         submission-wait-again template-detail template-list template-make-draft verdict-correct verdict-detail
         verdict-harvest-again verdict-list version webhook-detail webhook-enable webhook-list
         new-lines where-else weekly-report-detail weekly-report-list window-cancel window-detail window-list
@@ -107,7 +107,7 @@ CHEAP = {
     """,
     "portal": """
         find health home incident incident-act job live-jobs metrics notify-experiment request request-move
-        request-priority request-reschedule service
+        request-priority request-reschedule service text-search
     """,
     "production": """
         campaigns check-new check-typed comment comment-change comment-edit delegation-revoke desk

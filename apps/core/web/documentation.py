@@ -26,7 +26,7 @@ _SECTIONS = {
         "data-quality"
     ),
     "Jobs and failures": (
-        "jobs phases diagnosis where-else hosts recovery submission archive notifications "
+        "jobs phases search diagnosis where-else hosts recovery submission archive notifications "
         "monitoring"
     ),
     "Run the portal": (

@@ -6,6 +6,7 @@ app_name = "portal"
 urlpatterns = [
     path("", views.home, name="home"),
     path("find/", views.search, name="find"),
+    path("search/", views.text_search, name="text-search"),
     path("health/", views.health, name="health"),
     path("metrics", views.metrics, name="metrics"),
     path("jobs/live/", live_jobs.live_jobs, name="live-jobs"),

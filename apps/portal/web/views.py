@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.domain import note_visit
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.accounts.web.saved_views import views_context
 from apps.core.domain.tokens import bearer_token
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.records.jobs import jobs_for_list
@@ -21,6 +22,8 @@ from apps.portal.pages.health import health_page
 from apps.portal.pages.home import home_page
 from apps.portal.pages.job import job_page
 from apps.portal.pages.search import find
+from apps.portal.pages.text_search import text_search_page
+from apps.search.domain.query.parser import LONGEST_QUERY
 
 
 @require_safe
@@ -59,6 +62,19 @@ def search(request: AuthenticatedRequest) -> HttpResponse:
     if not request.headers.get("HX-Request") and (url := results.single_url()):
         return redirect(url)
     return render(request, "portal/find.html", {"search_text": query.strip(), "results": results})
+
+
+@require_safe
+def text_search(request: AuthenticatedRequest) -> HttpResponse:
+    """Show the jobs whose logs and scripts match; the query of the address says all."""
+    page = text_search_page(
+        text=request.GET.get("q", "")[: LONGEST_QUERY + 1],
+        after=request.GET.get("after", ""),
+        user=request.user,
+        at=timezone.now(),
+    )
+    context = {"page": page, "longest": LONGEST_QUERY, **views_context(request)}
+    return render(request, "portal/search/search.html", context)
 
 
 @require_safe

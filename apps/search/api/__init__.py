@@ -1,0 +1,1 @@
+"""The search in logs and scripts in the API."""

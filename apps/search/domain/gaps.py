@@ -1,0 +1,31 @@
+"""What a search leaves out."""
+
+from django.conf import settings
+
+from apps.archive.domain.search.word_index import jobs_waiting
+from apps.jobs.models import ArchivedMonth
+from apps.search.domain.logs.word_index import is_complete
+from apps.search.domain.query.clauses import Field, Query, Source
+
+#: Scripts that are not indexed yet are counted up to here.
+MOST_WAITING = 1_000
+
+
+def not_searched(query: Query) -> list[str]:
+    """Return what a search leaves out, as sentences."""
+    gaps = []
+    if Source.LOG in query.sources:
+        if not is_complete():
+            gaps.append("Older logs are still being indexed, newest first, and are missing here.")
+        if settings.LOG_EXCERPT_DAYS:
+            gaps.append(
+                "Of logs, the last 64 kB of each failed job and of samples of completed jobs are "
+                f"searched, for {settings.LOG_EXCERPT_DAYS} days."
+            )
+        dropped = ArchivedMonth.objects.exclude(dropped_at=None).order_by("-month").first()
+        if dropped is not None and not query.of(Field.SINCE):
+            gaps.append(f"Job records up to {dropped.month:%B %Y} are archived and not searched.")
+    if Source.SCRIPT in query.sources and (waiting := jobs_waiting(at_most=MOST_WAITING)):
+        count = f"{waiting:,} or more" if waiting == MOST_WAITING else f"{waiting:,}"
+        gaps.append(f"{count} newest scripts are not indexed yet.")
+    return gaps

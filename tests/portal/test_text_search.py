@@ -1,0 +1,151 @@
+"""The page and the API of the search in logs and scripts."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.archive.models import ArchivedJob
+from apps.clusters.schedulers.base import JobState
+from apps.search.api import views
+from apps.search.domain.engine import postgresql
+from apps.search.domain.engine.base import Hits, Scope
+from apps.search.domain.engine.postgresql import PostgresEngine
+from apps.search.domain.query.clauses import Query
+from apps.search.models import LogIndex
+from tests.archive.conftest import index_words
+from tests.factories import people
+from tests.factories.archive import captured_job, store
+from tests.search.kept_logs import job, keep_log
+
+pytestmark = pytest.mark.django_db
+AT = timezone.now() - timedelta(hours=1)
+LOG = b"start\nart: <b>cannot open</b> libA.so: Input/output error\nexit 21\n"
+
+
+@pytest.fixture
+def logs():
+    LogIndex.objects.create(pk=1, complete=True)
+    nova, dune = people.nova(), people.dune()
+    mine = job(1, at=AT, experiment=nova, stage="reco", host="wn-1")
+    keep_log(mine, LOG)
+    other = job(2, at=AT - timedelta(hours=1), experiment=dune, stage="sim", host="wn-2")
+    keep_log(other, b"ok", LOG)
+    store(captured_job(3, script=b"#!/bin/sh\necho cannot open x\n", user="ana"))
+    ArchivedJob.objects.update(experiment=nova, state=JobState.FAILED)
+    index_words()
+    return mine, other
+
+
+def test_page_shows_marked_lines_with_links_newest_first(logs, browse, shifter) -> None:
+    mine, other = logs
+    page = browse(shifter).get("/search/", {"q": '"cannot open"'})
+    text = page.content.decode()
+    assert "art: &lt;b&gt;<mark>cannot open</mark>&lt;/b&gt; libA.so" in text
+    assert f'href="/jobs/{mine.pk}/log/?stream=stderr&amp;at=6#b6"' in text
+    assert f'href="/jobs/{other.pk}/log/?stream=stdout&amp;at=6#b6"' in text
+    archived = ArchivedJob.objects.get()
+    assert f'href="/archive/{archived.pk}/#L2"' in text
+    results = page.context["page"].results
+    assert [(result.hit.source, result.hit.key) for result in results] == [
+        ("log", mine.pk),
+        ("log", other.pk),
+        ("script", archived.pk),
+    ]
+
+
+def test_facets_count_and_narrow_down(logs, browse, shifter) -> None:
+    client = browse(shifter)
+    page = client.get("/search/", {"q": '"cannot open"'}).context["page"]
+    facets = {}
+    for title, values in page.facets.items():
+        facets[title] = {value.value: value.count for value in values}
+    assert facets["Found in"] == {"log": 2, "script": 1}
+    assert facets["Experiment"] == {"NOVA": 2, "DUNE": 1}
+    dune = next(value for value in page.facets["Experiment"] if value.value == "DUNE")
+    narrowed = client.get("/search/" + dune.query).context["page"]
+    assert narrowed.text == '"cannot open" experiment:DUNE'
+    assert [result.hit.key for result in narrowed.results] == [logs[1].pk]
+    (on,) = narrowed.facets["Experiment"]
+    assert on.on
+    assert len(client.get("/search/" + on.query).context["page"].results) == 3
+
+
+def test_nothing_of_other_experiments_is_in_hits_counts_and_facets(logs, browse) -> None:
+    liaison = people.person("nova-only", ("liaison", people.nova()))
+    client = browse(liaison)
+    page = client.get("/search/", {"q": '"cannot open"'})
+    assert "DUNE" not in page.content.decode()
+    assert page.context["page"].counted == 2
+    answer = client.get("/api/v1/search/", {"q": "cannot in:log"}).json()
+    assert [result["job"] for result in answer["results"]] == [logs[0].pk]
+    assert client.get("/api/v1/search/", {"q": "experiment:DUNE"}).json()["results"] == []
+
+
+def test_errors_are_shown_with_the_piece(logs, browse, shifter) -> None:
+    client = browse(shifter)
+    page = client.get("/search/", {"q": "x since:foo"})
+    assert page.context["page"].problem.startswith("since:foo: “foo” is no time.")
+    for query in ("x since:foo", "/(/", "x" * 2_000):
+        answer = client.get("/api/v1/search/", {"q": query})
+        assert answer.status_code == 400
+        assert answer.json()["q"]
+    assert client.get("/api/v1/search/", {"q": "x", "after": "junk"}).status_code == 400
+    assert client.get("/search/", {"q": "cannot", "after": "junk"}).status_code == 200
+
+
+def test_what_is_not_searched_is_said(logs, browse, shifter) -> None:
+    LogIndex.objects.update(complete=False)
+    client = browse(shifter)
+    assert "still being indexed" in client.get("/search/", {"q": "x"}).content.decode()
+    assert (
+        "still being indexed" not in client.get("/search/", {"q": "x in:script"}).content.decode()
+    )
+    store(captured_job(9, script=b"new"))
+    gaps = client.get("/api/v1/search/", {"q": "x"}).json()["not_searched"]
+    assert "1 newest scripts are not indexed yet." in gaps
+
+
+class HastyEngine(PostgresEngine):
+    """Stops after each step."""
+
+    def search(self, query: Query, scope: Scope, **options: Any) -> Hits:
+        return super().search(query, scope, **options | {"seconds": 0.0})
+
+
+def test_a_search_that_runs_out_of_time_goes_on_where_it_stopped(
+    logs, browse, shifter, monkeypatch
+) -> None:
+    monkeypatch.setattr(postgresql, "STEP", 1)
+    monkeypatch.setattr(views, "ENGINE", HastyEngine())
+    client = browse(shifter)
+    address = "/api/v1/search/?q=/cannot.*open/"
+    hits = []
+    stops = 0
+    for _ in range(10):
+        answer = client.get(address).json()
+        hits += [result["found_in"] for result in answer["results"]]
+        stops += answer["searched_back_to"] is not None
+        address = answer["next"]
+        if address is None:
+            break
+    assert stops > 1
+    assert hits == ["log", "log", "script"]
+
+
+def test_expressions_and_environments(logs, browse, shifter) -> None:
+    client = browse(shifter)
+    page = client.get("/search/", {"q": r"/input.output \w+/ -nothing"}).content.decode()
+    assert "<mark>Input/output error</mark>" in page
+    found = client.get("/api/v1/search/", {"q": "PATH in:environment"}).json()["results"]
+    assert [result["found_in"] for result in found] == ["environment"]
+    member = people.person("nova-shifter", ("shifter", people.nova()))
+    hidden = browse(member).get("/api/v1/search/", {"q": "PATH in:environment"}).json()
+    assert hidden["results"] == []
+
+
+def test_the_search_box_leads_to_the_search(logs, browse, shifter) -> None:
+    page = browse(shifter).get(reverse("portal:find"), {"q": "zz <b>"}).content.decode()
+    assert 'href="/search/?q=zz%20%3Cb%3E"' in page
