@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
+from django.db.models.expressions import CombinedExpression, OrderBy
 
 from apps.archive.domain.search import words as word_rules
 from apps.search.domain.logs.word_index import CUT, hour_word
@@ -34,18 +35,20 @@ def newest_logs(
     Logs with more words than the index holds are among them.
     """
     if not terms:
-        yield from _in_order(rows)
+        yield from _in_order(rows, F("ended_at"))
         return
     matching = rows.filter(words__matches=f"({' & '.join(terms)}) | {word_rules.quoted(CUT)}")
     span: _Span | None = _Span.newest(newest)
     while span is not None:
-        yield from _in_order(span.of(matching))
+        # The planner takes each word for a common one, and would read log after log in the order
+        # of their ends. By this sum it cannot, and looks the words up.
+        yield from _in_order(span.of(matching), F("ended_at") + timedelta(0))
         span = span.before()
 
 
-def _in_order(rows: QuerySet[LogWords]) -> Iterator[Place]:
+def _in_order(rows: QuerySet[LogWords], ended_at: F | CombinedExpression) -> Iterator[Place]:
     """Yield end and job of all rows, newest first, in larger and larger queries."""
-    newest_first = rows.order_by("-ended_at", "-pk")
+    newest_first = rows.order_by(OrderBy(ended_at, descending=True), "-pk")
     count = FIRST_ROWS
     last: Place | None = None
     while True:
