@@ -87,6 +87,12 @@ def chunks(text: str) -> Iterator[str]:
         yield match[0].rstrip("./-") or match[0]
 
 
+def start_of_word(text: str) -> str:
+    """Return how the word begins that begins where the text does; empty if none does."""
+    match = _CHUNK.match(text.lower())
+    return (match[0].rstrip("./-") or match[0]) if match else ""
+
+
 def _parts(chunk: str) -> Iterator[str]:
     name, equals, value = chunk.partition("=")
     if equals:

@@ -35,19 +35,9 @@ def _terms_within(piece: str) -> list[str]:
     terms = []
     for chunk in chunks[first:last]:
         terms += [_term(word) for word in word_rules.chunks(chunk)]
-    if first <= last < len(chunks):
-        terms += _term_of_start(chunks[last])
+    if first <= last < len(chunks) and (start := word_rules.start_of_word(chunks[last])):
+        terms.append(_term(start, starts=True))
     return terms
-
-
-def _term_of_start(chunk: str) -> list[str]:
-    """Return the term for the start of a word, if a word begins where the chunk does."""
-    letters = len(chunk)
-    for position, letter in enumerate(chunk):
-        if not (letter.isalnum() or letter == "_"):
-            letters = position
-            break
-    return [_term(chunk[:letters], starts=True)] if letters else []
 
 
 def _term(word: str, *, starts: bool = False) -> str:
