@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.search.domain.query.clauses import (
@@ -42,6 +42,7 @@ AT = datetime(2026, 11, 24, 22, 12, tzinfo=UTC)
         ("site:FNAL", (FieldValue(Field.SITE, "FNAL"),)),
         ("-stage:merge", (FieldValue(Field.STAGE, "merge", negated=True),)),
         ('host:"a \\"b"', (FieldValue(Field.HOST, 'a "b'),)),
+        ('host:"::1"', (FieldValue(Field.HOST, "::1"),)),
         ("exit:-1 since:30d", (FieldValue(Field.EXIT, "-1"), FieldValue(Field.SINCE, "30d"))),
     ],
 )
@@ -84,6 +85,7 @@ def test_a_long_query_is_refused() -> None:
             parse(text)
 
 
+@settings(max_examples=400, deadline=None)
 @given(QUERIES)
 def test_a_query_is_the_same_after_it_was_text(query: Query) -> None:
     text = str(query)

@@ -12,7 +12,8 @@ _UNITS = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-_PLAIN_VALUE = re.compile(r'[^\s"\\]+')
+# A colon or a slash behind `name:` makes it a word: std::bad_alloc, https://…
+_PLAIN_VALUE = re.compile(r'(?![:/])[^\s"\\]+')
 
 
 class QueryError(ValueError):
