@@ -18,6 +18,7 @@ from apps.search.domain.query.clauses import (
     Word,
     moment,
 )
+from apps.search.domain.query.matching import Matcher
 from apps.search.domain.query.parser import LONGEST_QUERY, MOST_CLAUSES, parse
 from tests.search.query_strategies import CLAUSES, QUERIES
 
@@ -115,6 +116,21 @@ def test_logs_and_scripts_are_searched_unless_the_query_names_other_places() -> 
     assert parse("x in:environment in:log").sources == (Source.LOG, Source.ENVIRONMENT)
     assert parse("x -in:script").sources == (Source.LOG,)
     assert parse("x in:log -in:log").sources == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "marked"),
+    [
+        ('"an open"', "can open an open", ["an open", "an open"]),
+        ('"a*b"', "xa1b a2b a", ["a", "b", "a", "b"]),
+        ("err*", "err error, terror", ["err", "error"]),
+        ("err -error", "err error", ["err"]),
+        ("x", "y", []),
+    ],
+)
+def test_what_is_marked_in_a_line(text: str, line: str, marked: list[str]) -> None:
+    spans = Matcher(parse(text)).spans(line)
+    assert [line[start:end] for start, end in spans] == marked
 
 
 def test_times() -> None:

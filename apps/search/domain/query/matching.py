@@ -68,8 +68,8 @@ class Matcher:
         """Return which parts of a line in lower case are sought, in order, without overlaps."""
         spans: list[Span] = []
         for pieces, negated in self._phrases:
-            if not negated and (places := _places(line, pieces)):
-                spans += zip(places, map(_end, places, pieces), strict=True)
+            if not negated:
+                spans += _phrase_spans(line, pieces)
         for sought, negated in self._words:
             if not negated:
                 for part in sought.parts:
@@ -97,10 +97,6 @@ def _cut(word: str) -> str:
     return word[: word_rules.LONGEST_WORD]
 
 
-def _end(start: int, piece: str) -> int:
-    return start + len(piece)
-
-
 def _has_phrase(text: str, pieces: Sequence[str]) -> bool:
     if len(pieces) == 1:
         return pieces[0] in text
@@ -118,6 +114,16 @@ def _places(line: str, pieces: Sequence[str]) -> list[int]:
         places.append(start)
         position = start + len(piece)
     return places
+
+
+def _phrase_spans(line: str, pieces: Sequence[str]) -> Iterator[Span]:
+    """Yield where a line has the pieces of a phrase, again and again."""
+    position = 0
+    while places := _places(line[position:], pieces):
+        for place, piece in zip(places, pieces, strict=True):
+            start = position + place
+            yield start, start + len(piece)
+        position = start + len(pieces[-1])
 
 
 def _lines_with(text: str, piece: str) -> Iterator[str]:
