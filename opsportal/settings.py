@@ -416,6 +416,7 @@ _EVERY_SECONDS = {
     "archive.continue_lost_masking_trials": 300,
     "archive.describe_captured": 60,
     "archive.delete_expired": 86_400,
+    "search.index_new_logs": 10,
     "search.recount_lines": 60,
     "search.announce_new_lines": 300,
     "search.index_kept_logs": 60,

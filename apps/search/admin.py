@@ -3,6 +3,7 @@ from apps.search.models import (
     JobTemplates,
     LineTemplate,
     LogIndex,
+    LogToIndex,
     LogWords,
     ReadLogs,
     TemplateTotals,
@@ -29,3 +30,6 @@ register_read_only(
     LogWords, "job ended_at", list_select_related=["job__cluster"], exclude=["words"]
 )
 register_read_only(LogIndex, "indexed_from complete indexed_at")
+register_read_only(
+    LogToIndex, "job due_at attempts last_error", list_select_related=["job__cluster"]
+)

@@ -7,6 +7,7 @@ from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.clusters.models import Site
+from apps.core.models import Work
 from apps.jobs.models import Job
 
 LONGEST_TEXT = 300
@@ -156,10 +157,23 @@ class LogWords(models.Model):
         return f"words of the logs of {self.job}"
 
 
+class LogToIndex(Work):
+    """A job whose kept logs are new, and not in `LogWords` yet."""
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        verbose_name_plural = "logs to index"
+        indexes = [models.Index(fields=["due_at"], name="log_to_index_due")]
+
+    def __str__(self) -> str:
+        return f"logs of {self.job}"
+
+
 class LogIndex(models.Model):
     """How far the logs that were kept before the index existed are in `LogWords`; one row.
 
-    Logs are added to the index when they are kept. Those kept before are added from the newest to
+    Logs that are kept are in `LogToIndex` until they are added. Those kept before are added from the newest to
     the oldest: those from `indexed_from` on are in it, all of them if `complete`.
     """
 

@@ -30,6 +30,7 @@ from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
+from apps.search.domain.logs.kept_texts import READERS as LOG_TEXTS
 from apps.statusboard.feeds.registry import FEEDS
 from capture.wire.report import CaptureReport
 
@@ -37,7 +38,7 @@ from capture.wire.report import CaptureReport
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
     FILE_CATALOGUES,
-    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
+    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS, LOG_TEXTS),
 )
 #: Maximum number of failed deliveries shown.
 SHOWN = 20

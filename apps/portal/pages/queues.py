@@ -16,6 +16,7 @@ from apps.diagnosis.domain.verdicts.reclassification import RUNS
 from apps.hosts.domain.probes.probe_jobs import PROBE_JOBS
 from apps.notifications.domain.delivery import CALLS, MAIL
 from apps.recovery.domain.deciding import DECISIONS
+from apps.search.domain.logs.word_index import LOGS_TO_INDEX
 from apps.statusboard.domain.monitoring.payloads import PAYLOADS
 from apps.submission.domain.retries.release import BATCHES
 
@@ -23,7 +24,7 @@ QUEUES: tuple[Queue[Any], ...] = (
     *(EVENTS, MAIL, CALLS),
     *(DELIVERIES, TRIALS),
     PAYLOADS,
-    *(HARVESTS, COMPLETED_LOGS, RUNS, ANALYSES),
+    *(HARVESTS, COMPLETED_LOGS, LOGS_TO_INDEX, RUNS, ANALYSES),
     BATCHES,
     DECISIONS,
     *(PROBE_JOBS, LOOK_UPS, STAGINGS),

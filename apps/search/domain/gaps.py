@@ -4,7 +4,7 @@ from django.conf import settings
 
 from apps.archive.domain.search.word_index import jobs_waiting
 from apps.jobs.models import ArchivedMonth
-from apps.search.domain.logs.word_index import is_complete
+from apps.search.domain.logs.word_index import is_complete, logs_waiting
 from apps.search.domain.query.clauses import Field, Query, Source
 
 #: Scripts that are not indexed yet are counted up to here.
@@ -17,6 +17,8 @@ def not_searched(query: Query) -> list[str]:
     if Source.LOG in query.sources:
         if not is_complete():
             gaps.append("Older logs are still being indexed, newest first, and are missing here.")
+        if waiting := logs_waiting(at_most=MOST_WAITING):
+            gaps.append(f"{_count(waiting)} newest logs are not indexed yet.")
         if settings.LOG_EXCERPT_DAYS:
             gaps.append(
                 "Of logs, the last 64 kB of each failed job and of samples of completed jobs are "
@@ -26,6 +28,9 @@ def not_searched(query: Query) -> list[str]:
         if dropped is not None and not query.of(Field.SINCE):
             gaps.append(f"Job records up to {dropped.month:%B %Y} are archived and not searched.")
     if Source.SCRIPT in query.sources and (waiting := jobs_waiting(at_most=MOST_WAITING)):
-        count = f"{waiting:,} or more" if waiting == MOST_WAITING else f"{waiting:,}"
-        gaps.append(f"{count} newest scripts are not indexed yet.")
+        gaps.append(f"{_count(waiting)} newest scripts are not indexed yet.")
     return gaps
+
+
+def _count(waiting: int) -> str:
+    return f"{waiting:,} or more" if waiting == MOST_WAITING else f"{waiting:,}"

@@ -22,7 +22,6 @@ from apps.core.domain.work import Queue
 from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.known_errors.omissions import count_omissions
-from apps.diagnosis.domain.reading.kept_logs import kept_log
 from apps.diagnosis.domain.verdicts.analyses import (
     BACK_OFF,
     Context,
@@ -37,7 +36,7 @@ from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.domain.phases.logs import store_log_phases
 from apps.jobs.models import Job
-from apps.search.domain.logs.word_index import store_words
+from apps.search.domain.logs.word_index import queue_words
 from apps.search.domain.templates import LogTemplates, store_templates
 
 log = logging.getLogger(__name__)
@@ -216,7 +215,6 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
 def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     """Replace excerpts, their words, evidence, phases and templates, and store verdicts."""
     read = []
-    kept_logs = []
     excerpts: list[LogExcerpt] = []
     evidence: list[Evidence] = []
     phases = {}
@@ -228,7 +226,6 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
             continue
         read.append(outcome.harvest.pk)
         excerpts += content.excerpts
-        kept_logs.append(kept_log(outcome.harvest, content.excerpts))
         evidence += content.evidence
         omissions[outcome.harvest.job] = content.omitted
         if content.phases is not None:
@@ -246,7 +243,7 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     if decisions := [outcome.decision for outcome in outcomes if outcome.decision]:
         store_verdicts(decisions, at=at)
     store_templates(templates, at=at)
-    store_words(kept_logs)
+    queue_words([outcome.harvest.job_id for outcome in outcomes if outcome.content], at=at)
 
 
 def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:

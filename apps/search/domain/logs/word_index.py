@@ -1,19 +1,33 @@
 """Fill the index of the words of logs."""
 
+import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from apps.archive.domain.search import words as word_rules
-from apps.search.domain.logs.kept_texts import READERS, KeptLog
-from apps.search.models import LogIndex, LogWords
+from apps.core.domain.work import BackOff, Queue
+from apps.search.domain.logs.kept_texts import READERS, KeptLog, texts_of
+from apps.search.models import LogIndex, LogToIndex, LogWords
 
 #: A log with more words than a row can hold has this one, and is always read.
 CUT = "@cut"
 _HOUR_SECONDS = 3600
 BATCH = 100
+#: Waiting logs are indexed so many at a time, and each at most so often if it kills its worker.
+WAITING_BATCH = 25
+MOST_ATTEMPTS = 5
+LOGS_TO_INDEX = Queue(
+    name="logs_to_index",
+    title="Logs for the search",
+    model=LogToIndex,
+    unfinished_rows=Q(),
+    back_off=BackOff((60, 600)),
+    lease=timedelta(minutes=5),
+)
 _STORE = """
 INSERT INTO search_logwords (job_id, ended_at, words)
 SELECT job, ended_at, array_to_tsvector(string_to_array(words, ' '))
@@ -36,6 +50,54 @@ def store_words(logs: Sequence[KeptLog]) -> None:
         rows.append((log.job, log.ended_at, " ".join(log_words)))
     with connection.cursor() as cursor:
         cursor.execute(_STORE, [list(column) for column in zip(*rows, strict=True)])
+
+
+def queue_words(jobs: Iterable[int], *, at: datetime) -> None:
+    """Have the words of these jobs' logs replaced by a worker: to find them takes long."""
+    rows = [LogToIndex(job_id=job, due_at=at) for job in sorted(jobs)]
+    LogToIndex.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["job"],
+        update_fields=["due_at", "attempts", "last_error"],
+    )
+
+
+def index_waiting(*, seconds: float, at: datetime) -> int:
+    """Index waiting logs until none is left or the time is over; return their number."""
+    end = time.monotonic() + seconds
+    total = 0
+    while count := _index_waiting(at):
+        total += count
+        if time.monotonic() > end:
+            break
+    return total
+
+
+def _index_waiting(at: datetime) -> int:
+    """Index a batch of waiting logs; return its size.
+
+    A log that was queued again meanwhile stays queued.
+    """
+    due = LOGS_TO_INDEX.due(at).select_related("job")
+    # One that was tried before may have killed its worker: it is tried alone.
+    claimed = LOGS_TO_INDEX.claim(due.filter(attempts=0)[:WAITING_BATCH], at=at)
+    claimed = claimed or LOGS_TO_INDEX.claim(due.filter(attempts__gt=0)[:1], at=at)
+    with transaction.atomic():
+        held = LOGS_TO_INDEX.hold(claimed)
+        texts = texts_of([row.job_id for row in held])
+        logs = []
+        for row in held:
+            if row.attempts <= MOST_ATTEMPTS:
+                logs.append(KeptLog(row.job_id, row.job.ended_at, texts.get(row.job_id, ())))
+        store_words(logs)
+        LogToIndex.objects.filter(pk__in=[row.pk for row in held]).delete()
+    return len(claimed)
+
+
+def logs_waiting(*, at_most: int) -> int:
+    """Return how many new logs are not in the index yet, counting at most `at_most`."""
+    return LogToIndex.objects.all()[:at_most].count()
 
 
 def forget_words(jobs: Iterable[int]) -> None:
@@ -66,8 +128,8 @@ def _first_words(log_words: set[str]) -> set[str]:
     return fitting if len(fitting) == len(log_words) else {*fitting, CUT}
 
 
-def hour_word(time: datetime) -> str:
-    return f"@h{int(time.timestamp()) // _HOUR_SECONDS}"
+def hour_word(moment: datetime) -> str:
+    return f"@h{int(moment.timestamp()) // _HOUR_SECONDS}"
 
 
 def time_words(ended_at: datetime) -> list[str]:
