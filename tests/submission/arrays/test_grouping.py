@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.datasets.domain.ledger import WaitingFile
-from apps.submission.domain.arrays.grouping import Grouping, group_files
+from apps.submission.domain.arrays.grouping import MOST_BY_SIZE, Grouping, group_files
 from tests.factories.requests import AT
 
 HOUR = timedelta(hours=1)
@@ -68,6 +68,33 @@ def test_runs_stay_together_and_the_newest_may_still_grow():
     assert names(files, grouping, at=AT + HOUR / 2) == ["01", "23", "4567"]
     assert names(files, grouping, at=AT + HOUR) == ["01", "23", "4567", "8"]
     assert names(waiting(1, 1, 1), grouping) == []
+
+
+class CountedFile:
+    """A waiting file without a size that counts how often its size is read."""
+
+    found_at = AT
+
+    def __init__(self, place, run):
+        self.name = str(place)
+        self.run = run
+        self.reads = 0
+
+    @property
+    def size_bytes(self):
+        self.reads += 1
+        return 0
+
+
+@pytest.mark.parametrize("whole_runs", [False, True])
+def test_very_many_files_without_a_size_are_read_once_and_divided(whole_runs):
+    files = [CountedFile(place, place // 7) for place in range(50_000)]
+    grouping = Grouping(most_files=None, most_bytes=10**12, whole_runs=whole_runs)
+    groups = group_files(files, grouping, at=AT, last=True)
+    assert [file for group in groups for file in group] == files
+    assert max(len(group) for group in groups) <= MOST_BY_SIZE
+    assert len(groups) <= 51
+    assert {file.reads for file in files} == {1}
 
 
 files_of_runs = st.lists(

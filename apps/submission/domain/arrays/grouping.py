@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from apps.core.domain.quantities import format_duration, format_size
 from apps.datasets.domain.ledger import WaitingFile
 
+#: Files of a group by size at most: files of unknown or no size would all be in one group.
+MOST_BY_SIZE = 1_000
 PER_RUN = "per run"
 PER_FILE = "per file"
 PER_N = "per N files"
@@ -86,18 +88,24 @@ def group_files(
     units = _units(files, grouping)
     groups: list[list[WaitingFile]] = []
     group: list[WaitingFile] = []
+    group_bytes = 0
     for place, unit in enumerate(units):
         is_newest = place == len(units) - 1
         is_growing = grouping.whole_runs and is_newest and not are_runs_closed
         if is_growing and not (last or _has_waited(unit, grouping, at)):
             break
-        if group and not _has_room(group, unit, grouping):
+        unit_bytes = _bytes_of(unit)
+        files_with_unit = len(group) + len(unit)
+        if group and _exceeds(grouping, files_with_unit, group_bytes + unit_bytes):
             groups.append(group)
             group = []
-        group = [*group, *unit]
-        if _is_full(group, grouping):
+            group_bytes = 0
+        group.extend(unit)
+        group_bytes += unit_bytes
+        if _is_full(grouping, len(group), group_bytes):
             groups.append(group)
             group = []
+            group_bytes = 0
     if group and (last or _has_waited(group, grouping, at)):
         groups.append(group)
     return groups
@@ -119,18 +127,17 @@ def _units(files: Sequence[WaitingFile], grouping: Grouping) -> Sequence[Sequenc
     return [[file] for file in files]
 
 
-def _has_room(
-    group: Sequence[WaitingFile], unit: Sequence[WaitingFile], grouping: Grouping
-) -> bool:
+def _exceeds(grouping: Grouping, files: int, size_bytes: int) -> bool:
+    """Whether so many files of this size together are more than a group."""
     if grouping.most_files is not None:
-        return len(group) + len(unit) <= grouping.most_files
-    return _bytes_of(group) + _bytes_of(unit) <= (grouping.most_bytes or 0)
+        return files > grouping.most_files
+    return files > MOST_BY_SIZE or size_bytes > (grouping.most_bytes or 0)
 
 
-def _is_full(group: Sequence[WaitingFile], grouping: Grouping) -> bool:
+def _is_full(grouping: Grouping, files: int, size_bytes: int) -> bool:
     if grouping.most_files is not None:
-        return len(group) >= grouping.most_files
-    return _bytes_of(group) >= (grouping.most_bytes or 0)
+        return files >= grouping.most_files
+    return files >= MOST_BY_SIZE or size_bytes >= (grouping.most_bytes or 0)
 
 
 def _bytes_of(files: Sequence[WaitingFile]) -> int:
