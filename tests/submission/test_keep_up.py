@@ -295,6 +295,25 @@ def test_a_stage_of_it_is_taken_as_it_is_once_no_more_files_come(
     ] == [assignment.request_id]
 
 
+def test_files_that_wait_for_an_accepted_stage_do_not_keep_the_later_ones_open(
+    keep_up, detector, end_jobs, approver, fake
+):
+    assignment = keep_up("reco", "ana", split="per N files", files_per_job=2, most_in_flight=50)
+    detector(r1=["a", "b", "c", "d", "e"])
+    first = step(assignment)
+    assert first.tasks == 2, "the last file waits for another one"
+    end(first, end_jobs, AT + HOUR, failed={1})
+    end(step(assignment, AT + HOUR), end_jobs, AT + HOUR)
+    late = AT + timedelta(days=3)
+    assert complete_processed_requests(cluster=assignment.cluster, at=late) == []
+    accept_stage(
+        request=assignment.request, position=0, by=approver, at=late, reason="The file is broken."
+    )
+    assert step(assignment, late) is None
+    assert InputFile.objects.filter(stage__position=0, number=None, state="waiting").count() == 1
+    assert complete_processed_requests(cluster=assignment.cluster, at=late) == [assignment.request]
+
+
 def test_what_cannot_be_started_for_want_of_a_list_is_found_by_the_checks(
     keep_up, settings, cluster, client, liaison
 ):

@@ -91,12 +91,14 @@ def ended_stages(request: Request, by_stage: Sequence[StageSubmissions], at: dat
 
     A merge stage ends after its source, once no file of it is waiting, taken or failed. In keep-up
     processing, each stage has completed a job for all files; after an accepted stage, only those
-    that it passed on count.
+    that it passed on count, and no job is made of files that still wait for the first.
     """
     sources = merge_sources(request)
     totals = totals_of(request) if sources else {}
     is_by_file = takes_files(request)
-    is_over_now = is_by_file and is_over(request, at) and not has_waiting_files(request)
+    is_over_now = is_by_file and is_over(request, at)
+    if is_over_now and not by_stage[0].acceptance:
+        is_over_now = not has_waiting_files(request)
     expected = jobs_of_files(request) if is_by_file else 0
     ended: set[int] = set()
     for stage_submissions in by_stage:
