@@ -17,6 +17,7 @@ from apps.submission.domain.arrays.trials import complete_processed_requests, ev
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.recall import recall_sent
 from apps.submission.domain.dispatch.start import start_next
+from apps.submission.domain.files.recovery import give_settled_files_back
 from apps.submission.domain.retries.owned import record_owner_retries, submit_owner_retries
 from apps.submission.domain.retries.release import BATCHES, advance_batch
 from apps.submission.domain.scouts.watch import watch_stages
@@ -48,11 +49,12 @@ def release_retries() -> None:
 
 @shared_task(name="submission.check_files")
 def check_files() -> None:
-    """Compare ledgers of files with the jobs."""
+    """Compare ledgers of files with the jobs, and take back those of cancelled recoveries."""
     for stage in ledgers_to_check(timezone.now())[:MOST_LEDGERS_PER_RUN]:
         with exclusive_lock(CHECKING_LOCK, stage.pk) as is_ours:
             if is_ours:
                 check_ledger(stage, at=timezone.now())
+    give_settled_files_back(at=timezone.now())
 
 
 @shared_task(name="submission.send_to")

@@ -27,9 +27,11 @@ from apps.production.models import DatasetPart, Request, RequestLink
 from apps.progress.domain.production_report import report_of
 from apps.submission.domain.arrays.assignment import assign_request, retry_failed
 from apps.submission.domain.arrays.files import list_files, start_ledger
+from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import take_back
 from apps.submission.domain.files.recovery import give_files_back, request_missing
+from apps.submission.tasks import check_files
 from apps.submission.web.forms import FilesForm
 from tests.factories.requests import AT
 from tests.submission.arrays.test_files import (  # noqa: F401 fixtures
@@ -242,18 +244,62 @@ def test_a_copy_of_a_recovery_has_its_files(liaison, with_failures):
     assert names == [f"raw_{number}.root" for number in range(3, 8)]
 
 
+def start(recovery, liaison, approver, cluster):
+    """Let a recovery be approved and start, and return its assignment."""
+    submit_request(request=recovery, by=liaison, at=AT)
+    check_request(request=recovery, at=AT)
+    recovery.refresh_from_db()
+    approve_request(request=recovery, by=approver, at=AT)
+    recovery.refresh_from_db()
+    return assign_request(request=recovery, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_files_of_queued_jobs_of_a_cancelled_recovery_come_back_once_these_have_ended(
+    liaison, approver, with_failures, cluster, end_jobs, is_sent
+):
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    assignment = start(made, liaison, approver, cluster)
+    array = send(assignment, AT) if is_sent else plan_next(assignment=assignment, at=AT)
+    assert counts(made) == {"taken": 5}
+    made.refresh_from_db()
+    make_move(verb=Verb.CANCEL, request=made, by=approver, at=AT, reason="Not needed.")
+    made.refresh_from_db()
+    assert give_files_back(recovery=made, at=AT) == 0, "a job may still read them"
+    if is_sent:
+        check_files()
+        assert counts(with_failures) == {"done": 5, "given_up": 5}
+        end_jobs(array, failed={1}, tasks=[1])
+        dispatch.refresh_progress(cluster=cluster, at=AT + HOUR)
+    check_files()
+    if is_sent:
+        assert counts(with_failures) == {"done": 5, "failed": 2, "given_up": 3}
+    else:
+        assert counts(with_failures) == {"done": 5, "failed": 5}
+    check_files()
+    assert events_of(with_failures).filter(kind="submission.files_taken_back").count() == 1
+
+
+def test_files_of_a_recovery_come_back_later_if_they_are_not_decided_on_now(
+    liaison, approver, with_failures
+):
+    made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
+    Request.objects.filter(pk=with_failures.pk).update(state="testing")
+    make_move(verb=Verb.CANCEL, request=made, by=liaison, at=AT, reason="Not needed.")
+    made.refresh_from_db()
+    assert give_files_back(recovery=made, at=AT) == 0
+    check_files()
+    assert counts(with_failures) == {"done": 5, "given_up": 5}
+    Request.objects.filter(pk=with_failures.pk).update(state="running")
+    check_files()
+    assert counts(with_failures) == {"done": 5, "failed": 5}
+
+
 def test_a_recovery_runs_with_exactly_its_files(
     liaison, approver, with_failures, cluster, end_jobs
 ):
-
     made = request_missing(request=with_failures, position=0, by=liaison, at=AT)
-    submit_request(request=made, by=liaison, at=AT)
-    check_request(request=made, at=AT)
-    made.refresh_from_db()
-    approve_request(request=made, by=approver, at=AT)
-    made.refresh_from_db()
-    assignment = assign_request(request=made, cluster=cluster, by=approver, at=AT, verb=Verb.START)
-    array = send(assignment, AT)
+    array = send(start(made, liaison, approver, cluster), AT)
     assert "0) files=(raw_3.root raw_4.root raw_5.root);;" in array.script
     assert "1) files=(raw_6.root raw_7.root);;" in array.script
     end_jobs(array, at=AT + HOUR)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -119,10 +120,7 @@ def give_files_back(*, recovery: Request, at: datetime) -> int:
     if whole.state not in DECIDABLE:
         return 0
 
-    in_jobs = InputFile.objects.filter(
-        stage__request=recovery, state__in=[FileState.TAKEN, FileState.DONE]
-    )
-    names = set(part.files or ()) - set(in_jobs.values_list("name", flat=True))
+    names = set(part.files or ()) - set(_in_jobs(recovery).values_list("name", flat=True))
     counts = []
     first = None
     for stage in stages_by_job(whole):
@@ -149,6 +147,35 @@ def give_files_back(*, recovery: Request, at: datetime) -> int:
         data=data,
     )
     return max(counts)
+
+
+def _in_jobs(recovery: Request) -> QuerySet[InputFile]:
+    """Return the files that a job of a recovery is to read, or has read."""
+    return InputFile.objects.filter(
+        stage__request=recovery, state__in=[FileState.TAKEN, FileState.DONE]
+    )
+
+
+def give_settled_files_back(*, at: datetime) -> int:
+    """Take back files of all recoveries that process none, and return how many.
+
+    This is repeated: files of queued jobs are free only once these have ended, and the original
+    request may have been in a state in which its files are not decided on.
+    """
+    files = 0
+    parts = DatasetPart.objects.filter(
+        is_held=True, request__state__in=GIVEN_BACK, split_from__state__in=DECIDABLE
+    )
+    for part in parts.select_related("request").order_by("pk"):
+        given_up = InputFile.objects.filter(
+            stage__request=part.split_from_id,
+            state=FileState.GIVEN_UP,
+            reason=_reason_of(part.request),
+        )
+        # Most have none left: their original request is not locked.
+        if given_up.exclude(name__in=_in_jobs(part.request).values("name")).exists():
+            files += give_files_back(recovery=part.request, at=at)
+    return files
 
 
 def missing_names(stage: Stage) -> list[str]:
