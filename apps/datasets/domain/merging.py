@@ -2,7 +2,7 @@
 
 Their input files are the output files of that stage that count: they follow them, in the
 transaction of each change. A file that is already assigned to a job stays, and is marked as
-withdrawn if it no longer counts.
+withdrawn if it no longer counts. One that a person gave up stays, too.
 """
 
 from collections import defaultdict
@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from apps.datasets.domain.ledger import lock_ledger, move_totals
 from apps.datasets.enums import FileState
 from apps.datasets.models import FileTotals, InputFile, OutputFile
+from apps.production.enums import PORTAL
 from apps.production.models import Stage
 
 #: Source jobs whose files are passed on in one statement.
@@ -61,26 +62,57 @@ def pass_on_outputs(source: Stage, numbers: Collection[int], *, at: datetime) ->
         ordered = sorted(numbers)
         for start in range(0, len(ordered), _NUMBERS_AT_ONCE):
             part = ordered[start : start + _NUMBERS_AT_ONCE]
-            _remove_waiting(totals.stage, source, part)
-            _mark_withdrawn(totals.stage, source, part, at)
+            keys = _keys_of_changed(totals.stage, source, part)
+            if keys:
+                rows = InputFile.objects.filter(pk__in=keys).order_by()
+                _remove_waiting(totals.stage, source, rows)
+                _mark_withdrawn(source, rows, at)
+                _name_source_that_counts(source, rows)
             _add_counting(totals.stage, source, part, at)
+
+
+def _keys_of_changed(stage: Stage, source: Stage, numbers: Sequence[int]) -> list[int]:
+    """Return the primary keys of files that these jobs added or wrote, and that may have changed.
+
+    Several jobs may write a name: the one that added it is not the only one to follow. Files that
+    their source job wrote and that count are left out: most do.
+    """
+    written = OutputFile.objects.filter(stage=source, number__in=numbers)
+    files = InputFile.objects.filter(stage=stage).order_by()
+    added = files.filter(source_number__in=numbers).values("pk")
+    of_same_name = files.filter(name__in=written.values("name")).values("pk")
+    rows = InputFile.objects.filter(pk__in=added.union(of_same_name)).order_by()
+    changed = rows.filter(~_source_job_counts(source) | Q(is_withdrawn=True))
+    return list(changed.values_list("pk", flat=True))
+
+
+def _source_job_counts(source: Stage) -> Exists:
+    """Match input files that an output file of their source job counts for."""
+    return Exists(_counting_outputs(source).filter(number=OuterRef("source_number")))
+
+
+def _counting_outputs(source: Stage) -> QuerySet[OutputFile]:
+    """Return the output files of an earlier stage that count, with the name of an input file."""
+    return OutputFile.objects.filter(
+        stage=source, name=OuterRef("name"), counts=True, number__isnull=False
+    )
 
 
 def _counting(source: Stage) -> Exists:
     """Match input files whose name an output file of an earlier stage has that counts."""
-    return Exists(
-        OutputFile.objects.filter(
-            stage=source, name=OuterRef("name"), counts=True, number__isnull=False
-        )
-    )
+    return Exists(_counting_outputs(source))
 
 
-def _remove_waiting(stage: Stage, source: Stage, numbers: Sequence[int]) -> None:
-    """Remove files that no longer count and that no job was to read."""
-    rows = InputFile.objects.filter(stage=stage, source_number__in=numbers, number=None)
+def _remove_waiting(stage: Stage, source: Stage, files: QuerySet[InputFile]) -> None:
+    """Remove those of these files that no longer count and that no job was to read.
+
+    Those that a person gave up stay: they may count again, and are not merged then either.
+    """
+    by_person = Q(state=FileState.GIVEN_UP) & ~Q(decided_by__in=["", PORTAL])
+    rows = files.filter(~_counting(source), number=None).exclude(by_person)
     changes: dict[str, int] = defaultdict(int)
     removed = []
-    for pk, state in rows.filter(~_counting(source)).values_list("pk", "state"):
+    for pk, state in rows.values_list("pk", "state"):
         removed.append(pk)
         changes[state] -= 1
         changes["files"] -= 1
@@ -89,13 +121,19 @@ def _remove_waiting(stage: Stage, source: Stage, numbers: Sequence[int]) -> None
         move_totals(stage, changes)
 
 
-def _mark_withdrawn(stage: Stage, source: Stage, numbers: Sequence[int], at: datetime) -> None:
+def _mark_withdrawn(source: Stage, files: QuerySet[InputFile], at: datetime) -> None:
     """Mark files that no longer count though a job was to read them, and those that do again."""
-    rows = InputFile.objects.filter(
-        stage=stage, source_number__in=numbers, number__isnull=False
-    ).order_by()
+    rows = files.filter(number__isnull=False)
     rows.filter(~_counting(source), is_withdrawn=False).update(is_withdrawn=True, changed_at=at)
     rows.filter(_counting(source), is_withdrawn=True).update(is_withdrawn=False, changed_at=at)
+
+
+def _name_source_that_counts(source: Stage, files: QuerySet[InputFile]) -> None:
+    """Let files whose source job does not count name another one that wrote them and does."""
+    outputs = _counting_outputs(source)
+    first = outputs.order_by("number").values("number")[:1]
+    counting = files.filter(_counting(source)).exclude(_source_job_counts(source))
+    counting.update(source_number=Subquery(first))
 
 
 # A job that reports no run of a file wrote it from files of one run, or of several.

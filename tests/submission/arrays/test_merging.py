@@ -355,6 +355,58 @@ def test_the_same_name_of_two_jobs_is_merged_once(merging, end_jobs):
     assert not InputFile.objects.filter(is_withdrawn=True).exists(), "the second still writes it"
 
 
+def become(array, task, state):
+    """Let accounting correct the state of a job."""
+    Job.objects.filter(job_id=f"{array.spool_id}_{task}").update(state=state)
+    check_ledger(stage_of(array.request_id, array.position), at=AT + 2 * HOUR)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_name_of_two_jobs_counts_while_one_of_them_does(merging, end_jobs, is_taken):
+    assignment = merging(split="per N files", files_per_job=1 if is_taken else 9)
+    reco = send(assignment)
+    report(reco, 0, "same.root")
+    report(reco, 1, "same.root")
+    end(reco, end_jobs, tasks=[0, 1])
+    assert (send(assignment, AT + HOUR) is not None) == is_taken
+
+    def source_number():
+        file = InputFile.objects.get(name="same.root")
+        return None if file.is_withdrawn else file.source_number
+
+    assert source_number() == 0
+    become(reco, 0, "failed")
+    assert source_number() == 1
+    become(reco, 1, "failed")
+    if is_taken:
+        assert source_number() is None
+    else:
+        assert to_merge(assignment.request) == {}
+    become(reco, 0, "completed")
+    assert source_number() == 0
+
+
+def test_a_file_that_a_person_gave_up_stays_given_up_if_it_counts_again(
+    merging, end_jobs, approver
+):
+    assignment = merging(split="per N files", files_per_job=9)
+    how = {"request": assignment.request, "position": 1, "by": approver, "at": AT, "reason": "Bad."}
+    reco = send(assignment)
+    report(reco, 0, "bad.root")
+    end(reco, end_jobs, tasks=[0])
+    give_up(**how, names=["bad.root"])
+    for state in ("failed", "completed"):
+        become(reco, 0, state)
+        assert to_merge(assignment.request) == {"bad.root": ("given_up", None)}
+    assert InputFile.objects.get(name="bad.root").reason == "Bad."
+    take_back(**how, names=["bad.root"])
+    assert to_merge(assignment.request) == {"bad.root": ("waiting", None)}
+    give_up(**how, names=["bad.root"])
+    become(reco, 0, "failed")
+    take_back(**how, names=["bad.root"])
+    assert to_merge(assignment.request) == {}, "it does not count"
+
+
 def test_names_given_up_in_the_first_stage_are_not_those_of_the_merge(merging, end_jobs, approver):
     assignment = merging(split="per N files", files_per_job=9)
     reco = send(assignment)
@@ -658,7 +710,9 @@ def _compare(life, arguments):
     files = list(InputFile.objects.filter(stage=merge))
     for file in files:
         assert file.is_withdrawn == (file.number is not None and file.name not in counting)
-        assert file.number is not None or file.name in counting
+        if file.number is None and file.name not in counting:
+            assert file.state == "given_up"
+            assert file.decided_by != "opsportal", "a person gave it up"
         assert file.state != "given_up" or file.reason
         if life.run_of_name.get(file.name) is not None:
             assert file.run == life.run_of_name[file.name]

@@ -8,7 +8,8 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
-from apps.datasets.domain.ledger import give_up_files, take_back_files
+from apps.datasets.domain.ledger import give_up_files, lock_ledger, take_back_files
+from apps.datasets.domain.merging import pass_on_outputs
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
 from apps.datasets.models import InputFile
 from apps.production.domain.actors import may
@@ -16,7 +17,7 @@ from apps.production.domain.lineage.dataset_parts import recovery_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.files import follow_numbers, stages_by_job
+from apps.submission.domain.arrays.files import follow_numbers, merge_sources, stages_by_job
 from apps.submission.domain.arrays.plan import locked
 
 #: Files that one action changes at most.
@@ -75,14 +76,26 @@ def take_back(
         raise InvalidFields({"files": [f"{name} is processed by {recovery}. Cancel that first."]})
     stages = [stage]
     stages += [row for row in stages_by_job(request) if row.position > stage.position]
+    source = merge_sources(request).get(position)
+    if source is not None:  # before the ledger of this stage is locked, as when jobs end
+        lock_ledger(source)
     files = take_back_files(stages=stages, names=names, by=by.username, at=at)
     for row in stages:
         numbers = set(
             InputFile.objects.filter(stage=row, name__in=names).values_list("number", flat=True)
         )
         follow_numbers(row, {number for number in numbers if number is not None}, at=at)
+    if source is not None:
+        _drop_uncounted(source, stage, names, at)
     _publish("submission.files_taken_back", request, stage, files, by, at, reason)
     return files
+
+
+def _drop_uncounted(source: Stage, stage: Stage, names: Sequence[str], at: datetime) -> None:
+    """Take files that stopped to count while they were given up off the list of a merge stage."""
+    rows = InputFile.objects.filter(stage=stage, name__in=names, source_number__isnull=False)
+    numbers = set(rows.values_list("source_number", flat=True))
+    pass_on_outputs(source, {number for number in numbers if number is not None}, at=at)
 
 
 @transaction.atomic
