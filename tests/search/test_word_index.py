@@ -10,19 +10,15 @@ from hypothesis import strategies as st
 
 from apps.archive.domain.search import words as word_rules
 from apps.diagnosis.domain.reading import excerpt_retention
-from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.models import LogHarvest
 from apps.search.domain.logs import word_index
 from apps.search.domain.logs.word_index import (
     CUT,
     index_kept_logs,
-    index_waiting,
     is_complete,
-    logs_waiting,
-    queue_words,
     words_of_log,
 )
-from apps.search.models import LogIndex, LogToIndex, LogWords
+from apps.search.models import LogIndex, LogWords
 from tests.search.engine_contract import AT
 from tests.search.kept_logs import job, keep_log
 
@@ -86,44 +82,3 @@ def test_command_rebuilds_what_is_wrong() -> None:
     call_command("search_index", rebuild=True, stdout=output)
     assert "1 logs in the index: complete" in output.getvalue()
     assert LogWords.objects.get().words == right
-
-
-def test_harvested_log_is_indexed_by_a_worker(make_job, at) -> None:
-    row = make_job(1, stage="reco", log="flux capacitor\n")
-    queue_harvests(job_ids=[row.pk], at=at)
-    harvest_batch(at=at)
-    assert logs_waiting(at_most=10) == 1
-    assert not LogWords.objects.exists()
-
-    assert index_waiting(seconds=1, at=at) == 1
-    assert "'capacitor'" in LogWords.objects.get(job=row).words
-    assert logs_waiting(at_most=10) == 0
-    assert index_waiting(seconds=1, at=at) == 0
-
-
-def test_log_that_is_read_again_meanwhile_stays_queued(make_job, at, monkeypatch) -> None:
-    row = make_job(1, stage="reco", log="flux capacitor\n")
-    queue_words([row.pk], at=at)
-    claim = word_index.LOGS_TO_INDEX.claim
-
-    def claim_and_queue_again(rows, *, at):
-        claimed = claim(rows, at=at)
-        queue_words([log.job_id for log in claimed], at=at)
-        return claimed
-
-    with monkeypatch.context() as context:
-        context.setattr(
-            type(word_index.LOGS_TO_INDEX),
-            "claim",
-            lambda _, rows, *, at: claim_and_queue_again(rows, at=at),
-        )
-        index_waiting(seconds=0, at=at)
-    assert logs_waiting(at_most=10) == 1
-
-
-def test_log_that_kills_its_workers_is_left_out(at, make_job) -> None:
-    row = make_job(1, stage="reco", log="flux capacitor\n")
-    queue_words([row.pk], at=at)
-    LogToIndex.objects.update(attempts=word_index.MOST_ATTEMPTS)
-    index_waiting(seconds=1, at=at)
-    assert logs_waiting(at_most=10) == 0

@@ -38,8 +38,6 @@ def parts_of(name: str, user: Principal) -> Parts:
 def recoveries_among(makers: Sequence[Step]) -> list[RequestLink]:
     """Return the links of the recoveries among these makers to the requests that they recover."""
     requests = {step.stage.request_id for step in makers}
-    if len(requests) < 2:
-        return []
     links = RequestLink.objects.filter(
         kind=LinkKind.RECOVERED, earlier__in=requests, later__in=requests
     )
