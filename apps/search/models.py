@@ -173,8 +173,8 @@ class LogToIndex(Work):
 class LogIndex(models.Model):
     """How far the logs that were kept before the index existed are in `LogWords`; one row.
 
-    Logs that are kept are in `LogToIndex` until they are added. Those kept before are added from the newest to
-    the oldest: those from `indexed_from` on are in it, all of them if `complete`.
+    Logs that are kept are in `LogToIndex` until they are added. Those kept before are added from
+    the newest to the oldest: those from `indexed_from` on are in it, all of them if `complete`.
     """
 
     indexed_from = models.BigIntegerField(null=True, blank=True)
