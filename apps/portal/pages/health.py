@@ -17,6 +17,7 @@ from apps.core.models import Heartbeat
 from apps.datasets.catalogues.registry import CATALOGUES as FILE_CATALOGUES
 from apps.datasets.models import Catalogue
 from apps.diagnosis.domain.packs.parts import PACK_PARTS
+from apps.diagnosis.domain.reading.output_lines import TAKERS as LOGGED_OUTPUTS
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.records.jobs import COLUMNS, collections
@@ -38,7 +39,8 @@ from capture.wire.report import CaptureReport
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
     FILE_CATALOGUES,
-    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS, LOG_TEXTS),
+    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
+    *(LOG_TEXTS, LOGGED_OUTPUTS),
 )
 #: Maximum number of failed deliveries shown.
 SHOWN = 20

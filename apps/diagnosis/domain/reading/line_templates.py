@@ -15,6 +15,7 @@ from apps.diagnosis.domain.reading.attempts import attempts_by_job
 from apps.diagnosis.domain.reading.job_facts import log_paths
 from apps.diagnosis.domain.reading.log_ends import read_end
 from apps.diagnosis.domain.reading.log_windows import block_of
+from apps.diagnosis.domain.reading.output_lines import pass_outputs_on
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.evidence.novelty import names_error, templates_of
@@ -85,11 +86,12 @@ def read_completed_batch(*, at: datetime) -> int:
     missing = []
     for row in claimed:
         may_try_again = row.attempts <= len(BACK_OFF.seconds)
-        lines = None
+        blocks: Sequence[Block] = ()
         if may_try_again or row.last_error:
-            lines = _lines_of(row.job, attempts[row.job_id])
-        if lines is not None:
-            read[row.pk] = LogTemplates(row.job, lines)
+            blocks = _blocks_of(row.job, attempts[row.job_id])
+        if blocks:
+            read[row.pk] = LogTemplates(row.job, template_lines(blocks))
+            pass_outputs_on(row.job, blocks, at=at)
         elif may_try_again and log_paths(row.job):
             missing.append(row)
 
@@ -103,17 +105,17 @@ def read_completed_batch(*, at: datetime) -> int:
     return len(claimed)
 
 
-def _lines_of(job: Job, attempts: Sequence[Job]) -> dict[int, TemplateLine] | None:
-    """Return the templates of a completed job's logs; None if none can be read."""
+def _blocks_of(job: Job, attempts: Sequence[Job]) -> list[Block]:
+    """Return the ends of a completed job's logs; none if they cannot be read."""
     blocks = []
     try:
         for stream, path in log_paths(job):
             if (block := read_end(job, attempts, stream, path)) is not None:
                 blocks.append(block)
-        return template_lines(blocks) if blocks else None
     except Exception:  # a log that breaks the reader must not stop the others
         log.exception("the log of %s cannot be read", job)
-        return None
+        return []
+    return blocks
 
 
 def harvests_without_templates() -> QuerySet[LogHarvest]:
