@@ -23,6 +23,7 @@ from apps.core.errors import InvalidTransition
 from apps.core.models import Delivery, Event
 from apps.jobs.domain.collection.accounting import _COLLECTOR_LOCK
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.jobs.enums import Counted
 from apps.jobs.models import AccountMap, DirtyHour, HourlyEnds, HourlyTotals, Job
 from apps.production.models import StageHistory
 from apps.progress.domain.stage_history import count_request
@@ -96,7 +97,7 @@ def test_cluster_goes_and_the_other_is_counted_as_before(wrong, monkeypatch):
         for row in model.objects.all()
     } == {"alps"}
     assert sum(HourlyTotals.objects.values_list("jobs", flat=True)) == Job.objects.count() == 2
-    assert not DirtyHour.objects.exists()
+    assert not DirtyHour.objects.filter(counts=Counted.JOBS).exists()
     assert not Blob.objects.filter(
         jobs_by_script=None, jobs_by_environment=None, jobs_by_description=None
     ).exists()

@@ -24,6 +24,7 @@ from apps.jobs.domain.collection.accounting import (
 from apps.jobs.domain.collection.origin import claim_jobs, locate_log, map_account
 from apps.jobs.domain.collection.proof import Membership
 from apps.jobs.domain.records.conversion import record_of
+from apps.jobs.enums import Counted
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
 from tests.factories import clusters
 from tests.factories.jobs import AT, bare, failed, record, store
@@ -268,7 +269,7 @@ def test_map_account_gives_older_jobs_their_experiment(alps, nova, dune, admin):
     old.refresh_from_db()
     own.refresh_from_db()
     assert (old.experiment, own.experiment) == (nova, dune)
-    assert DirtyHour.objects.count() == 1
+    assert DirtyHour.objects.filter(counts=Counted.JOBS).count() == 1
 
 
 def test_earlier_jobs_are_claimed_once_and_only_where_the_map_counts(alps, jura, nova, dune, admin):
@@ -284,7 +285,7 @@ def test_earlier_jobs_are_claimed_once_and_only_where_the_map_counts(alps, jura,
     DirtyHour.objects.all().delete()
     assert (claim_jobs(experiment=nova, at=AT), claim_jobs(experiment=nova, at=AT)) == (1, 0)
     assert Job.objects.get(pk=here.pk).experiment == nova
-    assert list(DirtyHour.objects.values_list("hour", flat=True)) == [
+    assert list(DirtyHour.objects.filter(counts=Counted.JOBS).values_list("hour", flat=True)) == [
         here.ended_at.replace(minute=0)
     ]
 

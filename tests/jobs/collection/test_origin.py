@@ -4,6 +4,7 @@ import pytest
 
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.requests.drafts import create_draft
@@ -28,7 +29,7 @@ def test_attach_ties_the_job_to_its_request_and_marks_its_hour(alps, nova_reques
     recompute_dirty_hours(at=AT)
     assert attach(job, nova_request.key) == 1
     assert (job.request, job.request_key, job.stage) == (nova_request, nova_request.key, "reco")
-    assert DirtyHour.objects.get().hour.hour == 11
+    assert DirtyHour.objects.get(counts=Counted.JOBS).hour.hour == 11
 
 
 def test_attach_again_changes_nothing(alps, nova_request):

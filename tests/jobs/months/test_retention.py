@@ -37,6 +37,7 @@ from apps.jobs.models import (
     Job,
     StatisticsBlock,
 )
+from apps.search.domain import line_totals
 from tests.factories.jobs import bare, failed, store
 from tests.factories.verdicts import verdict
 from tests.jobs.test_statistics import counted as statistics
@@ -77,6 +78,7 @@ def count_all():
     while recompute_dirty_hours(at=AT):
         pass
     recount_dirty_hours()
+    line_totals.recount_dirty_hours()
 
 
 def everything():
