@@ -1,16 +1,23 @@
-"""From a word to the job, and from the job to what differs from the last success, in a browser."""
+"""From a word to the job, in scripts and logs, and from the job to what differs from the last
+success, in a browser.
+"""
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import expect
 
 from apps.archive.models import ArchivedJob
+from apps.search.models import LogIndex
 from tests.archive.conftest import index_words
 from tests.archive.spool_writer import environment_bytes
+from tests.factories import people
 from tests.factories.archive import captured_job, store
+from tests.search.kept_logs import job, keep_log
 
 SUCCESS = b"""#!/bin/bash
 #SBATCH --job-name=nova-sim
@@ -125,8 +132,8 @@ def test_two_selected_jobs_are_compared_by_keyboard(open_as, archived, liaison):
     page.get_by_role("button", name="Compare selected").click()
     page.get_by_text("Select two jobs to compare.").wait_for()
     assert page.url.endswith("/archive/?user=ana")
-    for job in ("4712", "4711"):
-        page.get_by_label(f"Select job {job}").focus()
+    for job_id in ("4712", "4711"):
+        page.get_by_label(f"Select job {job_id}").focus()
         page.keyboard.press("Space")
     page.get_by_role("button", name="Compare selected").focus()
     page.keyboard.press("Enter")
@@ -146,3 +153,33 @@ def test_line_leads_to_all_jobs_with_it(open_as, archived, liaison):
 
     assert page.locator("tbody").filter(has=page.locator("input[type=checkbox]")).count() == 2
     assert page.locator("mark").all_inner_texts() == ["module load gromacs/2023.3 cuda"] * 2
+
+
+LOG = (
+    b"art: loading service Geometry\n"
+    + b"cannot open shared object file /cvmfs/" * 12
+    + b"\nexit\n"
+)
+
+
+@pytest.fixture
+def logs():
+    LogIndex.objects.create(pk=1, complete=True)
+    for number in range(3):
+        at = timezone.now() - timedelta(hours=number + 1)
+        keep_log(job(number, at=at, experiment=people.nova(), stage="reco", host="wn-1"), LOG)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_results_are_readable_and_lead_to_the_line(
+    logs, shifter, open_as, live_server, assert_accessible, width
+) -> None:
+    page = open_as(shifter, width=width)
+    page.goto(f"{live_server.url}/search/?q=%22cannot+open%22")
+    assert page.locator(".text-hits li").count() == 3
+    assert page.locator("mark").first.inner_text() == "cannot open"
+    assert_accessible(page)
+    page.locator(".facets a", has_text="reco").click()
+    assert page.get_by_role("searchbox", name="Query").input_value() == '"cannot open" stage:reco'
+    page.locator(".text-hits a.hit").first.click()
+    assert "/log/?stream=stderr&at=30#b30" in page.url
