@@ -167,7 +167,7 @@ def _chart(occurrences: Occurrences, days: int) -> str:
     series = [charts.Series("failed", "down"), charts.Series("completed", "up")]
     sentence = f"{occurrences.failed} failed and {occurrences.good} completed jobs have the line"
     return charts.bars(
-        bins, series, sentence=sentence, heading=heading, ticks=charts.edge_ticks(bins)
+        bins, series, sentence=sentence, heading=heading, ticks=charts.edge_ticks(bins, most=6)
     )
 
 

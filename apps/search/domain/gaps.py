@@ -18,7 +18,7 @@ def not_searched(query: Query) -> list[str]:
         if not is_complete():
             gaps.append("Older logs are still being indexed, newest first, and are missing here.")
         if waiting := logs_waiting(at_most=MOST_WAITING):
-            gaps.append(f"{_count(waiting)} newest logs are not indexed yet.")
+            gaps.append(f"Not indexed yet: {_count(waiting)} of the newest logs.")
         if settings.LOG_EXCERPT_DAYS:
             gaps.append(
                 "Of logs, the last 64 kB of each failed job and of samples of completed jobs are "

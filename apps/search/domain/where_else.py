@@ -42,7 +42,7 @@ ATTRIBUTES: dict[str, Combinable] = {
 _NEWEST = """
 SELECT ended_at, job_id FROM (
     SELECT job_id, ended_at FROM search_jobtemplates read
-    WHERE templates && %(templates)s::int[] AND ended_at >= %(since)s
+    WHERE templates && %(templates)s::int[] AND ended_at >= %(since)s AND ended_at < %(until)s
       AND (%(before)s::timestamptz IS NULL OR (ended_at, job_id) < (%(before)s, %(before_job)s))
       AND (%(failed)s::boolean IS NULL OR failed = %(failed)s)
       AND (%(stages)s::text[] IS NULL OR EXISTS (
@@ -233,7 +233,8 @@ def newest_jobs(
 ) -> list[tuple[datetime, int]]:
     """Return end and primary key of the newest jobs with the line, newest first.
 
-    `before` is the end and the key of the job that the last page ended with.
+    Those of hours that were not counted yet are left out, so that counts and jobs agree. `before` is
+    the end and the key of the job that the last page ended with.
     """
     if not occurrences.hours:
         return []
@@ -256,6 +257,7 @@ def newest_jobs(
             {
                 "templates": [template.pk for template in occurrences.templates],
                 "since": since,
+                "until": occurrences.hours[-1].start + timedelta(hours=1),
                 "before": before[0] if before else None,
                 "before_job": before[1] if before else None,
                 "failed": failed,
