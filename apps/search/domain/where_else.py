@@ -233,8 +233,8 @@ def newest_jobs(
 ) -> list[tuple[datetime, int]]:
     """Return end and primary key of the newest jobs with the line, newest first.
 
-    Those of hours that were not counted yet are left out, so that counts and jobs agree. `before` is
-    the end and the key of the job that the last page ended with.
+    Those of hours that were not counted yet are left out, so that counts and jobs agree. `before`
+    is the end and the key of the job that the last page ended with.
     """
     if not occurrences.hours:
         return []
