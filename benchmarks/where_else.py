@@ -183,9 +183,9 @@ def addresses() -> list[str]:
     }
     pages = []
     for key in lines.values():
-        number = LineTemplate.objects.get(pk=key).hash % (1 << 64)
-        pages.append(f"/failures/where-else/?template={number:016x}")
-        pages.append(f"/failures/where-else/?template={number:016x}&outcome=failed&days=7")
+        number = LineTemplate.objects.get(pk=key).number
+        pages.append(f"/failures/where-else/?template={number}")
+        pages.append(f"/failures/where-else/?template={number}&outcome=failed&days=7")
     pages.append("/failures/new-lines/")
     pages.append("/failures/new-lines/?days=7&good=yes")
     return pages
@@ -199,7 +199,7 @@ def measure_storing() -> dict[str, float]:
 
     lines = {}
     for row in LineTemplate.objects.order_by("pk")[: STAGES * STAGE_TEMPLATES + 5_000]:
-        lines[row.hash % (1 << 64)] = TemplateLine(row.text, row.names_error)
+        lines[row.unsigned_hash] = TemplateLine(row.text, row.names_error)
     numbers = list(lines)
     chooser = random.Random(1)
     logs = []

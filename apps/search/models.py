@@ -51,6 +51,15 @@ class LineTemplate(models.Model):
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def unsigned_hash(self) -> int:
+        return self.hash % (1 << 64)
+
+    @property
+    def number(self) -> str:
+        """The hash as 16 hexadecimal digits, as in addresses."""
+        return f"{self.unsigned_hash:016x}"
+
 
 class JobTemplates(models.Model):
     """The templates of the lines in the logs of one job.

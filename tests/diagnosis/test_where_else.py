@@ -58,10 +58,15 @@ def find(user: User, at, line: str = "flux capacitor <b>3</b> cannot align", **m
 
 def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
     user = shifter()
-    found = find(user, at)
-    assert (found.failed, found.failed_of, found.good, found.good_of) == (6, 8, 0, 8)
-    assert found.comes_with_failure
-    assert found.stages == ["reco"]
+    occurrences = find(user, at)
+    assert (occurrences.failed, occurrences.failed_of, occurrences.good, occurrences.good_of) == (
+        6,
+        8,
+        0,
+        8,
+    )
+    assert occurrences.comes_with_failure
+    assert occurrences.stages == ["reco"]
 
     usual = find(user, at, START.replace("{n}", "7"))
     assert (usual.failed, usual.good) == (8, 8)

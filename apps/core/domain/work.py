@@ -110,6 +110,15 @@ class Queue(Generic[W]):
             same.update(attempts=F("attempts") + 1, due_at=due_at, **changes)
         return claimed
 
+    def claim_batch(self, rows: QuerySet[W], *, most: int, at: datetime) -> list[W]:
+        """Claim up to `most` of these rows that were not tried yet; else one that was.
+
+        A row that was tried before may have killed its worker, so it is tried alone.
+        """
+        return self.claim(rows.filter(attempts=0)[:most], at=at) or self.claim(
+            rows.filter(attempts__gt=0)[:1], at=at
+        )
+
     def hold(self, claimed: Iterable[W]) -> list[W]:
         """Lock claimed rows until the transaction ends; return those whose claim still stands.
 

@@ -88,8 +88,7 @@ def line(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 def template(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Go to the page about a stored template, such as that of a notification."""
     row = get_object_or_404(LineTemplate.objects.visible_to(request.user), pk=pk)
-    number = row.hash % (1 << 64)
-    return redirect(f"{reverse('diagnosis:where-else')}?template={number:016x}")
+    return redirect(f"{reverse('diagnosis:where-else')}?template={row.number}")
 
 
 def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class NewLine:
     @property
     def number(self) -> str:
         """The hash of the template, as 16 hexadecimal digits."""
-        return f"{self.template.hash % (1 << 64):016x}"
+        return self.template.number
 
     @property
     def experiments(self) -> list[str]:

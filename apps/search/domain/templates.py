@@ -101,7 +101,7 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
             lines = {}
             for key in row.templates:
                 if template := templates.get(key):
-                    lines[template.hash % (1 << 64)] = TemplateLine(
+                    lines[template.unsigned_hash] = TemplateLine(
                         template.text, template.names_error
                     )
             logs.append(LogTemplates(row.job, lines))

@@ -78,9 +78,7 @@ def read_completed_batch(*, at: datetime) -> int:
     at once.
     """
     waiting = COMPLETED_LOGS.due(at).select_related("job__cluster", "job__experiment")
-    # One that was tried before may have killed its worker: it is tried alone.
-    claimed = COMPLETED_LOGS.claim(waiting.filter(attempts=0)[:BATCH], at=at)
-    claimed = claimed or COMPLETED_LOGS.claim(waiting.filter(attempts__gt=0)[:1], at=at)
+    claimed = COMPLETED_LOGS.claim_batch(waiting, most=BATCH, at=at)
     attempts = attempts_by_job([row.job for row in claimed])
     read = {}
     missing = []

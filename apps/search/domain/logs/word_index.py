@@ -80,9 +80,7 @@ def _index_waiting(at: datetime) -> int:
     A log that was queued again meanwhile stays queued.
     """
     due = LOGS_TO_INDEX.due(at).select_related("job")
-    # One that was tried before may have killed its worker: it is tried alone.
-    claimed = LOGS_TO_INDEX.claim(due.filter(attempts=0)[:WAITING_BATCH], at=at)
-    claimed = claimed or LOGS_TO_INDEX.claim(due.filter(attempts__gt=0)[:1], at=at)
+    claimed = LOGS_TO_INDEX.claim_batch(due, most=WAITING_BATCH, at=at)
     with transaction.atomic():
         held = LOGS_TO_INDEX.hold(claimed)
         texts = texts_of([row.job_id for row in held])
