@@ -8,6 +8,7 @@ from django.urls import reverse
 from apps.archive.models import Blob
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
+from tests.factories.history import history
 from tests.factories.jobs import failed, record, store
 from tests.factories.verdicts import verdict
 from tests.pages import count_queries, page_of, text_of
@@ -128,3 +129,22 @@ def test_job_page_asks_no_more_for_more_tasks(world, client, shifter):
     before = count_queries(client, path)
     store(world.job.cluster, *[failed(number, **times) for number in range(2, 8)])
     assert count_queries(client, path) == before
+
+
+def test_job_page_says_what_the_stage_used_and_would_need(world, client, shifter):
+    Job.objects.filter(pk=world.job.pk).update(
+        requested_memory_bytes=8 * 10**9, max_memory_bytes=10**9
+    )
+    assert "Could request" not in page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    history(
+        world.request,
+        name=world.job.stage.lower(),
+        completed=12_340,
+        memory_bytes_99=2.1e9,
+        completed_cpu_seconds=40.0,
+        completed_core_seconds=100.0,
+    )
+    page = text_of(client_page(client, shifter, world.job))
+    assert "2.6 GB of memory instead of 8 GB" in page
+    assert "99 % of 12,340 completed jobs used at most 2.1 GB" in page
+    assert "40 % in its stage" in page

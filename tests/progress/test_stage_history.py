@@ -20,6 +20,9 @@ def request_(nova, liaison):
     return draft(liaison, nova)
 
 
+CPU_SECONDS = 90.5
+
+
 def run(cluster, request, stage="Generation", *, first=1, walls=(100, 200, 300), **more) -> None:
     """Store jobs of these wall times, of this stage of the request."""
     records = [
@@ -29,6 +32,7 @@ def run(cluster, request, stage="Generation", *, first=1, walls=(100, 200, 300),
             ended_at=AT,
             wall_seconds=wall,
             cpus=2,
+            cpu_seconds=CPU_SECONDS,
             **more,
         )
         for n, wall in enumerate(walls)
@@ -44,6 +48,7 @@ def test_counts_what_the_jobs_of_a_stage_took(alps, request_):
     assert (row.name, row.release, row.configuration) == ("generation", "v09_72", "generation.fcl")
     assert (row.attempts, row.completed, row.events_per_job) == (6, 5, 5000.0)
     assert (row.core_seconds, row.completed_wall_seconds) == (5000.0, 1500.0)
+    assert (row.completed_core_seconds, row.completed_cpu_seconds) == (3000.0, 5 * CPU_SECONDS)
     assert row.wall_seconds == [140.0, 200.0, 300.0, 400.0, 460.0]
     assert row.wall_seconds[2] == median([100, 200, 300, 400, 500])
     assert row.wall_seconds_99 == pytest.approx(496)  # between 400 and 500

@@ -31,6 +31,7 @@ from apps.notifications.domain.preferences import level_of
 from apps.notifications.enums import Level
 from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.production.models import Request
+from apps.progress.domain.resource_use import Advice, StageUse, advise, stage_use
 from apps.statusboard.domain.board.outages import outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
@@ -60,6 +61,8 @@ class JobPage:
     steps: list[Activity]
     phases: list[ShownPhase]
     timeline: Timeline | None
+    stage_use: StageUse | None
+    resource_advice: list[Advice]
 
     diagnosis: JobDiagnosis
     quotes: Quotes | None
@@ -95,6 +98,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     may_see_environment = archived is not None and sees_environment(user, archived)
     retry = find_retry(verdict) if verdict else None
     phases = phases_of(job)
+    use = stage_use(job)
     outages = []
     # A job that never ran met no outage.
     if job.started_at is not None:
@@ -107,6 +111,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         steps=_steps(job, archived, verdict, attempts, retry),
         phases=phases,
         timeline=timeline_of(job, phases, outages),
+        stage_use=use,
+        resource_advice=advise(job, use),
         diagnosis=diagnosis,
         quotes=quote_evidence(job, verdict) if verdict else None,
         experience=experience_of(verdict, user=user, at=at) if verdict else None,

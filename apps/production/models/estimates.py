@@ -25,6 +25,12 @@ class StageHistory(models.Model):
     completed = models.PositiveIntegerField()
     core_seconds = models.FloatField(help_text="Over all attempts.")
     completed_wall_seconds = models.FloatField()
+    completed_cpu_seconds = models.FloatField(
+        null=True, blank=True, help_text="Empty if counted by an older release."
+    )
+    completed_core_seconds = models.FloatField(
+        null=True, blank=True, help_text="Empty if counted by an older release."
+    )
     wall_seconds = ArrayField(models.FloatField())
     memory_bytes = ArrayField(models.FloatField())
     wall_seconds_99 = models.FloatField(

@@ -23,7 +23,7 @@ _QUANTILES = f"ARRAY{list(QUANTILES)}"
 _COUNT = f"""
 WITH ended AS (
     SELECT lower(stage) AS name, state = %(completed)s AS good,
-        wall_seconds, wall_seconds * cpus AS core_seconds,
+        wall_seconds, wall_seconds * cpus AS core_seconds, cpu_seconds,
            max_memory_bytes, started_at, ended_at, date_trunc('day', ended_at, 'UTC') AS day
     FROM jobs_job WHERE request_key = %(key)s AND request_id = %(pk)s AND stage <> ''
 ), days AS (
@@ -38,6 +38,8 @@ WITH ended AS (
 SELECT name, count(*) AS attempts, count(*) FILTER (WHERE good) AS completed,
        coalesce(sum(core_seconds), 0)::float AS core_seconds,
        coalesce(sum(wall_seconds) FILTER (WHERE good), 0)::float AS completed_wall_seconds,
+       coalesce(sum(cpu_seconds) FILTER (WHERE good), 0)::float AS completed_cpu_seconds,
+       coalesce(sum(core_seconds) FILTER (WHERE good), 0)::float AS completed_core_seconds,
        percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY wall_seconds) FILTER (WHERE good)
            AS wall_seconds,
        percentile_cont({_QUANTILES}) WITHIN GROUP (ORDER BY max_memory_bytes) FILTER (WHERE good)

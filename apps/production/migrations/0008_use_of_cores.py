@@ -1,0 +1,22 @@
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('production', '0007_recoveries'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='stagehistory',
+            name='completed_core_seconds',
+            field=models.FloatField(blank=True, help_text='Empty if counted by an older release.', null=True),
+        ),
+        migrations.AddField(
+            model_name='stagehistory',
+            name='completed_cpu_seconds',
+            field=models.FloatField(blank=True, help_text='Empty if counted by an older release.', null=True),
+        ),
+    ]
