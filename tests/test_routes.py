@@ -125,6 +125,8 @@ EXPECTED = {
     "api:incident-impact": ALL,
     "api:incident-list": ALL,
     "api:job-detail": OF_EXPERIMENT,
+    "api:job-history-detail": NONE,  # no month is archived
+    "api:job-history-list": ALL,
     "api:job-list": ALL,
     "api:job-records": OPG,
     "api:phase-tokens": ALL,
@@ -331,6 +333,7 @@ EXPECTED = {
     "hosts:probes": ALL,
     "hosts:return": OPG,
     "jobs:accept-claims": OPERATOR,
+    "jobs:archived": ALL,
     "jobs:claims": OF_EXPERIMENT,
     "jobs:flagged": OPG,
     "jobs:host": OF_EXPERIMENT,

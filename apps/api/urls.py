@@ -17,6 +17,7 @@ from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.diagnosis.api.where_else import NewLinesView, WhereElseView
 from apps.hosts.api.probes import MeasuredStateViewSet, ProbeResultsView
 from apps.hosts.api.views import HostExclusionViewSet
+from apps.jobs.api.history import JobHistoryViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import (
@@ -80,6 +81,7 @@ router.register("notifications", NotificationViewSet, basename="notification")
 router.register("webhooks", WebhookViewSet, basename="webhook")
 router.register("quality", QualityViewSet, basename="quality")
 router.register("jobs", JobViewSet, basename="job")
+router.register("job-history", JobHistoryViewSet, basename="job-history")
 router.register("claims", ClaimViewSet, basename="claim")
 router.register("datasets", DatasetViewSet, basename="dataset")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")

@@ -37,12 +37,13 @@ class PoolBusy(BudgetExceeded):
 
 
 class BoundedPool:
-    """A pool of up to `PROCESSES` processes, started on demand and kept.
+    """A pool of up to `PROCESSES` processes of so much address space, started on demand and kept.
 
     It is thread-safe and can be used after a fork.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._memory_bytes = memory_bytes
         self._reset()
         atexit.register(self.close)
 
@@ -64,7 +65,7 @@ class BoundedPool:
         if not self._free.acquire(timeout=seconds):
             raise PoolBusy("all processes are busy")
         try:
-            process = self._idle.pop() if self._idle else _Process()
+            process = self._idle.pop() if self._idle else _Process(self._memory_bytes)
             try:
                 answer = process.call(function, arguments, seconds)
             except BaseException:
@@ -86,7 +87,7 @@ class BoundedPool:
 class _Process:
     """A new interpreter with few variables and files, which handles one call at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int) -> None:
         here, there = socket.socketpair()
         environment = {
             "PATH": os.environ.get("PATH", ""),
@@ -94,7 +95,7 @@ class _Process:
         }
         with there:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(there.fileno()), str(MEMORY_BYTES)],
+                [sys.executable, "-c", _PROGRAM, str(there.fileno()), str(memory_bytes)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[there.fileno()],

@@ -12,6 +12,7 @@ COSTLY = {
     "api:archived-job-diff": "the comparison of two large scripts",
     "api:archived-job-tar": "500 MB of scripts and environments",
     "api:causes": "a search for common causes in a month of jobs: 1.3 s",
+    "api:job-history-list": "archived months in other processes, up to 10 s",
     "api:job-records": "2.6 MB of records: 2.2 s",
     "api:known-error-import": "2 MB of YAML: 1.0 s",
     "api:request-import-yaml": "2 MB of YAML: 1.4 s",
@@ -23,6 +24,7 @@ COSTLY = {
     "archive:tar": "500 MB of scripts and environments",
     "diagnosis:compare-logs": "the comparison of 20,000 lines each",
     "diagnosis:raw-log": "a whole log, whose secrets become stars",
+    "jobs:archived": "archived months in other processes, up to 10 s",
     "jobs:host": "jobs of years by three dimensions, with a chart",
     "jobs:site": "jobs of years by three dimensions, with a chart",
     "jobs:statistics": "jobs of years by three dimensions, with charts: 2.5 s",
@@ -51,7 +53,7 @@ CHEAP = {
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
         hold-detail hold-lift hold-list host-exclusion-detail host-exclusion-extend host-exclusion-list
         host-exclusion-return-host inbox-list incident-close incident-detail incident-divide
-        incident-impact incident-list index job-detail job-files job-list job-log job-logs
+        incident-impact incident-list index job-detail job-files job-history-detail job-list job-log job-logs
         known-error-change measured-state-list
         known-error-detail known-error-export known-error-list notification-list
         notification-preferences notification-read phase-tokens phases probe-results progress-detail quality-again

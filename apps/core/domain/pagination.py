@@ -75,7 +75,7 @@ def in_order(
     The field has dates, times, numbers or text. Among equal values, the newest row comes first.
     """
     sign, by = ("-", by[1:]) if by.startswith("-") else ("", by)
-    mark = _read(query.get("after", ""), rows, by)
+    mark = read_position(query, rows, by)
     if mark is not None:
         at, pk = mark
         beyond = "lt" if sign else "gt"
@@ -120,9 +120,12 @@ def _write(at: Any, pk: Any) -> str:
     ).decode()
 
 
-def _read(mark: str, rows: QuerySet[Any], by: str) -> tuple[Any, int] | None:
+def read_position(
+    query: MultiValueDict[str, str], rows: QuerySet[Any], by: str
+) -> tuple[Any, int] | None:
+    """Return value and key of the row after which a page begins; None for the first page."""
     try:
-        text, pk = json.loads(base64.urlsafe_b64decode(mark.encode()))
+        text, pk = json.loads(base64.urlsafe_b64decode(query.get("after", "").encode()))
         if by in rows.query.annotations:
             field = rows.query.annotations[by].output_field
         else:

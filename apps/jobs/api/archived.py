@@ -5,8 +5,8 @@ from rest_framework import status
 from rest_framework.exceptions import APIException
 
 from apps.accounts.models import User
-from apps.jobs.domain.months.archive import archived_job
-from apps.jobs.models import ArchivedMonth
+from apps.jobs.domain.months.history import archived_job
+from apps.jobs.models import Job
 
 
 class Archived(APIException):
@@ -15,10 +15,10 @@ class Archived(APIException):
     status_code = status.HTTP_410_GONE
     default_code = "archived"
 
-    def __init__(self, month: ArchivedMonth) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__(
-            f"The job records of {month} are archived. To restore them: manage.py jobs "
-            f"restore {month}"
+            f"The job records of {job.archived_in:%Y-%m} are archived. This one is at "
+            f"/api/v1/job-history/{job.pk}/."
         )
 
 
@@ -28,4 +28,4 @@ def gone(user: User, pk: int) -> Exception:
     That is `Archived` for users who could see the job, `Http404` for others.
     """
     archived = archived_job(pk, user=user)
-    return Archived(archived.month) if archived else Http404()
+    return Archived(archived) if archived else Http404()

@@ -1,6 +1,7 @@
 """Jobs from accounting, their proofs, collection state, totals, queue counts and masking rules."""
 
 from collections.abc import Callable
+from datetime import date
 from typing import Self
 
 from django.contrib.postgres.indexes import BrinIndex
@@ -157,6 +158,8 @@ class Job(models.Model):
         help_text="Keyed hash of the accounting record: an unchanged one is not processed again.",
     )
 
+    #: The month whose archive it was read from; None if it is in the database.
+    archived_in: date | None = None
     #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the job page belongs to the app `portal`.
     get_absolute_url: Callable[[], str]
 

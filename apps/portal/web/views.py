@@ -5,7 +5,7 @@ import hmac
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -15,9 +15,11 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context
 from apps.core.domain.tokens import bearer_token
+from apps.diagnosis.domain.verdicts.archived import archived_diagnosis
 from apps.diagnosis.web.forms import CorrectionForm
+from apps.jobs.domain.collection.origin import log_location
+from apps.jobs.domain.months.history import archived_job
 from apps.jobs.domain.records.jobs import jobs_for_list
-from apps.jobs.web.one_job import archived_or_404
 from apps.portal.pages.health import health_page
 from apps.portal.pages.home import home_page
 from apps.portal.pages.job import job_page
@@ -40,7 +42,7 @@ def home(request: AuthenticatedRequest) -> HttpResponse:
 def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     job = jobs_for_list(request.user).filter(pk=pk).first()
     if job is None:
-        return archived_or_404(request, pk)
+        return _archived_job(request, pk)
 
     page = job_page(job=job, user=request.user, at=timezone.now())
     verdict = page.diagnosis.verdict
@@ -52,6 +54,20 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         ending += f" · exit {job.exit_code}"
     context = {**vars(page), "correction": correction, "job_ending": ending}
     return render(request, "portal/job.html", context)
+
+
+def _archived_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show a job as its archive has it. Raises `Http404`."""
+    archived = archived_job(pk, user=request.user)
+    if archived is None:
+        raise Http404
+    context = {
+        "job": archived,
+        "job_request": None,
+        "diagnosis": archived_diagnosis(archived),
+        "log_location": log_location(archived),
+    }
+    return render(request, "portal/archived_job.html", context)
 
 
 @require_safe

@@ -20,6 +20,7 @@ from apps.diagnosis.domain.groups.triage import group_for
 from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
+from apps.diagnosis.domain.verdicts.archived import archived_verdicts
 from apps.diagnosis.domain.verdicts.experience import propose_from_corrections
 from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
@@ -124,7 +125,7 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
 
     If the service of a verdict is down now, its headline says to wait.
     """
-    verdicts = Verdict.objects.filter(job__in=jobs)
+    verdicts = [*Verdict.objects.filter(job__in=jobs), *archived_verdicts(jobs)]
     waits = waits_by_service(timezone.now())
 
     marks = {}

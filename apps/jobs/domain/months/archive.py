@@ -17,12 +17,10 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection, transaction
 
-from apps.accounts.models import User
-from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.collection.proof import lock_proofs
-from apps.jobs.domain.months.parquet import copy_into, rows_with, write_rows
+from apps.jobs.domain.months.parquet import copy_into, write_rows
 from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.calendar_months import lock_months, next_month, start_of
@@ -170,38 +168,6 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
     jobs = came_back[Job._meta.db_table]
     publish(kind="job_month.restored", target=archived, by=by, at=at, data={"jobs": jobs})
     return jobs
-
-
-@dataclass(frozen=True)
-class JobInArchive:
-    """The fields shown of a job whose record was dropped."""
-
-    month: ArchivedMonth
-    job_id: str
-    state: str
-    ended_at: datetime
-    experiment_id: int | None
-
-
-def archived_job(pk: int, *, user: User) -> JobInArchive | None:
-    """Return the archived record of a dropped job.
-
-    Return None if the user may not see the job or its file cannot be read.
-    """
-    columns = ("job_id", "state", "ended_at", "experiment_id")
-    for month in ArchivedMonth.objects.exclude(dropped_at=None).filter(
-        first_id__lte=pk, last_id__gte=pk
-    ):
-        path = directory_of(month.month) / f"{Job._meta.db_table}.parquet"
-        try:
-            rows = rows_with(path, pk, columns)
-        except (OSError, ValueError):
-            # The disk of the archive may be unmounted.
-            continue
-        if rows:
-            job = JobInArchive(month=month, **rows[0])
-            return job if scope_of(user).sees(job.experiment_id) else None
-    return None
 
 
 @contextmanager

@@ -54,16 +54,6 @@ def copy_into(table: str, path: Path, known: Sequence[str]) -> None:
                     copy.write_row(row)
 
 
-def rows_with(path: Path, key: int, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return columns of the row with this primary key; an empty list if there is none."""
-    from pyarrow import parquet
-
-    rows: list[dict[str, Any]] = parquet.read_table(
-        path, columns=[*columns], filters=[("id", "=", key)]
-    ).to_pylist()
-    return rows
-
-
 def _type_of(field: Any) -> "pa.DataType":
     import pyarrow as pa
 

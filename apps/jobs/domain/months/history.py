@@ -1,0 +1,171 @@
+"""Questions on archived months: Django's queries, run on the Parquet files of a month."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, TypeVar
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connection, models
+from django.db.models import QuerySet
+
+from apps.accounts.models import Experiment, User
+from apps.clusters.models import Cluster, Site
+from apps.core.bounded_pool import BoundedPool, BudgetExceeded, PoolBusy
+from apps.core.domain.pagination import Found
+from apps.core.errors import DomainError
+from apps.jobs.domain.months.archive import directory_of
+from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable, run
+from apps.jobs.domain.months.tables import Table, tables
+from apps.jobs.domain.records.calendar_months import start_of
+from apps.jobs.models import ArchivedMonth, Job
+
+M = TypeVar("M", bound=models.Model)
+
+#: Time for one month, and for all months of a page.
+MONTH_SECONDS = 10.0
+PAGE_SECONDS = 10.0
+#: The resolution of times in PostgreSQL.
+INSTANT = timedelta(microseconds=1)
+_ANY_KEY = (1 << 63) - 1
+#: Address space of a process. DuckDB itself keeps to `parquet_sql.MEMORY`.
+POOL = BoundedPool(memory_bytes=3 * 1024**3)
+
+_TYPES = {
+    "bigint": "BIGINT",
+    "integer": "INTEGER",
+    "double precision": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "timestamp with time zone": "TIMESTAMPTZ",
+    "date": "DATE",
+    "bytea": "BLOB",
+}
+
+
+class Unreadable(DomainError):
+    """An archived month cannot be read, or not in time; the message says which and why."""
+
+
+def archived_rows(rows: QuerySet[M], month: date) -> list[M]:
+    """Return the rows of a queryset as they are in an archived month.
+
+    It may join only tables that are archived with the month. Arrays are texts, as PostgreSQL
+    writes them. Raises `Unreadable`.
+    """
+    fields = rows.model._meta.concrete_fields
+    names = [str(row_field.attname) for row_field in fields]
+    selected = rows.select_related(None).values_list(*names)
+    try:
+        sql, parameters = selected.query.sql_with_params()
+    except EmptyResultSet:
+        return []
+    try:
+        values = POOL.call(run, sql, parameters, _file_tables(month), seconds=MONTH_SECONDS)
+    except PoolBusy:
+        raise Unreadable(
+            "Too many archived months are being read. Try again in a moment."
+        ) from None
+    except BudgetExceeded as error:
+        raise Unreadable(f"The archive of {month:%B %Y} cannot be read: {error}") from None
+    converters = [row_field.get_db_converters(connection) for row_field in fields]
+    instances = []
+    for row in values:
+        row_values = []
+        for value, of_field in zip(row, converters, strict=True):
+            row_values.append(_converted(value, of_field))
+        instances.append(rows.model.from_db(connection.alias, names, row_values))
+    return instances
+
+
+def _converted(value: Any, converters: Sequence[Any]) -> Any:
+    """Return a value as Django would have read it from the database, such as JSON as objects."""
+    for convert in converters:
+        value = convert(value, None, connection)
+    return value
+
+
+@dataclass
+class JobHistory:
+    """Reads jobs of archived `months`, newest month first.
+
+    `read` are those that were read; `unreadable` has the reasons of those that could not be.
+    """
+
+    months: Sequence[date]
+    read: list[date] = field(default_factory=list)
+    unreadable: dict[date, str] = field(default_factory=dict)
+
+    def find(self, jobs: QuerySet[Job], size: int) -> Found[Job]:
+        """Return the first jobs of a queryset in descending order of their end."""
+        end = time.monotonic() + PAGE_SECONDS
+        matching: list[Job] = []
+        for month in sorted(self.months, reverse=True):
+            try:
+                rows = archived_rows(jobs[: size - len(matching)], month)
+            except Unreadable as error:
+                self.unreadable[month] = str(error)
+                continue
+            self.read.append(month)
+            for job in rows:
+                job.archived_in = month
+            matching += rows
+            if len(matching) >= size:
+                break
+            if time.monotonic() > end:
+                # The next page begins with the last job before this month.
+                return Found(with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
+        return Found(with_related(matching))
+
+
+def archived_job(pk: int, *, user: User) -> Job | None:
+    """Return an archived job; None if there is none, the user may not see it, or it is unreadable.
+
+    Its `archived_in` is the month.
+    """
+    visible = Job.objects.visible_to(user).filter(pk=pk)
+    for archived in ArchivedMonth.objects.exclude(dropped_at=None).filter(
+        first_id__lte=pk, last_id__gte=pk
+    ):
+        try:
+            rows = archived_rows(visible, archived.month)
+        except Unreadable:
+            # The disk of the archive may be unmounted.
+            continue
+        if rows:
+            rows[0].archived_in = archived.month
+            return with_related(rows)[0]
+    return None
+
+
+def with_related(jobs: Sequence[Job]) -> list[Job]:
+    """Set cluster, experiment and site of archived jobs; what was deleted meanwhile is None."""
+    for name, model in (("cluster", Cluster), ("experiment", Experiment), ("site", Site)):
+        keys = {getattr(job, f"{name}_id") for job in jobs} - {None}
+        there: dict[int, Any] = model._default_manager.in_bulk(keys)
+        for job in jobs:
+            setattr(job, name, there.get(getattr(job, f"{name}_id")))
+    return list(jobs)
+
+
+def _file_tables(month: date) -> list[FileTable]:
+    """Return the tables of a month; those that its release did not have are empty."""
+    file_tables = []
+    for table in tables():
+        path = directory_of(month) / f"{table.name}.parquet"
+        there = str(path.resolve()) if path.exists() else None
+        if there is None and table.model is Job:
+            raise Unreadable(f"The archive of {month:%B %Y} cannot be read: {path} is missing.")
+        file_tables.append(FileTable(table.name, tuple(_columns_of(table)), there))
+    return file_tables
+
+
+def _columns_of(table: Table) -> Iterable[FileColumn]:
+    for column, row_field in table.fields.items():
+        default = None
+        if not row_field.null and row_field.has_default():
+            default = row_field.get_default()
+        elif not row_field.null and isinstance(row_field, models.CharField | models.TextField):
+            default = ""
+        kind = _TYPES.get(row_field.db_type(connection) or "", "VARCHAR")
+        yield FileColumn(column, kind, default)
