@@ -51,6 +51,7 @@ def run(sql: str, parameters: Sequence[Any], tables: Sequence[FileTable]) -> lis
         connection.execute(f"SET allowed_paths = [{paths}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")
         connection.execute("SET lock_configuration = true")
         for table in tables:
             connection.execute(_view(connection, table))
