@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.collection.accounting import store_records
+from apps.jobs.domain.records.conversion import day_of
+from apps.jobs.domain.statistics.blocks import compact_day
 from apps.jobs.domain.statistics.cube import TIME, Query, count
 from apps.jobs.domain.statistics.explorer import Explorer
-from apps.jobs.domain.statistics.levels import DIMENSIONS, STORED, SUMS
+from apps.jobs.domain.statistics.levels import ADDED, DIMENSIONS, STORED, SUMS
 from apps.jobs.domain.statistics.questions import MEASURES, Question
 from apps.jobs.domain.statistics.windows import (
     hour_of_week,
@@ -55,6 +57,9 @@ records = st.builds(
     max_memory_bytes=st.sampled_from([None, GB, 3 * GB]),
     requested_memory_bytes=st.sampled_from([None, 2 * GB]),
     attempt=st.integers(1, 2),
+    gpus=st.sampled_from([None, 0, 2]),
+    gpu_share=st.sampled_from([None, 0.25]),
+    energy_joules=st.sampled_from([None, 7_000_000]),
 )
 dimensions = st.lists(
     st.sampled_from([*STORED, "hour", "weekday", "window", TIME]), max_size=3, unique=True
@@ -94,6 +99,14 @@ def recount(query):
             "queued_seconds": round(job.queued_seconds) if job.queued_seconds >= 0 else 0,
             "memory_mb": job.max_memory_bytes // (1 << 20) if known else 0,
             "requested_mb": job.requested_memory_bytes // (1 << 20) if known else 0,
+        }
+        gpu_seconds = job.wall_seconds * (job.gpus or 0)
+        measured = gpu_seconds if job.gpu_share is not None else 0
+        one |= {
+            "gpu_seconds": gpu_seconds,
+            "gpu_measured_seconds": measured,
+            "gpu_used_seconds": round(measured * (job.gpu_share or 0)),
+            "energy_joules": job.energy_joules or 0,
         }
         one["started"] = job.queued_seconds >= 0
         for name, value in one.items():
@@ -145,6 +158,25 @@ def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
     by_account = replace(by_host, by=("account",))
     found = Explorer(shifter).answer(by_account, limit=10)
     assert sum(row.expected * row.jobs for row in found.rows) == pytest.approx(found.all.failed)
+
+
+def test_blocks_of_older_releases_have_no_gpus(alps, nova, shifter):
+    day = day_of(AT) - timedelta(days=2)
+    for number in (1, 2):
+        ended = {"ended_at": day + timedelta(hours=number, minutes=5), "wall_seconds": 100}
+        store(alps, record(number, gpus=2, gpu_share=0.5, **ended), at=AT)
+    recompute_dirty_hours(at=AT)
+    query = Query(day, day + timedelta(days=1), (), sums=frozenset(SUMS))
+    assert counted(query)[()]["gpu_seconds"] == 400
+    added = StatisticsBlock.objects.filter(column__in=ADDED)
+    added.filter(bucket=day + timedelta(hours=1)).delete()
+    compact_day(day=day)
+    assert counted(query)[()]["gpu_seconds"] == 200
+    StatisticsBlock.objects.filter(column__in=ADDED).delete()
+    assert counted(query)[()]["gpu_seconds"] == 0
+    question = Question(MEASURES["gpu_use"], ("host",), query.since, query.until)
+    (row,) = Explorer(shifter).answer(question, limit=5).rows
+    assert row.value(question.measure) is None
 
 
 def expected_by_host(query):

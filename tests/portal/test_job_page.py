@@ -148,3 +148,15 @@ def test_job_page_says_what_the_stage_used_and_would_need(world, client, shifter
     assert "2.6 GB of memory instead of 8 GB" in page
     assert "99 % of 12,340 completed jobs used at most 2.1 GB" in page
     assert "40 % in its stage" in page
+
+
+def test_job_page_shows_gpus_and_energy_only_where_they_are_known(world, client, shifter):
+    page = page_of(client, shifter, f"/jobs/{world.job.pk}/")
+    assert "GPUs" not in page
+    assert "Energy" not in page
+    Job.objects.filter(pk=world.job.pk).update(
+        gpus=2, gpu_share=0.75, max_gpu_memory_bytes=3 * 10**9, energy_joules=9_000_000
+    )
+    page = text_of(client_page(client, shifter, world.job))
+    for text in ("2, 75 % used", "3 GB of memory at most", "2.5 kWh"):
+        assert text in page

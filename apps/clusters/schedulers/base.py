@@ -194,6 +194,10 @@ class JobRecord:
       cluster's.
     * `cpu_model`: empty unless the record itself has it.
     * `files_*`, `bytes_*`: what the job transferred.
+    * `gpus`: how many it was given; None if unknown.
+    * `gpu_share`: the mean use of these, as a share of 1.
+    * `max_gpu_memory_bytes`: the most that one of its tasks used.
+    * `energy_joules`: measured by the scheduler, never modelled.
     """
 
     job_id: str
@@ -233,6 +237,10 @@ class JobRecord:
     files_out: int | None = None
     bytes_in: int | None = None
     bytes_out: int | None = None
+    gpus: int | None = None
+    gpu_share: float | None = None
+    max_gpu_memory_bytes: int | None = None
+    energy_joules: int | None = None
 
     def known_paths(self) -> LogPaths | None:
         """Return the output paths known to accounting, if any.

@@ -111,6 +111,16 @@ class Job(models.Model):
     files_out = models.BigIntegerField(null=True, blank=True)
     bytes_in = models.BigIntegerField(null=True, blank=True)
     bytes_out = models.BigIntegerField(null=True, blank=True)
+    gpus = models.PositiveIntegerField(
+        null=True, blank=True, help_text="GPUs it was given; empty if unknown."
+    )
+    gpu_share = models.FloatField(
+        null=True, blank=True, help_text="Mean use of its GPUs, as a share of 1."
+    )
+    max_gpu_memory_bytes = models.BigIntegerField(null=True, blank=True)
+    energy_joules = models.BigIntegerField(
+        null=True, blank=True, help_text="Measured by the scheduler."
+    )
 
     log_path = models.TextField(blank=True, help_text="Path of its stdout; untrusted.")
     error_log_path = models.TextField(blank=True, help_text="Path of its stderr, if separate.")

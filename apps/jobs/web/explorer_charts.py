@@ -42,7 +42,7 @@ def value_text(value: float | None, measure: Measure) -> str:
             return f"{100 * value:.1f} %"
         case "s":
             return duration(value)
-        case "h":
+        case "h" | "GPU-h" | "kWh":
             return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
         case _:
             return number(value)

@@ -246,6 +246,15 @@ def test_a_record_has_what_the_ad_has():
     assert (paths.stdout, paths.stderr) == (Path("/home/ana/out.7.3"), Path("/logs/err.7.3"))
 
 
+def test_gpus_of_a_record():
+    job = record(GPUsProvisioned=2, GPUsAverageUsage=1.5, GPUsMemoryUsage=1024)
+    assert (job.gpus, job.gpu_share, job.max_gpu_memory_bytes) == (2, 0.75, 1024**3)
+    job = record(RequestGPUs=1, GPUsAverageUsage=1.2)
+    assert (job.gpus, job.gpu_share, job.max_gpu_memory_bytes) == (1, 1.0, None)
+    job = record(GPUsAverageUsage=0.3, GPUsMemoryUsage=7)
+    assert (job.gpus, job.gpu_share, job.max_gpu_memory_bytes) == (0, None, None)
+
+
 @pytest.mark.parametrize("out", ["", "/dev/null", "out.$(Cluster)", "out.$$(Name)"])
 def test_output_that_is_nowhere_has_no_path(out):
     assert (

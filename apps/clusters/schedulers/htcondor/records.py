@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
+from typing import TypedDict
 
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
 from apps.clusters.schedulers.htcondor.classads import (
@@ -116,8 +117,32 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
         submit_line=f"{text_of(ad, 'Cmd')} {arguments}".strip(),
         stdout_path=_path(ad, "Out"),
         stderr_path=_path(ad, "Err"),
+        **_gpu_figures(ad),
         site=next((site for name in _SITES if (site := text_of(ad, name)) not in _NO_SITE), ""),
     )
+
+
+class _GpuFigures(TypedDict):
+    gpus: int | None
+    gpu_share: float | None
+    max_gpu_memory_bytes: int | None
+
+
+def _gpu_figures(ad: Ad) -> _GpuFigures:
+    """Return the figures of GPUs; `GPUsAverageUsage` counts GPUs: 1.5 of two that were assigned."""
+    gpus = integer_of(ad, "GPUsProvisioned")
+    if gpus is None:
+        gpus = integer_of(ad, "RequestGPUs") or 0
+    use = number_of(ad, "GPUsAverageUsage")
+    share = None
+    if gpus and use is not None:
+        share = min(1.0, max(0.0, use / gpus))
+    memory = _times(integer_of(ad, "GPUsMemoryUsage"), _MEGABYTE)
+    return {
+        "gpus": gpus,
+        "gpu_share": share,
+        "max_gpu_memory_bytes": memory if gpus else None,
+    }
 
 
 def _ending(ad: Ad) -> tuple[JobState, int, int]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState, SchedulerError
 from apps.clusters.schedulers.plausibility import checked
+from apps.clusters.schedulers.slurm.gpus import gpu_figures
 from apps.clusters.schedulers.slurm.log_paths import fill_in
 from apps.clusters.schedulers.slurm.sacct import (
     Sacct,
@@ -51,6 +52,7 @@ FIELDS = [
         "UID",
     ),
     *("JobName", "Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr", "Cluster"),
+    *("AllocTRES", "TRESUsageInTot", "TRESUsageInMax", "ConsumedEnergyRaw"),
 ]
 
 _JOB_ID = re.compile(r"(?P<array>\d+)_(?P<task>\d+|\[[^\]]+\])|\d+\+\d+|\d+")
@@ -326,6 +328,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
     )
     return replace(
         record,
+        **gpu_figures(job, steps),
         stdout_path=fill_in(_text(job["StdOut"]), record),
         stderr_path=fill_in(_text(job["StdErr"]), record),
     )

@@ -131,6 +131,7 @@ def _rows_of_json(job: Mapping[str, Any]) -> JobRows:
         "TimelimitRaw": _number(time.get("limit")),
         "NodeList": job.get("nodes") or "",
         "AllocCPUS": _count(job["tres"].get("allocated"), "cpu"),
+        "AllocTRES": _tres(job["tres"].get("allocated")),
         "TotalCPU": _seconds(time.get("total")),
         "ReqMem": f"{memory}M" if memory else "",
         "Partition": job.get("partition") or "",
@@ -148,11 +149,16 @@ def _rows_of_json(job: Mapping[str, Any]) -> JobRows:
 
 
 def _row_of_step(step: Mapping[str, Any], job_id: str) -> Row:
-    most = (step["tres"].get("requested") or {}).get("max")
+    used = step["tres"].get("requested") or {}
+    most = used.get("max")
+    energy = (step.get("statistics") or {}).get("energy") or {}
     return dict.fromkeys(FIELDS, "") | {
         "JobID": f"{job_id}.{_word(step['step']['id']).rpartition('.')[2]}",
         "TotalCPU": _seconds(step["time"].get("total")),
         "MaxRSS": _count(most, "mem"),
+        "TRESUsageInMax": _tres(most),
+        "TRESUsageInTot": _tres(used.get("total")),
+        "ConsumedEnergyRaw": _number(energy.get("consumed")),
     }
 
 
@@ -240,6 +246,16 @@ def _count(tres: Any, kind: str) -> str:
     resources = [resource for resource in tres or () if resource["type"] == kind]
     counts = [resource["count"] for resource in resources if resource["count"] is not None]
     return str(max(counts)) if counts else ""
+
+
+def _tres(tres: Any) -> str:
+    """Return the counts of resources as sacct writes them: `cpu=8,gres/gpu=2`."""
+    counts = []
+    for resource in tres or ():
+        if resource["count"] is not None:
+            name = "/".join(filter(None, (resource["type"], resource.get("name"))))
+            counts.append(f"{name}={resource['count']}")
+    return ",".join(counts)
 
 
 def _seconds(time: Any) -> str:

@@ -94,6 +94,17 @@ def hours(seconds: float | None) -> str:
 
 
 @register.filter
+def energy(joules: float | None) -> str:
+    """Format joules as kilowatt-hours: `1.2 kWh`, `0.004 kWh`."""
+    if joules is None:
+        return NONE
+    kilowatt_hours = joules / 3_600_000
+    if kilowatt_hours < 10:
+        return f"{kilowatt_hours:.2g} kWh"
+    return f"{kilowatt_hours:,.0f} kWh"
+
+
+@register.filter
 def percent(part: float | None, whole: float | None) -> str:
     """Format a share: `5.6 %`; `0 %` and `100 %` only if the share is exact."""
     if part is None or not whole:

@@ -151,7 +151,8 @@ def _fitter(name: str, field: Any) -> Callable[[Any], Any] | None:
         limit = field.max_length or MOST_TEXT
         return lambda text: clean_text(str(text), limit) if text else ""
     if isinstance(field, models.FloatField):
-        return lambda value: value if math.isfinite(value) else 0.0
+        unknown = None if field.null else 0.0
+        return lambda value: value if value is not None and math.isfinite(value) else unknown
     if limits := _SECONDS if name.endswith("_seconds") else _RANGES.get(field.get_internal_type()):
         low, high = limits
         return lambda value: (

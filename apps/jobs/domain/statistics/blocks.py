@@ -21,6 +21,7 @@ from apps.jobs.domain.records.conversion import day_of
 from apps.jobs.domain.statistics.columns import Column, Columns, grouped, sums_of_jobs
 from apps.jobs.domain.statistics.facts import FACTS
 from apps.jobs.domain.statistics.levels import (
+    ADDED,
     DAILY,
     FIGURES,
     HOURS_OF_DAY,
@@ -64,6 +65,9 @@ _NUMBERS = {
     ),
     "memory": F("max_memory_bytes"),
     "requested": F("requested_memory_bytes"),
+    "gpu_count": Coalesce(F("gpus"), 0),
+    "gpu_use": Coalesce(F("gpu_share"), -1.0),
+    "energy": Coalesce(F("energy_joules"), 0),
 }
 _MB = 1 << 20
 #: More than any job can have; sums of a billion jobs stay exact.
@@ -157,6 +161,8 @@ def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
     requested = _with_unknown(jobs["requested"])
     cpu = np.array(jobs["cpu"], float)
     queued = np.array(jobs["queued"], float)
+    gpu_seconds = np.minimum(wall * np.array(jobs["gpu_count"], np.int64), _MOST)
+    gpu_use = np.array(jobs["gpu_use"], float)
     figures = {
         "core_seconds": np.minimum(wall * cores, _MOST),
         "cpu_ms": np.rint(np.clip(cpu, 0, _MOST) * 1000),
@@ -164,6 +170,11 @@ def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
         "queued_seconds": np.where(queued < 0, -1, np.rint(queued)),
         "memory_mb": np.where(memory < 0, -1, np.minimum(memory // _MB, _MOST)),
         "requested_mb": np.where(requested < 0, -1, np.minimum(requested // _MB, _MOST)),
+        "gpu_seconds": gpu_seconds,
+        "gpu_used_seconds": np.where(
+            gpu_use < 0, -1, np.rint(np.clip(gpu_use, 0, 1) * gpu_seconds)
+        ),
+        "energy_joules": np.clip(np.array(jobs["energy"], np.int64), 0, _MOST),
     }
     return {name: figures[name].astype(np.int64) for name in FIGURES}
 
@@ -250,26 +261,37 @@ def _uncompacted(*, before: datetime) -> set[datetime]:
     )
 
 
+def _joined(hours: Sequence[Columns]) -> Columns:
+    """Return the columns of several hours, one after the other; added columns are 0 before."""
+    names = ADDED.union(*hours)
+    joined = {}
+    for name in names:
+        pieces = []
+        for of_hour in hours:
+            rows = len(of_hour[KIND])
+            pieces.append(of_hour.get(name, np.zeros(rows, np.int64)).astype(np.int64))
+        joined[name] = np.concatenate(pieces)
+    return joined
+
+
 @transaction.atomic
 def compact_day(*, day: datetime) -> None:
     """Write the daily blocks of a day from the blocks of its hours."""
     lock_day(day, shared=False)
     StatisticsBlock.objects.filter(bucket=day, level__in=_DAYS).delete()
     hours = StatisticsBlock.objects.filter(bucket__gte=day, bucket__lt=day + timedelta(days=1))
-    parts: dict[str, dict[str, list[Column]]] = {JOB.name: {}, WORK.name: {}}
+    parts: dict[str, dict[datetime, Columns]] = {JOB.name: {}, WORK.name: {}}
     decompress = zstandard.ZstdDecompressor().decompress
     for block in hours.filter(level__in=list(parts)).order_by("bucket").iterator():
-        column = parts[block.level].setdefault(block.column, [])
-        column.append(column_of(block.rows, bytes(block.data), decompress).astype(np.int64))
+        of_hour = parts[block.level].setdefault(block.bucket, {})
+        of_hour[block.column] = column_of(block.rows, bytes(block.data), decompress)
         if block.column == KIND:
             hour = block.bucket.astimezone(UTC).hour
-            parts[block.level].setdefault(UTC_HOUR, []).append(np.full(block.rows, hour))
+            of_hour[UTC_HOUR] = np.full(block.rows, hour)
     if not parts[JOB.name]:
         return
 
-    columns: dict[str, Columns] = {}
-    for name, of_level in parts.items():
-        columns[name] = {column: np.concatenate(pieces) for column, pieces in of_level.items()}
+    columns = {name: _joined(list(of_level.values())) for name, of_level in parts.items()}
     _write(JOB_HOURS, day, columns[JOB.name])
     sums = {WORK.name: columns[WORK.name], JOB.name: _with_sums(columns[JOB.name])}
     for level in (*DAILY, WORK_HOURS, SITE_HOURS):

@@ -67,7 +67,7 @@ def _summed(codes: Column, column: Column, count: int) -> Column:
 def sums_of_jobs(figures: Columns) -> Columns:
     """Return the sums of each job that follow from the available figures, except `jobs`."""
     sums: Columns = {}
-    for name in ("core_seconds", "cpu_ms", "wall_seconds"):
+    for name in ("core_seconds", "cpu_ms", "wall_seconds", "gpu_seconds", "energy_joules"):
         if name in figures:
             sums[name] = figures[name]
     if "queued_seconds" in figures:
@@ -76,4 +76,9 @@ def sums_of_jobs(figures: Columns) -> Columns:
     if "memory_mb" in figures:
         known = (figures["memory_mb"] >= 0) & (figures["requested_mb"] > 0)
         sums |= {name: np.where(known, figures[name], 0) for name in ("memory_mb", "requested_mb")}
+    if "gpu_used_seconds" in figures:
+        sums["gpu_used_seconds"] = np.maximum(figures["gpu_used_seconds"], 0)
+        if "gpu_seconds" in figures:
+            measured = figures["gpu_used_seconds"] >= 0
+            sums["gpu_measured_seconds"] = np.where(measured, figures["gpu_seconds"], 0)
     return sums

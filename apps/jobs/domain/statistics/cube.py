@@ -3,7 +3,7 @@
 Memory is bounded whatever the size of the period.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -26,6 +26,7 @@ from apps.jobs.domain.statistics.columns import (
     sums_of_jobs,
 )
 from apps.jobs.domain.statistics.levels import (
+    ADDED,
     DAILY,
     FIGURES,
     HOURLY,
@@ -54,6 +55,7 @@ _SOURCES = {
     "started": ("queued_seconds",),
     "memory_mb": ("memory_mb", "requested_mb"),
     "requested_mb": ("memory_mb", "requested_mb"),
+    "gpu_measured_seconds": ("gpu_used_seconds", "gpu_seconds"),
 }
 
 
@@ -176,9 +178,9 @@ def count(query: Query) -> Columns:
 def figures(query: Query, names: Collection[str]) -> Iterator[Columns]:
     """Yield figures of the single jobs that a query counts, in parts; -1 where unknown."""
     for since, until in _parts(query, _JOBS_AT_ONCE):
-        blocks = _blocks(JOB_HOURS, JOB, {*query.columns, *names}, since, until)
-        for level, of_level in blocks.items():
-            columns = _joined(query, level, of_level)
+        needed = {*query.columns, *names}
+        for level, of_level in _blocks(JOB_HOURS, JOB, needed, since, until).items():
+            columns = _joined(query, level, of_level, needed)
             yield {name: columns[name] for name in names}
 
 
@@ -197,8 +199,9 @@ def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
     """
     daily, hourly = query.levels
     for since, until in _parts(query, _JOBS_AT_ONCE if daily.of_jobs else _SUMS_AT_ONCE):
-        for level, blocks in _blocks(daily, hourly, _needed(query, sums), since, until).items():
-            columns = _joined(query, level, blocks)
+        needed = _needed(query, sums)
+        for level, blocks in _blocks(daily, hourly, needed, since, until).items():
+            columns = _joined(query, level, blocks, needed)
             yield columns | sums_of_jobs(columns) if level.of_jobs else columns
 
 
@@ -257,13 +260,10 @@ def _blocks(
     return blocks
 
 
-def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
+def _joined(query: Query, level: Level, blocks: _Blocks, needed: Collection[str]) -> Columns:
     """Return the columns of all blocks concatenated, with only the rows that match the filters."""
-    decompress = zstandard.ZstdDecompressor().decompress
     starts = sorted({hour for hour, _ in blocks})
-    pieces = {}
-    for name in {name for _, name in blocks}:
-        pieces[name] = [column_of(*blocks[start, name], decompress) for start in starts]
+    pieces = _pieces(blocks, starts, needed)
 
     columns: Columns = {}
     for name in query.of_hour | ({TIME} & {*query.by}):
@@ -286,6 +286,22 @@ def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
     if kept is not None:
         columns = {name: column[kept] for name, column in columns.items()}
     return columns
+
+
+def _pieces(
+    blocks: _Blocks, starts: Sequence[int], needed: Collection[str]
+) -> dict[str, list[Column]]:
+    """Return the columns of blocks by name; what older blocks lack is 0."""
+    decompress = zstandard.ZstdDecompressor().decompress
+    pieces: dict[str, list[Column]] = {}
+    for name in {name for _, name in blocks} | ADDED.intersection(needed):
+        pieces[name] = []
+        for start in starts:
+            if (start, name) in blocks:
+                pieces[name].append(column_of(*blocks[start, name], decompress))
+            else:
+                pieces[name].append(np.zeros(blocks[start, KIND][0], np.int64))
+    return pieces
 
 
 def _of_hours(name: str, start: int, rows: int, utc_hours: Column | None, step: int) -> Column:

@@ -34,7 +34,7 @@ OF_KIND = ("experiment", "stage", "release", "state")
 UTC_HOUR = "utc_hour"
 
 #: Sums over jobs. Queue time is summed over `started` jobs, both memory sums over jobs with both
-#: figures.
+#: figures. `gpu_used_seconds` of `gpu_measured_seconds` were used, those of jobs with measured use.
 SUMS = (
     "jobs",
     "core_seconds",
@@ -44,9 +44,25 @@ SUMS = (
     "queued_seconds",
     "memory_mb",
     "requested_mb",
+    "gpu_seconds",
+    "gpu_used_seconds",
+    "gpu_measured_seconds",
+    "energy_joules",
 )
 #: Figures of one job, -1 where unknown. Its sums are computed from them.
-FIGURES = ("core_seconds", "cpu_ms", "wall_seconds", "queued_seconds", "memory_mb", "requested_mb")
+FIGURES = (
+    "core_seconds",
+    "cpu_ms",
+    "wall_seconds",
+    "queued_seconds",
+    "memory_mb",
+    "requested_mb",
+    "gpu_seconds",
+    "gpu_used_seconds",
+    "energy_joules",
+)
+#: Blocks of older releases lack these. No job had them: they are 0.
+ADDED = frozenset(("gpu_seconds", "gpu_used_seconds", "gpu_measured_seconds", "energy_joules"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Measure:
 
 
 _HOUR = 1 / 3600
+_KILOWATT_HOUR = 1 / 3_600_000
 MEASURES = {
     measure.name: measure
     for measure in (
@@ -76,6 +77,9 @@ MEASURES = {
             figure="queued_seconds",
         ),
         Measure("wall_time", "mean wall time", "s", "wall_seconds", "jobs", figure="wall_seconds"),
+        Measure("gpu_hours", "GPU-hours", "GPU-h", "gpu_seconds", scale=_HOUR),
+        Measure("gpu_use", "GPU use", "%", "gpu_used_seconds", "gpu_measured_seconds"),
+        Measure("energy", "kWh, as measured", "kWh", "energy_joules", scale=_KILOWATT_HOUR),
     )
 }
 
