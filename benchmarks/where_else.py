@@ -5,8 +5,9 @@ those of its stage, some are rare, and failed jobs have an error. Counts all hou
 does, visits the pages about a line of every job of a stage, about errors of many and of few jobs,
 and the new lines, as a shifter, and then stores the templates of more logs. Prints one JSON object
 last: p95 of all visits and for each address the median and the slowest in milliseconds, bytes of a
-log in all tables and indexes, seconds to count an hour, and logs stored in a second. With
-`--directory` the database is kept, and used again.
+log in all tables and indexes, seconds to count an hour, logs stored in a second, and the CPU time that
+storing a log takes of the portal and of PostgreSQL. With `--directory` the database is kept, and used
+again.
 """
 
 import argparse
@@ -207,9 +208,23 @@ def measure_storing() -> dict[str, float]:
         chosen = chooser.sample(numbers, 50)
         logs.append(LogTemplates(job, {number: lines[number] for number in chosen}))
     started = time.perf_counter()
+    used = processor_seconds()
     for start in range(0, STORED, BATCH):
         store_templates(logs[start : start + BATCH], at=datetime.now(UTC))
-    return {"stored_a_second": round(STORED / (time.perf_counter() - started))}
+    python, postgres = [now - before for now, before in zip(processor_seconds(), used, strict=True)]
+    return {
+        "stored_a_second": round(STORED / (time.perf_counter() - started)),
+        "stored_cpu_ms": round(1000 * python / STORED, 2),
+        "stored_postgres_cpu_ms": round(1000 * postgres / STORED, 2),
+    }
+
+
+def processor_seconds() -> tuple[float, float]:
+    """Return the seconds of CPU time of this process, and of its process of PostgreSQL."""
+    from django.db import connection
+
+    schedule = Path(f"/proc/{connection.connection.info.backend_pid}/schedstat")
+    return time.process_time(), int(schedule.read_text().split()[0]) / 1e9
 
 
 if __name__ == "__main__":

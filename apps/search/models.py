@@ -13,6 +13,11 @@ from apps.jobs.models import Job
 LONGEST_TEXT = 300
 
 
+def signed(number: int) -> int:
+    """Return 64 bits as PostgreSQL stores them."""
+    return number - (1 << 64) if number >> 63 else number
+
+
 class LineTemplate(models.Model):
     """A line of logs without its numbers, paths and IDs, as one experiment's jobs write it.
 

@@ -1,6 +1,7 @@
 """Templates of the lines in logs: stored once per experiment, and counted by hour."""
 
-from datetime import timedelta
+import random
+from datetime import datetime, timedelta
 
 import pytest
 from django.db import connection
@@ -197,3 +198,47 @@ def test_number_of_queries_does_not_grow_with_jobs() -> None:
             store_templates(logs, at=AT)
         queries.append(len(context))
     assert queries[0] == queries[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_are_stored_as_single_lines_would_be(seed: int) -> None:
+    """Jobs of several experiments and sites, in batches, some read again with other lines."""
+    chooser = random.Random(seed)
+    experiments = [people.nova(), people.dune(), None]
+    sites = [Site.objects.create(name=name) for name in ("FNAL", "RAL")]
+    texts = [f"text {letter}" for letter in "abcdefgh"]
+    jobs = []
+    for number in range(12):
+        jobs.append(
+            _job(
+                number,
+                experiment=chooser.choice(experiments),
+                site=chooser.choice([*sites, None]),
+                state=JobState.FAILED,
+                ended_at=AT + timedelta(minutes=chooser.randrange(150)),
+            )
+        )
+    lines_by_job: dict[int, set[str]] = {}
+    ends: dict[tuple[int | None, str], datetime] = {}
+    for _ in range(5):
+        logs = []
+        for job in chooser.sample(jobs, 5):
+            chosen = chooser.sample(texts, 3)
+            logs.append(LogTemplates(job, _lines(*chosen)))
+            lines_by_job[job.pk] = set(chosen)
+            for text in chosen:
+                key = (job.experiment_id, text)
+                ends[key] = min(ends.get(key, job.ended_at), job.ended_at)
+        store_templates(logs, at=AT)
+
+    templates = LineTemplate.objects.in_bulk()
+    for row in JobTemplates.objects.select_related("job"):
+        of_job = [templates[key] for key in row.templates]
+        assert row.templates == sorted(row.templates)
+        assert {template.text for template in of_job} == lines_by_job[row.job_id]
+        assert {template.experiment_id for template in of_job} == {row.job.experiment_id}
+    stored = {(row.experiment_id, row.text): row.first_seen_at for row in templates.values()}
+    assert stored == ends
+    for row in templates.values():
+        is_near = row.spread_at and abs(row.spread_at - row.first_seen_at) <= timedelta(hours=3)
+        assert row.spread_at is None or (row.first_site_id and is_near)

@@ -1,27 +1,35 @@
 """Store the templates of the lines in the logs of jobs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Coalesce
 
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.bulk import rows_where_any
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.enums import FAILED_STATES, Counted
 from apps.jobs.models import Job
-from apps.search.models import LONGEST_TEXT, JobTemplates, LineTemplate
+from apps.search.models import LONGEST_TEXT, JobTemplates, LineTemplate, signed
 
 #: A template has spread if a job of a second site writes it within this time.
 SPREAD_WITHIN = timedelta(hours=1)
 _BATCH = 200
 
-#: An experiment and the hash of a template.
-Key = tuple[int | None, int]
+#: Primary keys of templates by experiment and hash.
+Keys = dict[int | None, dict[int, int]]
+_UPDATE = """
+UPDATE search_linetemplate template SET first_seen_at = noted.first_seen_at,
+    first_site_id = noted.first_site_id, spread_at = noted.spread_at
+FROM unnest(%s::int[], %s::timestamptz[], %s::bigint[], %s::timestamptz[])
+    noted (id, first_seen_at, first_site_id, spread_at)
+WHERE template.id = noted.id
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +48,44 @@ class LogTemplates:
     lines: Mapping[int, TemplateLine]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """The templates of the logs of a job, and the job as it is stored."""
+
+    job: int
+    experiment: int | None
+    site: int | None
+    ended_at: datetime
+    state: str
+    lines: Mapping[int, TemplateLine]
+
+
 @transaction.atomic
 def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
     """Replace the templates of these jobs, in a constant number of queries.
 
     The hours of the jobs are counted anew afterwards. Safe to repeat.
     """
-    logs = _as_stored(logs)
-    if not logs:
+    stored_logs = _as_stored(logs)
+    if not stored_logs:
         return
-    keys = _keys_of(logs)
+    keys = _keys_of(stored_logs)
     rows = []
-    for log in logs:
-        templates = {keys[log.job.experiment_id, signed(number)] for number in log.lines}
+    for log in stored_logs:
+        key_by_number = keys[log.experiment]
         rows.append(
             JobTemplates(
-                job=log.job,
-                ended_at=log.job.ended_at,
-                failed=failed_of(log.job),
-                templates=sorted(templates),
+                job_id=log.job,
+                ended_at=log.ended_at,
+                failed=failed_in(log.state),
+                templates=sorted(map(key_by_number.__getitem__, log.lines)),
                 read_at=at,
             )
         )
-    before = JobTemplates.objects.filter(job__in=[log.job for log in logs])
+    before = JobTemplates.objects.filter(job__in=[log.job for log in stored_logs])
     ends = list(before.values_list("ended_at", flat=True)) + [row.ended_at for row in rows]
     JobTemplates.objects.bulk_create(
-        sorted(rows, key=lambda row: row.job_id),
+        rows,
         update_conflicts=True,
         unique_fields=["job"],
         update_fields=["ended_at", "failed", "templates", "read_at"],
@@ -73,11 +93,14 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
     mark_dirty(map(hour_of, ends), Counted.LINES)
 
 
-def _as_stored(logs: Sequence[LogTemplates]) -> list[LogTemplates]:
-    """Return the logs with their jobs as they are now, locked: a log takes a while to read."""
-    rows = Job.objects.filter(pk__in=[log.job.pk for log in logs]).order_by("pk")
-    jobs = {job.pk: job for job in rows.select_for_update(no_key=True)}
-    return [LogTemplates(jobs[log.job.pk], log.lines) for log in logs if log.job.pk in jobs]
+def _as_stored(logs: Sequence[LogTemplates]) -> list[StoredLog]:
+    """Return the logs with their jobs as they are now, locked, by key: a log takes long to read."""
+    lines = {log.job.pk: log.lines for log in logs}
+    jobs = Job.objects.filter(pk__in=lines).order_by("pk").select_for_update(no_key=True)
+    stored_logs = []
+    for row in jobs.values_list("pk", "experiment", "site", "ended_at", "state"):
+        stored_logs.append(StoredLog(*row, lines[row[0]]))
+    return stored_logs
 
 
 def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
@@ -110,93 +133,138 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
     return moved
 
 
-def signed(number: int) -> int:
-    """Return 64 bits as PostgreSQL stores them."""
-    return number - (1 << 64) if number >> 63 else number
-
-
-def failed_of(job: Job) -> bool | None:
-    """Return whether a job failed; None if it neither failed nor completed."""
-    if job.state in FAILED_STATES:
+def failed_in(state: str) -> bool | None:
+    """Return whether a job in this state failed; None if it neither failed nor completed."""
+    if state in FAILED_STATES:
         return True
-    return False if job.state == JobState.COMPLETED else None
+    return False if state == JobState.COMPLETED else None
 
 
-def _keys_of(logs: Iterable[LogTemplates]) -> dict[Key, int]:
-    """Return the primary key of each template; create those that are new."""
-    ends: dict[Key, datetime] = {}
-    sites: dict[Key, dict[int, datetime]] = {}
-    lines: dict[Key, TemplateLine] = {}
-    for log in logs:
-        job = log.job
-        for number, line in log.lines.items():
-            key = (job.experiment_id, signed(number))
-            lines[key] = line
-            ends[key] = min(ends.get(key, job.ended_at), job.ended_at)
-            if job.site_id is not None:
-                of_sites = sites.setdefault(key, {})
-                of_sites[job.site_id] = min(of_sites.get(job.site_id, job.ended_at), job.ended_at)
+class _Sightings:
+    """When the jobs of a batch first wrote each template, in each experiment and at each site.
 
-    known = _stored(lines)
-    new = []
-    # In order: two workers that add the same templates wait for each other, and never deadlock.
-    for key in sorted(lines.keys() - known.keys(), key=lambda key: (key[1], key[0] or 0)):
-        experiment, number = key
-        new.append(
-            LineTemplate(
-                experiment_id=experiment,
-                hash=number,
-                text=lines[key].text[:LONGEST_TEXT],
-                names_error=lines[key].names_error,
-                first_seen_at=ends[key],
-                first_site_id=min(sites.get(key, ()), default=None),
-            )
-        )
-    if new:
+    Dictionaries are merged whole, the last job first, instead of looking at each line: a batch has
+    thousands of lines, most of them often.
+    """
+
+    def __init__(self, logs: Sequence[StoredLog]) -> None:
+        self.lines: dict[int | None, dict[int, TemplateLine]] = {}
+        self.ends: dict[int | None, dict[int, datetime]] = {}
+        self._by_site: dict[int | None, dict[int, dict[int, datetime]]] = {}
+        self.earliest = min(log.ended_at for log in logs)
+        for log in sorted(logs, key=lambda log: log.ended_at, reverse=True):
+            ends = dict.fromkeys(log.lines, log.ended_at)
+            self.lines.setdefault(log.experiment, {}).update(log.lines)
+            self.ends.setdefault(log.experiment, {}).update(ends)
+            if log.site is not None:
+                of_sites = self._by_site.setdefault(log.experiment, {})
+                of_sites.setdefault(log.site, {}).update(ends)
+
+    @property
+    def have_sites(self) -> bool:
+        """Return whether the site of any job is known."""
+        return bool(self._by_site)
+
+    def sites_of(self, experiment: int | None, number: int) -> dict[int, datetime]:
+        """Return when the first job of each site that wrote the template ended, by site."""
+        ends = {}
+        for site, of_site in sorted(self._by_site.get(experiment, {}).items()):
+            if number in of_site:
+                ends[site] = of_site[number]
+        return ends
+
+
+def _keys_of(logs: Sequence[StoredLog]) -> Keys:
+    """Return the primary key of each template, and create those that are new."""
+    sightings = _Sightings(logs)
+    numbers: set[int] = set()
+    for lines in sightings.lines.values():
+        numbers.update(lines)
+    keys: Keys = {experiment: {} for experiment in sightings.lines}
+    candidates = _read_keys(numbers, keys, sightings)
+    if new := _new_templates(keys, sightings):
         LineTemplate.objects.bulk_create(new, ignore_conflicts=True)
-        known |= _stored(lines.keys() - known.keys())
-    _note_first_seen(known, ends, sites)
-    return {key: template.pk for key, template in known.items()}
+        candidates += _read_keys({row.unsigned_hash for row in new}, keys, sightings)
+    _note_first_seen(candidates, sightings)
+    return keys
 
 
-def _stored(keys: Iterable[Key]) -> dict[Key, LineTemplate]:
-    """Return the stored templates among these keys."""
-    requested = set(keys)
-    rows = LineTemplate.objects.filter(hash__in={number for _, number in requested}).only(
-        "experiment_id", "hash", "first_seen_at", "first_site_id", "spread_at"
-    )
-    stored = {}
-    for row in rows:
-        if (row.experiment_id, row.hash) in requested:
-            stored[row.experiment_id, row.hash] = row
-    return stored
+def _read_keys(numbers: Collection[int], keys: Keys, sightings: _Sightings) -> list[int]:
+    """Add the primary keys of stored templates; return those of which more may have to be noted.
+
+    Of most lines that is not so: the first job with them ended long before.
+    """
+    columns = ("id", "experiment_id", "hash", "first_seen_at", "first_site_id")
+    signed_numbers = [signed(number) for number in numbers]
+    rows = rows_where_any(LineTemplate, columns, "hash", signed_numbers)
+    lately = sightings.earliest - SPREAD_WITHIN
+    have_sites = sightings.have_sites
+    candidates = []
+    for key, experiment, stored_number, first_seen_at, first_site in rows:
+        number = stored_number % (1 << 64)
+        if number not in sightings.lines.get(experiment, ()):
+            continue
+        keys[experiment][number] = key
+        if first_seen_at >= lately or (first_site is None and have_sites):
+            candidates.append(key)
+    return candidates
 
 
-def _note_first_seen(
-    known: Mapping[Key, LineTemplate],
-    ends: Mapping[Key, datetime],
-    sites: Mapping[Key, Mapping[int, datetime]],
-) -> None:
+def _new_templates(keys: Keys, sightings: _Sightings) -> list[LineTemplate]:
+    """Return the templates without a key.
+
+    In order: two workers that add the same templates wait for each other, and never deadlock.
+    """
+    new = []
+    for experiment, lines in sightings.lines.items():
+        for number in lines.keys() - keys[experiment].keys():
+            new.append(
+                LineTemplate(
+                    experiment_id=experiment,
+                    hash=signed(number),
+                    text=lines[number].text[:LONGEST_TEXT],
+                    names_error=lines[number].names_error,
+                    first_seen_at=sightings.ends[experiment][number],
+                    first_site_id=min(sightings.sites_of(experiment, number), default=None),
+                )
+            )
+    return sorted(new, key=lambda row: (row.hash, row.experiment_id or 0))
+
+
+def _note_first_seen(candidates: Sequence[int], sightings: _Sightings) -> None:
     """Note earlier first jobs, and which templates jobs of a second site wrote within the hour."""
-    changed = {}
-    for key, template in known.items():
-        of_sites = sites.get(key, {})
-        before = (template.first_seen_at, template.first_site_id, template.spread_at)
-        template.first_seen_at = min(template.first_seen_at, ends[key])
-        if template.first_site_id is None:
-            template.first_site_id = min(of_sites, default=None)
-        if template.spread_at is None:
-            template.spread_at = _spread_at(template, of_sites)
-        if before != (template.first_seen_at, template.first_site_id, template.spread_at):
-            changed[template.pk] = template
-    if not changed:
+    rows = LineTemplate.objects.filter(pk__in=candidates).order_by("pk")
+    changing = [row.pk for row in rows if _note(row, sightings)] if candidates else []
+    if not changing:
         return
-    rows = LineTemplate.objects.filter(pk__in=changed).order_by("pk")
-    # Not against the foreign keys of totals, which lock templates in any order.
-    locked = list(rows.select_for_update(no_key=True).values_list("pk", flat=True))
-    LineTemplate.objects.bulk_update(
-        [changed[pk] for pk in locked], ["first_seen_at", "first_site", "spread_at"]
-    )
+    # Not against the foreign keys of totals, which lock templates in any order. Read again: another
+    # worker may have noted an earlier job meanwhile.
+    locked = rows.filter(pk__in=changing).select_for_update(no_key=True)
+    changed = [row for row in locked if _note(row, sightings)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _UPDATE,
+            [
+                [row.pk for row in changed],
+                [row.first_seen_at for row in changed],
+                [row.first_site_id for row in changed],
+                [row.spread_at for row in changed],
+            ],
+        )
+
+
+def _note(template: LineTemplate, sightings: _Sightings) -> bool:
+    """Set what the sightings say of a template; return whether that changes it."""
+    number = template.unsigned_hash
+    sites = sightings.sites_of(template.experiment_id, number)
+    before = (template.first_seen_at, template.first_site_id, template.spread_at)
+    ended_at = sightings.ends[template.experiment_id][number]
+    template.first_seen_at = min(template.first_seen_at, ended_at)
+    if template.first_site_id is None:
+        template.first_site_id = min(sites, default=None)
+    if template.spread_at is None:
+        template.spread_at = _spread_at(template, sites)
+    return before != (template.first_seen_at, template.first_site_id, template.spread_at)
 
 
 def _spread_at(template: LineTemplate, sites: Mapping[int, datetime]) -> datetime | None:

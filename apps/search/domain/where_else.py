@@ -18,8 +18,7 @@ from django.db.models.functions import TruncDay
 from apps.accounts.models import User
 from apps.jobs.domain.statistics.intervals import lift, wilson
 from apps.jobs.models import SHORT_HOST, Job
-from apps.search.domain.templates import signed
-from apps.search.models import LineTemplate, ReadLogs, TemplateTotals
+from apps.search.models import LineTemplate, ReadLogs, TemplateTotals, signed
 
 #: How many of the newest failed jobs are compared, and in how many hours at most.
 COMPARED = 2_000
