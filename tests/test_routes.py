@@ -105,6 +105,8 @@ EXPECTED = {
     "api:archived-job-use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "api:campaigns": ALL,
     "api:causes": ALL,
+    "api:line-watch-detail": ALL,  # it is only removed, and looked up then
+    "api:line-watch-list": ALL,
     "api:new-lines": ALL,
     "api:where-else": ALL,
     "api:claim-accept": OPERATOR,
@@ -298,6 +300,7 @@ EXPECTED = {
     "diagnosis:line": OF_EXPERIMENT,
     "diagnosis:new-lines": ALL,
     "diagnosis:template": OF_EXPERIMENT,
+    "diagnosis:watch-line": ALL,
     "diagnosis:where-else": ALL,
     "diagnosis:compare-logs": OF_EXPERIMENT,
     "diagnosis:correct-verdict": OF_EXPERIMENT,
@@ -349,6 +352,7 @@ EXPECTED = {
     "notifications:list": ALL,
     "notifications:open": NONE,  # of nobody here
     "notifications:read": ALL,
+    "notifications:remove-watch": NONE,  # nobody here watches a line
     "notifications:request": OF_EXPERIMENT,
     "notifications:settings": ALL,
     "portal:incident": ALL,

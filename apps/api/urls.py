@@ -11,6 +11,7 @@ from apps.datasets.api.views import DatasetViewSet
 from apps.diagnosis.api.causes import CausesView
 from apps.diagnosis.api.impact import ImpactView
 from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorViewSet
+from apps.diagnosis.api.line_watches import LineWatchViewSet
 from apps.diagnosis.api.packs import ExperimentPackViewSet
 from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
@@ -91,6 +92,7 @@ router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("known-errors", KnownErrorViewSet, basename="known-error")
 router.register("experiment-packs", ExperimentPackViewSet, basename="experiment-pack")
 router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")
+router.register("line-watches", LineWatchViewSet, basename="line-watch")
 router.register("hosts/exclusions", HostExclusionViewSet, basename="host-exclusion")
 router.register("hosts/measured-states", MeasuredStateViewSet, basename="measured-state")
 router.register("recovery-rules", RecoveryRuleViewSet, basename="recovery-rule")

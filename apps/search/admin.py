@@ -2,6 +2,7 @@ from apps.core.admin import register_read_only
 from apps.search.models import (
     JobTemplates,
     LineTemplate,
+    LineWatch,
     LogIndex,
     LogToIndex,
     LogWords,
@@ -32,4 +33,10 @@ register_read_only(
 register_read_only(LogIndex, "indexed_from complete indexed_at")
 register_read_only(
     LogToIndex, "job due_at attempts last_error", list_select_related=["job__cluster"]
+)
+register_read_only(
+    LineWatch,
+    "user number created_at notified_at",
+    search="user__username",
+    list_select_related=["user"],
 )

@@ -10,4 +10,10 @@ declare(
         "is new in logs of failed jobs at two sites",
         dict.fromkeys((Audience.OPERATORS, Audience.LIAISONS), Group.FAILURES),
     ),
+    EventKind(
+        "line.seen",
+        "found a watched line in the log of a job",
+        "was written again by a job: you watch this line",
+        {Audience.MENTIONED: Group.TROUBLE},
+    ),
 )

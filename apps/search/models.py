@@ -5,7 +5,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 
-from apps.accounts.models import Experiment, ExperimentQuerySet
+from apps.accounts.models import Experiment, ExperimentQuerySet, User
 from apps.clusters.models import Site
 from apps.core.models import Work
 from apps.jobs.models import Job
@@ -55,6 +55,39 @@ class LineTemplate(models.Model):
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def unsigned_hash(self) -> int:
+        return self.hash % (1 << 64)
+
+    @property
+    def number(self) -> str:
+        """The hash as 16 hexadecimal digits, as in addresses."""
+        return f"{self.unsigned_hash:016x}"
+
+
+class LineWatch(models.Model):
+    """A user is notified when a job writes a line again, in any experiment that the user sees."""
+
+    user = models.ForeignKey(
+        User, on_delete=models.CASCADE, related_name="line_watches", db_index=False
+    )
+    hash = models.BigIntegerField(help_text="64 bits of the hash of the template.")
+    created_at = models.DateTimeField()
+    seen_until = models.DateTimeField(
+        help_text="End of the newest job of which the user was notified; first, the creation."
+    )
+    notified_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "line watches"
+        constraints = [
+            models.UniqueConstraint(fields=["user", "hash"], name="line_watch_once"),
+        ]
+        indexes = [models.Index(fields=["hash"], name="line_watch_of_line")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} watches {self.number}"
 
     @property
     def unsigned_hash(self) -> int:

@@ -29,6 +29,7 @@ DONE_BY = {
     "notifications:change-webhook": "api:webhook-detail",
     "notifications:feed-address": "api:feed-addresses",
     "notifications:read": "api:notification-read",
+    "notifications:remove-watch": "api:line-watch-detail",
     "notifications:request": "api:request-follow",
     "notifications:settings": "api:notification-preferences",
     "portal:request-move": "api:request-submit",  # and one for each verb

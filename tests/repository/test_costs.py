@@ -78,6 +78,7 @@ CHEAP = {
         search submission-scouts
         submission-wait-again template-detail template-list template-make-draft verdict-correct verdict-detail
         verdict-harvest-again verdict-list version webhook-detail webhook-enable webhook-list
+        line-watch-detail line-watch-list
         new-lines where-else weekly-report-detail weekly-report-list window-cancel window-detail window-list
         workflow-type-detail workflow-type-list
     """,
@@ -91,7 +92,7 @@ CHEAP = {
         dataset list stage stage-ask stage-cancel
     """,
     "diagnosis": """
-        act-on-group act-on-groups line new-lines template where-else
+        act-on-group act-on-groups line new-lines template watch-line where-else
         causes correct-verdict decide-known-error decide-pack exit-codes
         failed-jobs failures group harvest-again known-error known-error-change known-error-edit
         known-error-new known-errors known-errors-export known-errors-import log pack packs reclassification
@@ -104,8 +105,8 @@ CHEAP = {
         accept-claims claims flagged host-rate list phases withdraw-claims
     """,
     "notifications": """
-        add-webhook change-webhook feed-address feed-experiment feed-inbox feed-request list open read request
-        settings
+        add-webhook change-webhook feed-address feed-experiment feed-inbox feed-request list open read remove-watch
+        request settings
     """,
     "portal": """
         find health home incident incident-act job live-jobs metrics notify-experiment request request-move

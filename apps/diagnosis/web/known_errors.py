@@ -18,6 +18,7 @@ from apps.core.domain.expressions.runs import TooCostly
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.core.web.sorting import read_sort, sort_rows
+from apps.diagnosis.domain.groups.where_else import text_of_template
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
     checked_row,
@@ -26,7 +27,7 @@ from apps.diagnosis.domain.known_errors.changes import (
     submit_change,
     values_of,
 )
-from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
+from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of, pattern_of_template
 from apps.diagnosis.domain.reading.pattern_preview import Preview, preview_pattern
 from apps.diagnosis.enums import ADVICE_OF, CATEGORY_OF_CORRECTION, ChangeState, Role, VerdictKind
 from apps.diagnosis.filters import KnownErrors
@@ -135,7 +136,8 @@ def edit_known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
 def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
     """Return initial values from the query.
 
-    The query may contain `line`, `service` and `verdict`.
+    The query may contain `line`, `service` and `verdict`, and `template`: the hash of a line for
+    whose template the pattern is.
     """
     query = request.GET
     line = query.get("line", "")[:4000]
@@ -145,8 +147,11 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
         kind = VerdictKind(query["verdict"])
         initial["category"] = CATEGORY_OF_CORRECTION[kind]
         initial["advice"] = ADVICE_OF[kind]
+    template = text_of_template(query.get("template", ""), user=request.user)
+    line = line if line.strip() else template
     if line.strip():
-        initial |= {"example": line, "regex": pattern_of(line), "id": id_of(line, service)}
+        regex = pattern_of_template(template) or pattern_of(line)
+        initial |= {"example": line, "regex": regex, "id": id_of(line, service)}
     return initial
 
 

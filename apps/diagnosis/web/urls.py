@@ -74,6 +74,7 @@ urlpatterns = [
     path("failures/packs/<int:pk>/", packs.pack, name="pack"),
     path("failures/packs/<int:pk>/decide/", packs.decide, name="decide-pack"),
     path("failures/where-else/", where_else.where_else, name="where-else"),
+    path("failures/where-else/watch/", where_else.watch_line, name="watch-line"),
     path("failures/where-else/<int:pk>/", where_else.template, name="template"),
     path("failures/new-lines/", where_else.new_lines, name="new-lines"),
     path("failures/causes/", causes.causes, name="causes"),

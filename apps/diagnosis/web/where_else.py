@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -10,16 +11,25 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core import charts
+from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in, number_of, read_query
-from apps.diagnosis.domain.groups.where_else import JobHit, groups_of, job_hits, template_of
-from apps.diagnosis.domain.reading.line_hits import template_at
+from apps.diagnosis.domain.groups.where_else import (
+    JobHit,
+    groups_of,
+    job_hits,
+    number_of_template,
+    search_for,
+    template_of,
+)
+from apps.diagnosis.domain.reading.line_hits import SHOWN_BYTES, template_at
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
+from apps.search.domain import line_watches
 from apps.search.domain import new_lines as new_line_list
 from apps.search.domain.where_else import Occurrences, compare, occurrences_of
 from apps.search.models import LineTemplate
@@ -30,16 +40,6 @@ DEFAULT_DAYS = 30
 HOURLY_DAYS = 3
 PAGE_SIZE = 50
 _OUTCOMES = {"failed": True, "completed": False}
-
-
-def _template(text: str) -> int | None:
-    """Return the number of 16 hexadecimal digits; None for other texts."""
-    if len(text) != 16:
-        return None
-    try:
-        return int(text, 16)
-    except ValueError:
-        return None
 
 
 def _before(text: str) -> tuple[datetime, int] | None:
@@ -55,7 +55,7 @@ def _before(text: str) -> tuple[datetime, int] | None:
 def where_else(request: AuthenticatedRequest) -> HttpResponse:
     """Show which jobs wrote a line, given as text or by the hash of its template."""
     line = request.GET.get("line", "").strip()
-    template = read_query(request, "template", _template, expected="16 hexadecimal digits")
+    template = read_query(request, "template", number_of_template, expected="16 hexadecimal digits")
     days = read_query(
         request,
         "days",
@@ -82,6 +82,25 @@ def line(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         messages.warning(request, "This part of the log is not kept. Paste the line instead.")
         return redirect("diagnosis:where-else")
     return redirect(f"{reverse('diagnosis:where-else')}?template={template:016x}")
+
+
+@require_POST
+def watch_line(request: AuthenticatedRequest) -> HttpResponse:
+    """Watch a line, given by the hash of its template, or with `do=remove` watch it no longer."""
+    number = number_of_template(request.POST.get("template", ""))
+    if number is None:
+        messages.error(request, "Nothing was changed. Open the line again.")
+        return redirect("diagnosis:where-else")
+    if request.POST.get("do") == "remove":
+        line_watches.unwatch_line(user=request.user, template=number)
+        messages.success(request, "You no longer watch this line.")
+    else:
+        with show_errors(request):
+            line_watches.watch_line(user=request.user, template=number, at=timezone.now())
+            messages.success(
+                request, "You will be notified when a job writes this line, at most once an hour."
+            )
+    return redirect(f"{reverse('diagnosis:where-else')}?template={number:016x}")
 
 
 @require_safe
@@ -123,16 +142,35 @@ def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str
         "hits": hits,
         "more": more,
         "before": before,
+        "may_propose": may_propose_known_errors(request.user),
     }
+    if occurrences.templates:
+        context |= _actions(request, template, occurrences.templates[0].text, hits)
     if occurrences.hours:
         context |= {
             "chart": _chart(occurrences, days),
             "comparison": compare(occurrences, user=request.user),
             "groups": groups_of(occurrences, user=request.user),
-            "example_line": _example(hits),
-            "may_propose": may_propose_known_errors(request.user),
         }
     return context
+
+
+def _actions(
+    request: AuthenticatedRequest, template: int, text: str, hits: Sequence[JobHit]
+) -> dict[str, Any]:
+    """Return what the buttons of a line need: an example of it, its search, whether it is watched.
+
+    A known error needs a whole line as its example; that of one that is shown cut is its template.
+    """
+    example = _example(hits)
+    is_cut = len(example.encode()) >= SHOWN_BYTES
+    search = search_for(text, example)
+    return {
+        "example_line": "" if is_cut else example,
+        "search_url": f"{reverse('portal:text-search')}?{urlencode({'q': str(search)})}",
+        "is_searchable": bool(search.texts),
+        "is_watched": line_watches.is_watched(user=request.user, template=template),
+    }
 
 
 def _example(hits: Sequence[JobHit]) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db import models, transaction
+from django.db.models import Exists, IntegerField, OuterRef, Q, QuerySet
+from django.db.models.functions import Cast
 
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
@@ -20,6 +21,7 @@ from apps.notifications.domain.targets import Recipients, kind_of_target
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.models import Comment
+from apps.search.models import LineTemplate
 
 #: The kind of messages to the liaisons of an experiment, whatever they are about.
 MESSAGE = "experiment.notified"
@@ -41,7 +43,12 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
         mine |= Q(hold__isnull=False, hold__experiment=None)
     if user is not None:
         mine |= Q(failures__in=visible_groups(user))
-    return rows.filter(Q(request=None, hold=None, failures=None, incident=None, report=None) | mine)
+    rows = rows.filter(Q(request=None, hold=None, failures=None, incident=None, report=None) | mine)
+    # A line has no column of its own, and its event says its text.
+    lines = LineTemplate.objects.filter(experiment__in=scope.experiments, pk=OuterRef("line"))
+    is_line = Q(event__target_type=LineTemplate._meta.label_lower)
+    line = models.Case(models.When(is_line, then=Cast("event__target_id", IntegerField())))
+    return rows.alias(line=line).filter(Q(line=None) | Exists(lines))
 
 
 def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:

@@ -118,7 +118,7 @@ def concerned_by_failures(
 
 
 def concerned_by_message(event: Event) -> dict[int, Group]:
-    """Return the users to whom a message was sent, with their group."""
+    """Return the users to whom a message was sent, or who watch a line, with their group."""
     return _groups(event, {user: {Audience.MENTIONED} for user in _named(event)})
 
 

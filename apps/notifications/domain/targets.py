@@ -23,6 +23,7 @@ from apps.notifications.domain.recipients import (
     concerned_by_catalogue,
     concerned_by_failures,
     concerned_by_hold,
+    concerned_by_message,
     concerned_by_proposal,
     concerned_by_rule,
 )
@@ -190,6 +191,8 @@ class LineTarget(TargetKind):
     events = ("line.*",)
 
     def recipients(self, event: Event, target: LineTemplate) -> Recipients:
+        if event.kind == "line.seen":
+            return Recipients(concerned_by_message(event))
         return Recipients(concerned_by_failures(event, target))
 
     def is_visible(self, target: LineTemplate, user: User) -> bool:

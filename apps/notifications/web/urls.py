@@ -7,6 +7,7 @@ urlpatterns = [
     path("notifications/", views.notification_list, name="list"),
     path("notifications/read/", views.read, name="read"),
     path("notifications/<int:pk>/", views.open_notification, name="open"),
+    path("notifications/watches/<int:pk>/remove/", views.remove_watch, name="remove-watch"),
     path("notifications/settings/", views.my_settings, name="settings"),
     path("notifications/settings/feeds/", views.feed_address, name="feed-address"),
     path("notifications/settings/webhooks/", views.add_webhook, name="add-webhook"),

@@ -36,6 +36,8 @@ from apps.notifications.domain.webhooks import enable_webhook, remove_webhook, w
 from apps.notifications.enums import Level
 from apps.notifications.web.forms import PreferencesForm, ReadForm, WebhookForm
 from apps.production.models import Request
+from apps.search.domain.line_watches import unwatch_line, watches_of
+from apps.search.domain.line_watches import with_texts as with_line_texts
 
 
 @require_safe
@@ -51,6 +53,7 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
         "only_unread": only_unread,
         "until": max((row.pk for row in page.rows), default=0),
         "unread": unread_count(request.user),
+        "watched_lines": with_line_texts(watches_of(request.user), user=request.user),
     }
     return render(request, "notifications/list.html", context)
 
@@ -75,6 +78,15 @@ def open_notification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     if request.method == "GET":
         mark_read(user=request.user, at=timezone.now(), until=pk, only=pk)
     return redirect(row)
+
+
+@require_POST
+def remove_watch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Watch a line of logs no longer."""
+    watch = get_object_or_404(watches_of(request.user), pk=pk)
+    unwatch_line(user=request.user, template=watch.unsigned_hash)
+    messages.success(request, "You no longer watch this line.")
+    return redirect("notifications:list")
 
 
 @never_cache

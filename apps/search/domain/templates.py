@@ -15,6 +15,7 @@ from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.enums import FAILED_STATES, Counted
 from apps.jobs.models import Job
+from apps.search.domain.line_watches import notify_watchers
 from apps.search.models import LONGEST_TEXT, JobTemplates, LineTemplate, signed
 
 #: A template has spread if a job of a second site writes it within this time.
@@ -64,7 +65,8 @@ class StoredLog:
 def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
     """Replace the templates of these jobs, in a constant number of queries.
 
-    The hours of the jobs are counted anew afterwards. Safe to repeat.
+    The hours of the jobs are counted anew afterwards, and users who watch a line are notified. Safe
+    to repeat.
     """
     stored_logs = _as_stored(logs)
     if not stored_logs:
@@ -91,6 +93,7 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
         update_fields=["ended_at", "failed", "templates", "read_at"],
     )
     mark_dirty(map(hour_of, ends), Counted.LINES)
+    notify_watchers(stored_logs, keys, at=at)
 
 
 def _as_stored(logs: Sequence[LogTemplates]) -> list[StoredLog]:

@@ -1,5 +1,6 @@
 """What is known of a line of a log: the jobs that wrote it, and their failure groups."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +8,19 @@ from datetime import datetime
 
 from apps.accounts.models import User
 from apps.diagnosis.domain.reading.line_hits import ShownLine, line_hits
-from apps.diagnosis.engine.evidence.novelty import LINE_BYTES, Templates
+from apps.diagnosis.engine.evidence.novelty import LINE_BYTES, VARIES, Templates
 from apps.diagnosis.engine.formats.plain_lines import clean
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.jobs.models import Job
+from apps.search.domain.query.clauses import Field, FieldValue, Phrase, Query, Source
 from apps.search.domain.where_else import Occurrences, newest_jobs
+from apps.search.models import LONGEST_TEXT, LineTemplate, signed
 
 PAGE_SIZE = 20
+_HASH = re.compile(r"[0-9a-f]{16}")
+#: Between the pieces of a phrase: what varies, bytes that are no text, and several blanks.
+_GAPS = re.compile(r"[ \t]*[*\ufffd][ \t*\ufffd]*|[ \t]{2,}|\t")
 #: The failure groups of this many of the newest failed jobs are counted.
 GROUPED = 500
 MOST_GROUPS = 5
@@ -32,6 +38,39 @@ def template_of(line: str) -> int:
     """Return the hash of the template of a line; 0 for a line without words."""
     text = line.splitlines()[0] if line.strip() else ""
     return Templates().hash_of(clean(text.encode()).strip(b"\n")[:LINE_BYTES])
+
+
+def number_of_template(text: str) -> int | None:
+    """Return the hash that 16 hexadecimal digits stand for; None for other texts."""
+    return int(text, 16) if _HASH.fullmatch(text) else None
+
+
+def text_of_template(number: str, *, user: User) -> str:
+    """Return the line with a hash, given as 16 hexadecimal digits, with `*` for what varies.
+
+    Empty for other texts, and if no job whose logs the user may see wrote it.
+    """
+    template = number_of_template(number)
+    if template is None:
+        return ""
+    rows = LineTemplate.objects.visible_to(user).filter(hash=signed(template))
+    return rows.values_list("text", flat=True).first() or ""
+
+
+def search_for(text: str, example: str = "") -> Query:
+    """Return the search for the text of a line, given its template and if possible an example.
+
+    Templates have one blank where a line may have several, which a phrase would not find: from the
+    example it is known where.
+    """
+    if example:
+        text = VARIES.sub(b"*", example.encode()).decode(errors="replace")
+    pieces = []
+    for piece in _GAPS.split(text[:LONGEST_TEXT]):
+        if piece.strip():
+            pieces.append(piece)
+    phrase = Phrase(tuple(pieces))
+    return Query((phrase, FieldValue(Field.IN, Source.LOG)) if pieces else ())
 
 
 def job_hits(

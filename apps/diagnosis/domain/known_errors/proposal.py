@@ -27,6 +27,9 @@ _MASKS = (
 )
 _VARIES = re.compile("|".join(f"(?P<{name}>{regex})" for name, regex, _ in _MASKS))
 _STANDS_FOR = {name: stands for name, _, stands in _MASKS}
+#: Rows of stars, with the blanks between them, and rows of blanks.
+_PIECES = re.compile(r"(\*(?:[ \t]*\*)*|[ \t]+)")
+_BLANKS = re.compile(r"[ \t]+")
 _SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
@@ -43,6 +46,23 @@ def pattern_of(line: str) -> str:
         end = match.end()
     parts.append(_SPECIAL.sub(r"\\\1", message[end:]))
     return "".join(parts) if re.search(r"[A-Za-z]{3}", message) else ""
+
+
+def pattern_of_template(text: str) -> str:
+    """Return a pattern that matches each line with this template; "" for one without words.
+
+    A `*` of the template stands for a part without blanks, several in a row also for the blanks of
+    a date. Blanks may be any number: templates have one for each row of them.
+    """
+    parts = []
+    for piece in _PIECES.split(text.replace("\ufffd", "*").strip("* \t")):
+        if piece.startswith("*"):
+            parts.append(r"\S.{0,300}" if _BLANKS.search(piece) else r"\S{1,300}")
+        elif _BLANKS.fullmatch(piece):
+            parts.append(r"[ \t]+")
+        else:
+            parts.append(_SPECIAL.sub(r"\\\1", piece))
+    return "".join(parts)
 
 
 def id_of(line: str, service: str = "") -> str:

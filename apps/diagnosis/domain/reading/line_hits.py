@@ -11,7 +11,7 @@ from apps.jobs.models import Job
 
 #: Lines shown before and after the line.
 AROUND = 1
-_SHOWN_BYTES = 300
+SHOWN_BYTES = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _hit_in(excerpt: LogExcerpt, template: int, templates: Templates) -> list[Sh
                 stream=excerpt.stream,
                 offset=offsets[near],
                 number=None if first is None else first + near,
-                text=text_of(lines[near].strip()[:_SHOWN_BYTES]),
+                text=text_of(lines[near].strip()[:SHOWN_BYTES]),
                 is_hit=near == row,
             )
         )

@@ -36,7 +36,7 @@ _MONTH = (
 )
 #: Days and months before a number, paths, hexadecimal IDs, numbers, and words after the first
 #: digit.
-_VARIES = re.compile(
+VARIES = re.compile(
     rb"\b(?:" + _DAY + rb",?\s+)?" + _MONTH + rb"\.?(?=\s+\d)"
     rb"|\b" + _DAY + rb",?(?=\s+\d)"
     rb"|(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b"
@@ -64,7 +64,7 @@ class Templates:
         """Return the hash of the template of a clean line; 0 for a line without words."""
         key = line[:LINE_BYTES].translate(None, _DIGITS)
         if key not in self._known:
-            template = _SPACES.sub(b" ", _VARIES.sub(b"*", line[:LINE_BYTES])).strip()
+            template = _SPACES.sub(b" ", VARIES.sub(b"*", line[:LINE_BYTES])).strip()
             # Digits are masked, so any byte above "0" belongs to a word.
             has_words = any(byte > ord("0") for byte in template)
             number = 0
