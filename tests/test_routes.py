@@ -73,6 +73,7 @@ BY_TOKEN = {
     "notifications:feed-experiment",
     "notifications:feed-inbox",
     "notifications:feed-request",
+    "portal:search-feed",
 }
 
 EXPECTED = {

@@ -12,6 +12,11 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from apps.archive.models import ArchivedJob
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.reading.line_templates import template_lines
+from apps.diagnosis.engine.base import Block
+from apps.search.domain.line_totals import recount_dirty_hours
+from apps.search.domain.templates import LogTemplates, store_templates
 from apps.search.models import LogIndex
 from tests.archive.conftest import index_words
 from tests.archive.spool_writer import environment_bytes
@@ -183,3 +188,81 @@ def test_results_are_readable_and_lead_to_the_line(
     assert page.get_by_role("searchbox", name="Query").input_value() == '"cannot open" stage:reco'
     page.locator(".text-hits a.hit").first.click()
     assert "/log/?stream=stderr&at=30#b30" in page.url
+
+
+LINES_LOG = (
+    b"art: loading service Geometry\n"
+    b"cannot open shared object file /cvmfs/nova.example.org/v09_73/lib/libGeometry_service.so:"
+    b" Input/output error\n"
+    b"art: exit with status 21\n"
+)
+
+
+@pytest.fixture
+def logs_with_lines():
+    LogIndex.objects.create(pk=1, complete=True)
+    for number in range(6):
+        at = timezone.now() - timedelta(hours=number + 1)
+        row = job(
+            number,
+            at=at,
+            experiment=people.nova(),
+            stage="reco",
+            host=f"wn-{number % 3}",
+            state=JobState.FAILED,
+        )
+        log = LINES_LOG.replace(b"v09_73", b"v%d" % number)
+        keep_log(row, log)
+        blocks = [Block(log, 0, len(log), 1)]
+        store_templates([LogTemplates(row, template_lines(blocks))], at=at)
+    recount_dirty_hours()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_line_leads_to_watch_known_error_and_search(
+    logs_with_lines, approver, open_as, assert_accessible, width, scheme
+) -> None:
+    page = open_as(approver, width=width, scheme=scheme)
+    page.goto("/search/?q=%22cannot+open+shared%22")
+    expect(page.get_by_role("link", name="Where else?")).to_have_count(6)
+    assert_accessible(page)
+    picture(page, f"line-search-{width}")
+
+    page.get_by_role("link", name="Where else?").first.click()
+    page.wait_for_url("**/where-else/?template=**")
+    address = page.url
+    picture(page, f"line-where-else-{width}")
+    page.get_by_role("button", name="Watch this line").click()
+    expect(page.get_by_role("button", name="Stop watching")).to_be_visible()
+    expect(page.get_by_text("You will be notified when a job writes this line")).to_be_visible()
+    assert_accessible(page)
+
+    page.goto("/notifications/")
+    watches = page.locator("#watches")
+    expect(watches.get_by_role("link", name=re.compile("cannot open shared"))).to_be_visible()
+    assert_accessible(page)
+    picture(page, f"line-notifications-{width}")
+    watches.get_by_role("button", name=re.compile("Remove")).click()
+    expect(page.get_by_text("You no longer watch this line.")).to_be_visible()
+    expect(page.locator("#watches")).to_have_count(0)
+
+    page.goto(address)
+    page.get_by_role("link", name="Make a known error…").click()
+    pattern = page.locator("[name=regex]")
+    assert r"cannot[ \t]+open[ \t]+shared" in pattern.input_value()
+    page.locator("[name=title]").fill("Library cannot be read")
+    page.locator("[name=category]").select_option("site")
+    page.locator("[name=service]").fill("cvmfs")
+    page.locator("[name=advice]").select_option("retry")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("#preview")).to_contain_text("6 of 6 failed jobs match.")
+    picture(page, f"line-known-error-{width}")
+
+    page.goto(address)
+    page.get_by_role("link", name="Search this text").click()
+    page.wait_for_url("**/search/?q=**")
+    expect(page.locator(".text-hits li")).to_have_count(6)
+    assert page.get_by_role("searchbox", name="Query").input_value() == (
+        '"cannot open shared object file*: Input/output error" in:log'
+    )
+    assert page.problems == []

@@ -9,6 +9,8 @@ from django.utils import timezone
 
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.groups.where_else import template_of
+from apps.portal.pages import text_search
 from apps.search.api import views
 from apps.search.domain.engine import postgresql
 from apps.search.domain.engine.base import Hits, Scope
@@ -149,3 +151,75 @@ def test_expressions_and_environments(logs, browse, shifter) -> None:
 def test_the_search_box_leads_to_the_search(logs, browse, shifter) -> None:
     page = browse(shifter).get(reverse("portal:find"), {"q": "zz <b>"}).content.decode()
     assert 'href="/search/?q=zz%20%3Cb%3E"' in page
+
+
+def test_facets_say_of_which_hits_they_are(logs, browse, shifter, monkeypatch) -> None:
+    client = browse(shifter)
+    text = client.get("/search/", {"q": '"cannot open"'}).content.decode()
+    assert "The filters count all 3 hits." in text
+    assert "Site and verdict count logs alone" in text
+    text = client.get("/search/", {"q": '"cannot open" in:log'}).content.decode()
+    assert "The filters count all 2 hits." in text
+    assert "count logs alone" not in text
+
+    monkeypatch.setattr(text_search, "COUNTED", 2)
+    monkeypatch.setattr(text_search, "SIZE", 1)
+    page = client.get("/search/", {"q": '"cannot open"'})
+    assert "the newest 2 hits." in page.content.decode()
+    shown = page.context["page"]
+    assert sum(value.count for value in shown.facets["Found in"]) == shown.counted == 2
+    older = client.get("/search/" + shown.next_query)
+    assert "2 hits from here on." in older.content.decode()
+
+
+def test_each_facet_leads_to_as_many_hits_as_it_counts(logs, browse, shifter) -> None:
+    for number, stage in ((7, "Reco"), (8, "RECO")):
+        row = job(number, at=AT, experiment=people.nova(), stage=stage)
+        keep_log(row, LOG)
+    client = browse(shifter)
+    page = client.get("/search/", {"q": '"cannot open" in:log'}).context["page"]
+    assert [value.count for value in page.facets["Stage"]] == [3, 1]
+    for values in page.facets.values():
+        for value in values:
+            if not value.on:
+                narrowed = client.get("/search/" + value.query).context["page"]
+                assert narrowed.counted == value.count, value
+
+
+def test_matching_line_leads_to_where_else(logs, browse, shifter) -> None:
+    mine, _ = logs
+    client = browse(shifter)
+    page = client.get("/search/", {"q": '"cannot open"'}).content.decode()
+    link = f"/jobs/{mine.pk}/log/where-else/?stream=stderr&amp;at=6"
+    assert f'href="{link}"' in page
+    assert page.count("Where else?</a>") == 2  # a script has none
+    address = client.get(link.replace("&amp;", "&")).headers["location"]
+    template = template_of("art: <b>cannot open</b> libA.so: Input/output error")
+    assert address == f"/failures/where-else/?template={template:016x}"
+
+
+def test_a_saved_view_keeps_the_whole_query(logs, browse, shifter) -> None:
+    client = browse(shifter)
+    query = r'"cannot open" -"x & y + \" é" /a\/b+/ in:log since:30d'
+    shown = client.get("/search/", {"q": query})
+    saved = {
+        "path": "/search/",
+        "query": shown.context["view_query"],
+        "name": "Cannot open",
+    }
+    back = client.post("/accounts/views/", saved)
+    page = client.get(back.headers["location"])
+    assert page.context["page"].text == query
+    assert page.context["current_view"].name == "Cannot open"
+    older = client.get(back.headers["location"] + "&after=junk")
+    assert older.context["current_view"].name == "Cannot open"
+    for result in page.context["page"].results:
+        assert result.hit.source == "log"
+
+
+def test_a_view_that_is_too_long_is_refused_with_the_reason(logs, browse, shifter) -> None:
+    client = browse(shifter)
+    query = client.get("/search/", {"q": "é" * 500}).context["view_query"]
+    saved = {"path": "/search/", "query": query, "name": "Long"}
+    page = client.post("/accounts/views/", saved, follow=True).content.decode()
+    assert "These filters are too long to be kept." in page

@@ -19,7 +19,11 @@ class ViewForm(forms.Form):
 
     path = forms.CharField(max_length=100, validators=[domain.is_list_path])
     name = forms.CharField(max_length=60)
-    query = forms.CharField(max_length=domain.MOST_QUERY, required=False)
+    query = forms.CharField(
+        max_length=domain.MOST_QUERY,
+        required=False,
+        error_messages={"max_length": "These filters are too long to be kept."},
+    )
     experiment = forms.ModelChoiceField(
         queryset=Experiment.objects.none(), to_field_name="key", required=False
     )
@@ -77,15 +81,11 @@ def change_view(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 def _refused(request: AuthenticatedRequest, form: ViewForm) -> HttpResponse:
-    messages.error(
-        request,
-        (
-            "The view was not saved. "
-            f"{' '.join(map(str, form.errors.get('name', ['Reload the page.'])))}"
-        ),
-    )
+    problems = [*form.errors.get("name", []), *form.errors.get("query", [])]
+    reasons = " ".join(map(str, problems or ["Reload the page."]))
+    messages.error(request, f"The view was not saved. {reasons}")
     path = form.cleaned_data.get("path", "/")
-    return _back(path, form.cleaned_data.get("query", ""))
+    return _back(path, domain.normal_query(form.data.get("query", "")))
 
 
 def _back(path: str, query: str) -> HttpResponse:

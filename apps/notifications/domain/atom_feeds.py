@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
+from html import escape
+from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
 from django.db import transaction
@@ -88,6 +89,14 @@ def addresses_of(preferences: Preferences | None, request: Request | None = None
     return addresses
 
 
+def search_address(preferences: Preferences | None, query: str) -> str:
+    """Return the URL of the feed of a search; empty if the user has no feeds."""
+    if preferences is None or not preferences.feed_name:
+        return ""
+    address = _absolute("portal:search-feed", preferences.feed_token)
+    return f"{address}?{urlencode({'q': query})}"
+
+
 def _absolute(name: str, *arguments: str) -> str:
     return settings.PORTAL_URL + reverse(name, args=arguments)
 
@@ -108,7 +117,7 @@ def atom(
         feed.add_item(
             title=mark_hidden(headline(event)),
             link=settings.PORTAL_URL + event_path,
-            description=mark_hidden(event.reason),
+            description=escape(mark_hidden(event.reason)),  # summaries are HTML
             author_name=mark_hidden(event.actor),
             unique_id=f"tag:{host},2026:event/{event.pk}",
             pubdate=event.at,

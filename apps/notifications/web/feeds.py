@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
@@ -29,7 +30,7 @@ from apps.production.models import Request
 @login_not_required
 @require_safe
 def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
-    user = _reader(token)
+    user = reader_or_404(token)
     rows = (
         visible_notifications(user).select_related("event", "request").order_by("-at", "-pk")[:SIZE]
     )
@@ -40,7 +41,9 @@ def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
 @login_not_required
 @require_safe
 def of_request(request: HttpRequest, token: str, key: str) -> HttpResponseBase:
-    production_request = get_object_or_404(Request.objects.visible_to(_reader(token)), key=key)
+    production_request = get_object_or_404(
+        Request.objects.visible_to(reader_or_404(token)), key=key
+    )
     path = production_request.get_absolute_url()
     entries = [(event, path) for event in events_of(production_request).order_by("-id")[:SIZE]]
     return _answer(request, f"opsportal: {production_request}", path, entries)
@@ -49,7 +52,7 @@ def of_request(request: HttpRequest, token: str, key: str) -> HttpResponseBase:
 @login_not_required
 @require_safe
 def of_experiment(request: HttpRequest, token: str, key: str) -> HttpResponseBase:
-    user = _reader(token)
+    user = reader_or_404(token)
     experiment = get_object_or_404(Experiment, key=key)
     if not scope_of(user).sees(experiment.pk):
         raise Http404
@@ -65,7 +68,8 @@ def of_experiment(request: HttpRequest, token: str, key: str) -> HttpResponseBas
     return _answer(request, f"opsportal: requests of {experiment}", path, newest)
 
 
-def _reader(token: str) -> User:
+def reader_or_404(token: str) -> User:
+    """Return the user whose feeds the token opens."""
     user = reader_of(token)
     if user is None:
         raise Http404
@@ -76,6 +80,11 @@ def _answer(
     request: HttpRequest, title: str, path: str, entries: Sequence[Entry]
 ) -> HttpResponseBase:
     text, updated = atom(title=title, path=path, feed_path=request.path, entries=entries)
+    return feed_response(request, text, updated)
+
+
+def feed_response(request: HttpRequest, text: bytes, updated: datetime) -> HttpResponseBase:
+    """Answer with a feed, or with 304 if the reader has it."""
     response = HttpResponse(text, content_type="application/atom+xml; charset=utf-8")
     etag, modified = quote_etag(hashlib.sha256(text).hexdigest()[:32]), int(updated.timestamp())
     response["ETag"], response["Last-Modified"] = etag, http_date(modified)

@@ -1,14 +1,21 @@
-"""The page of the search in logs and scripts."""
+"""The page and the Atom feed of the search in logs and scripts."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+
+from django.conf import settings
+from django.urls import reverse
+from django.utils.html import escape
 
 from apps.accounts.models import User
+from apps.core.domain.hidden_characters import mark_hidden
+from apps.notifications.domain.atom_feeds import SIZE as FEED_SIZE
+from apps.notifications.domain.atom_feeds import Feed
 from apps.search.domain.engine.base import Cursor, Hits, Scope, SearchRefused
 from apps.search.domain.engine.postgresql import ENGINE
 from apps.search.domain.gaps import not_searched
-from apps.search.domain.query.clauses import Query, QueryError
+from apps.search.domain.query.clauses import Query, QueryError, Source
 from apps.search.domain.query.parser import parse
 from apps.search.domain.results import FacetValue, Result, facets_of, results_of
 
@@ -34,8 +41,8 @@ class FacetLink:
 class TextSearchPage:
     """Hits with their lines, what else they have in common, and what was not searched.
 
-    `counted` is the number of newest hits that the facets count, and `counted_all` whether these
-    are all.
+    `counted` is the number of newest hits that the facets count, from this page on, and
+    `counted_all` whether these are all. `has_scripts` if they are not of logs alone.
     """
 
     text: str
@@ -44,6 +51,7 @@ class TextSearchPage:
     facets: dict[str, list[FacetLink]] = field(default_factory=dict)
     counted: int = 0
     counted_all: bool = True
+    has_scripts: bool = False
     next_query: str = ""
     first_query: str = ""
     stopped_at: datetime | None = None
@@ -72,6 +80,7 @@ def text_search_page(*, text: str, after: str, user: User, at: datetime) -> Text
         facets=_facet_links(hits, query, user),
         counted=len(hits.rows),
         counted_all=hits.after is None and cursor is None,
+        has_scripts=any(hit.source is not Source.LOG for hit in hits.rows),
         next_query="?" + urlencode({"q": text, "after": str(next_place)}) if next_place else "",
         first_query="?" + urlencode({"q": text}) if cursor else "",
         stopped_at=hits.after.at if stopped and hits.after else None,
@@ -95,3 +104,63 @@ def _facet_link(value: FacetValue, query: Query) -> FacetLink:
         changed = query.with_clause(value.clause)
     link = "?" + urlencode({"q": str(changed)})
     return FacetLink(value.clause.value, value.count, link, has_value)
+
+
+def search_feed(*, text: str, feed_path: str, user: User, at: datetime) -> tuple[bytes, datetime]:
+    """Search, and return the newest hits as a feed with the time of the newest.
+
+    Raises `QueryError` and `SearchRefused`. A hit has the same ID in the feeds of all searches.
+    """
+    query = parse(text.strip())
+    hits = ENGINE.search(query, Scope(user, at), size=FEED_SIZE)
+    path = f"{reverse('portal:text-search')}?{urlencode({'q': text.strip()})}"
+    host = urlsplit(settings.PORTAL_URL).hostname
+    # Without a time, so that the same hits make the same feed.
+    is_partial = hits.stopped and len(hits.rows) < FEED_SIZE
+    feed = Feed(
+        title=mark_hidden(f"opsportal: search {text.strip()}"),
+        link=settings.PORTAL_URL + path,
+        description="There was no time to search everything." if is_partial else "",
+        feed_url=settings.PORTAL_URL + feed_path,
+        feed_guid=f"tag:{host},2026:{path}",
+    )
+    for result in results_of(hits.rows, query, user):
+        hit = result.hit
+        feed.add_item(
+            title=mark_hidden(_title(result)),
+            link=settings.PORTAL_URL + _path_of(result),
+            description=_lines_as_html(result),
+            unique_id=f"tag:{host},2026:search/{hit.source}/{hit.key}",
+            pubdate=hit.at,
+            updateddate=hit.at,
+        )
+    return feed.writeString("utf-8").encode(), feed.latest_post_date()
+
+
+def _title(result: Result) -> str:
+    """Return what the hit is: `log of job 8461311_2, failed: NOVA-0003 reco`."""
+    row = result.row
+    title = f"{result.hit.source} of job {row.job_id} on {row.cluster.name}"
+    if row.state:
+        title += f", {row.state.replace('_', ' ')}"
+    about = " ".join(part for part in (row.request_key, row.stage) if part)
+    return f"{title}: {about}" if about else title
+
+
+def _path_of(result: Result) -> str:
+    """Return the path of the first matching line of a log, or of the page of a script."""
+    if result.archived is not None:
+        return reverse("archive:job", args=[result.archived.pk])
+    path = reverse("diagnosis:log", args=[result.row.pk])
+    if not result.lines:
+        return path
+    line = result.lines[0]
+    return f"{path}?{urlencode({'stream': line.stream, 'at': line.offset})}#b{line.offset}"
+
+
+def _lines_as_html(result: Result) -> str:
+    """Return the matching lines; feed readers show a summary as HTML."""
+    lines = []
+    for line in result.lines:
+        lines.append(escape(mark_hidden(line.text)))
+    return "<pre>" + "\n".join(lines) + "</pre>" if lines else ""

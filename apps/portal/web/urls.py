@@ -1,12 +1,21 @@
 from django.urls import path
 
-from apps.portal.web import experiment_messages, incidents, live_jobs, requests, services, views
+from apps.portal.web import (
+    experiment_messages,
+    incidents,
+    live_jobs,
+    requests,
+    search_feed,
+    services,
+    views,
+)
 
 app_name = "portal"
 urlpatterns = [
     path("", views.home, name="home"),
     path("find/", views.search, name="find"),
     path("search/", views.text_search, name="text-search"),
+    path("feeds/<str:token>/search.atom", search_feed.feed, name="search-feed"),
     path("health/", views.health, name="health"),
     path("metrics", views.metrics, name="metrics"),
     path("jobs/live/", live_jobs.live_jobs, name="live-jobs"),

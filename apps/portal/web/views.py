@@ -20,6 +20,7 @@ from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.collection.origin import log_location
 from apps.jobs.domain.months.history import archived_job
 from apps.jobs.domain.records.jobs import jobs_for_list
+from apps.notifications.domain.atom_feeds import search_address
 from apps.portal.pages.health import health_page
 from apps.portal.pages.home import home_page
 from apps.portal.pages.job import job_page
@@ -89,7 +90,16 @@ def text_search(request: AuthenticatedRequest) -> HttpResponse:
         user=request.user,
         at=timezone.now(),
     )
-    context = {"page": page, "longest": LONGEST_QUERY, **views_context(request)}
+    feed_url = ""
+    if page.text and not page.problem:
+        preferences = getattr(request.user, "notification_preferences", None)
+        feed_url = search_address(preferences, page.text)
+    context = {
+        "page": page,
+        "longest": LONGEST_QUERY,
+        "feed_url": feed_url,
+        **views_context(request),
+    }
     return render(request, "portal/search/search.html", context)
 
 

@@ -189,9 +189,11 @@ def facets_of(hits: Sequence[Hit], user: User) -> dict[str, list[FacetValue]]:
     counts: dict[Field, Counter[str]] = {field: Counter() for field in _FACETS}
     for hit in hits:
         counts[Field.IN][hit.source] += 1
+    # The fields ignore case, so values that differ in case alone are one.
+    spellings: dict[tuple[Field, str], str] = {}
     for field, value in _values(hits, user):
         if value:
-            counts[field][value] += 1
+            counts[field][spellings.setdefault((field, value.lower()), value)] += 1
     facets = {}
     for field, title in _FACETS.items():
         values = []
