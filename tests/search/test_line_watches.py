@@ -1,6 +1,8 @@
 """Watches of lines: who is notified when a job writes a line again, and how often."""
 
+import random
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -142,3 +144,41 @@ def test_text_of_a_line_is_gone_with_the_role(watcher) -> None:
     user = User.objects.get(pk=watcher.pk)
     (line,) = with_texts(watches_of(user), user=user)
     assert line.text == ""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_of_logs_notifies_once_an_hour_and_never_of_old_jobs(seed: int) -> None:
+    """Logs are read late, out of order and again; two users watch since different times."""
+    chooser = random.Random(seed)
+    store(0, ended=0)
+    created = {"early": 10, "late": 200}
+    reads = sorted(chooser.randrange(11, 700) for _ in range(25))
+    stored = []
+    watching: list[str] = []
+    for number, read in enumerate(reads, start=1):
+        for name, minute in created.items():
+            if name not in watching and minute <= read:
+                user = people.person(name, ("liaison", people.nova()))
+                watch_line(user=user, template=NUMBER, at=minutes(minute))
+                watching.append(name)
+        ended = chooser.randrange(max(0, read - 150), read)
+        store(number, ended=ended, read=read)
+        stored.append((read, ended))
+
+    times: dict[str, list[datetime]] = {name: [] for name in created}
+    for event in Event.objects.filter(kind="line.seen").order_by("pk"):
+        for name in event.data["mentioned"]:
+            times[name].append(event.at)
+    for name, moments in times.items():
+        assert moments
+        gaps = [later - first for first, later in pairwise(moments)]
+        assert all(gap >= line_watches.PAUSE for gap in gaps)
+        newest = created[name]
+        for read, ended in stored:
+            is_quiet = all(
+                not moment <= minutes(read) < moment + line_watches.PAUSE for moment in moments
+            )
+            # Whoever was not notified within the hour had no reason to be.
+            assert not (is_quiet and read >= created[name] and ended > newest)
+            if minutes(read) in moments:
+                newest = max(newest, ended)
