@@ -12,7 +12,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery
 from apps.datasets.domain.output_files import NamedFile, parents_of, store_output_files
-from apps.datasets.domain.parts import Parts, parts_of
+from apps.datasets.domain.provenance import provenance_of
 from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset, OutputFile
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.lifecycle.moves import (
@@ -193,7 +193,7 @@ def test_the_page_of_a_dataset_links_its_recovery_both_ways(
     assert f'Also made by recovery <a href="{made.get_absolute_url()}">{made.key}</a> of' in output
     assert 'id="parts"' not in output
     # Who does not see the requests is not told of the parts.
-    assert parts_of(original.input_dataset, other_liaison) == Parts([], [])
+    assert provenance_of(original.input_dataset, other_liaison) is None
     assert page_of(other_liaison, part.name).status_code == 404
 
 

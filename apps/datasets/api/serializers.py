@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from apps.datasets.domain.listing import DatasetRow
 from apps.datasets.models import KnownDataset
+from apps.production.models import DatasetPart
 
 
 class AnswerReader(serializers.ModelSerializer[KnownDataset]):
@@ -58,13 +59,36 @@ class StepReader(serializers.Serializer[Any]):
     )
 
 
+class DatasetPartReader(serializers.ModelSerializer[DatasetPart]):
+    """A dataset of some files of another one, the whole, which the portal defined for a request."""
+
+    request = serializers.CharField(source="request.key", help_text="The request that reads it.")
+    made_from_request = serializers.CharField(
+        source="split_from.key", help_text="The request that was split, or is recovered."
+    )
+    is_recovery = serializers.BooleanField(
+        source="is_held",
+        help_text="It has the files that were missing. Otherwise it is a share of a split request.",
+    )
+
+    class Meta:
+        model = DatasetPart
+        fields = ("name", "whole", "request", "made_from_request", "is_recovery")
+        read_only_fields = fields
+
+
 class EntryReader(serializers.Serializer[Any]):
-    """A dataset of the provenance, and one of the stages that write it."""
+    """A dataset of the provenance, and one of the stages that write it, or what it is a part of."""
 
     name = serializers.CharField(help_text="Empty for an output without a name.")
     distance = serializers.IntegerField(help_text="Steps between the two datasets.")
     made_by = StepReader(
-        source="step", allow_null=True, help_text="Null if no request that you can see writes it."
+        source="step",
+        allow_null=True,
+        help_text="Null if no request that you can see writes it, or it is a part of another one.",
+    )
+    part = DatasetPartReader(
+        allow_null=True, help_text="What it is a part of; null if this is no part."
     )
 
 
@@ -85,6 +109,12 @@ class ProvenanceReader(serializers.Serializer[Any]):
     uses = serializers.IntegerField(help_text="Stages that read it.")
     used_by = EntryReader(many=True, help_text="Nearest first.")
     points = DatasetPointReader(many=True, help_text="Datasets of a name with placeholders.")
+    part_of = DatasetPartReader(
+        source="parts.part_of", many=True, help_text="What it is a part of, newest first."
+    )
+    parts = DatasetPartReader(
+        source="parts.parts", many=True, help_text="Datasets of some of its files, newest first."
+    )
     answers: Any = AnswerReader(source="own_answers.rows", many=True)
     has_cycle = serializers.BooleanField(help_text="A dataset is made from itself.")
     is_cut = serializers.BooleanField(help_text="There is more than what is listed.")

@@ -1,13 +1,9 @@
 """Datasets that the portal defined of some files of another one: for recoveries, and for splits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
-
-from apps.accounts.models import Principal
-from apps.accounts.permissions import scope_of
-from apps.datasets.domain.steps import Step
+from apps.datasets.domain.steps import PartStep, Step
 from apps.production.enums import LinkKind
 from apps.production.models import DatasetPart, RequestLink
 
@@ -23,16 +19,15 @@ class Parts:
     parts: list[DatasetPart]
 
 
-def parts_of(name: str, user: Principal) -> Parts:
-    """Return the parts that this dataset is, and has, of requests that the user may see.
+def steps_of_parts(parts: Iterable[DatasetPart]) -> list[PartStep]:
+    """Return a step for each pair of a part and its whole dataset: that of the first row.
 
-    Each is that of a request, made from a split or recovered one; both are read with it. The files
-    are not.
+    Several requests may have the same part.
     """
-    rows = _visible_parts(user)
-    part_of = rows.filter(name=name)[:MOST_PARTS]
-    parts = rows.filter(whole=name)[:MOST_PARTS]
-    return Parts(list(part_of), list(parts))
+    by_names: dict[tuple[str, str], PartStep] = {}
+    for part in parts:
+        by_names.setdefault((part.whole, part.name), PartStep(part))
+    return list(by_names.values())
 
 
 def recoveries_among(makers: Sequence[Step]) -> list[RequestLink]:
@@ -42,14 +37,3 @@ def recoveries_among(makers: Sequence[Step]) -> list[RequestLink]:
         kind=LinkKind.RECOVERED, earlier__in=requests, later__in=requests
     )
     return list(links.select_related("earlier", "later"))
-
-
-def _visible_parts(user: Principal) -> QuerySet[DatasetPart]:
-    parts = DatasetPart.objects.select_related("request", "split_from").defer("files")
-    scope = scope_of(user)
-    if not scope.sees_all:
-        parts = parts.filter(
-            request__experiment__in=scope.experiments,
-            split_from__experiment__in=scope.experiments,
-        )
-    return parts.order_by("-pk")

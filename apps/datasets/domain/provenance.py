@@ -3,14 +3,23 @@
 Only requests that the user may see count: a dataset of other requests is a name without a request.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.accounts.models import Principal
 from apps.datasets.domain.answers import Answers, answers_for
-from apps.datasets.domain.steps import Step, Steps, has_placeholder, is_possible_name, is_unnamed
+from apps.datasets.domain.parts import MOST_PARTS, Parts, steps_of_parts
+from apps.datasets.domain.steps import (
+    PartStep,
+    Step,
+    Steps,
+    has_placeholder,
+    is_possible_name,
+    is_unnamed,
+)
 from apps.datasets.domain.uses import count_uses
 from apps.production.domain.content.scan import read_scan
+from apps.production.models import DatasetPart
 
 #: Steps that are followed back and forward.
 MOST_STEPS = 10
@@ -23,12 +32,14 @@ class Entry:
     """A dataset of the provenance, and one of the steps that lead to it.
 
     `distance` is the number of steps between it and the dataset of the page. `step` is the stage
-    that writes it; None if no visible request does.
+    that writes it; None if no visible request does. If the dataset is one of some files of another
+    one, `part` says of which, and for which request.
     """
 
     key: str
     distance: int
     step: Step | None
+    part: DatasetPart | None = None
 
     @property
     def name(self) -> str:
@@ -45,7 +56,7 @@ class Side:
     """
 
     distances: dict[str, int]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step | PartStep] = field(default_factory=list)
     is_cut: bool = False
 
     @property
@@ -82,7 +93,8 @@ class Provenance:
 
     `makers` are the steps that write it: several requests may. `uses` is the number of stages that
     read it, of which `readers` may be only the newest. `answers` are those of the catalogues, by
-    name of a dataset. `points` are the datasets of a name with placeholders.
+    name of a dataset. `points` are the datasets of a name with placeholders. `parts` are what it
+    is a part of, and what is a part of it.
     """
 
     name: str
@@ -94,6 +106,7 @@ class Provenance:
     made_from: list[Entry]
     used_by: list[Entry]
     points: list[Point]
+    parts: Parts
     answers: Mapping[str, Answers]
     is_cut: bool
 
@@ -119,7 +132,8 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
     steps.load(written={name}, read={name})
     makers = steps.writing(name)
     readers = steps.reading(name)
-    if not makers and not readers:
+    parts = Parts(steps.parts_named(name)[:MOST_PARTS], steps.parts_of(name)[:MOST_PARTS])
+    if not makers and not readers and not parts.part_of and not parts.parts:
         return None
 
     back, forward = _both_sides(name, steps)
@@ -135,6 +149,7 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
         made_from=_entries_back(back, steps),
         used_by=_entries_forward(forward),
         points=_points_of(name, makers or readers, user),
+        parts=parts,
         answers=answers_for(names, user),
         is_cut=steps.is_cut or back.is_cut or forward.is_cut,
     )
@@ -143,8 +158,8 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
 def _both_sides(name: str, steps: Steps) -> tuple[Side, Side]:
     """Follow the steps back and forward, and read the requests that they lead to."""
     while True:
-        back = _follow(name, steps.counting, lambda step: step.input)
-        forward = _follow(name, steps.reading, lambda step: step.output)
+        back = _follow(name, lambda key: _before(key, steps), lambda step: step.input)
+        forward = _follow(name, lambda key: _after(key, steps), lambda step: step.output)
         written = {*back.distances} - steps.loaded_writers
         read = {*forward.distances} - steps.loaded_readers
         if not written and not read:
@@ -152,8 +167,20 @@ def _both_sides(name: str, steps: Steps) -> tuple[Side, Side]:
         steps.load(written=written, read=read)
 
 
+def _before(key: str, steps: Steps) -> list[Step | PartStep]:
+    """Return the steps that lead to a dataset, the parts last."""
+    return [*steps.counting(key), *steps_of_parts(steps.parts_named(key))]
+
+
+def _after(key: str, steps: Steps) -> list[Step | PartStep]:
+    """Return the steps from a dataset, the parts last."""
+    return [*steps.reading(key), *steps_of_parts(steps.parts_of(key))]
+
+
 def _follow(
-    name: str, steps_at: Callable[[str], list[Step]], next_key: Callable[[Step], str]
+    name: str,
+    steps_at: Callable[[str], Sequence[Step | PartStep]],
+    next_key: Callable[[Step | PartStep], str],
 ) -> Side:
     """Follow steps from a dataset, nearest first. Each dataset is visited once."""
     side = Side({name: 0})
@@ -182,9 +209,11 @@ def _entries_back(side: Side, steps: Steps) -> list[Entry]:
     for key, distance in side.distances.items():
         if distance == 0:
             continue
-        makers: Iterable[Step | None] = steps.counting(key) or [None]
+        makers = _before(key, steps)
         for step in makers:
-            entries.append(Entry(key, distance, step))
+            entries.append(_entry(key, distance, step))
+        if not makers:
+            entries.append(Entry(key, distance, None))
     return entries
 
 
@@ -192,8 +221,14 @@ def _entries_forward(side: Side) -> list[Entry]:
     """List the steps after this dataset, nearest first, each with what it writes."""
     entries = []
     for step in side.steps:
-        entries.append(Entry(step.output, side.distances[step.input] + 1, step))
+        entries.append(_entry(step.output, side.distances[step.input] + 1, step))
     return sorted(entries, key=lambda entry: entry.distance)
+
+
+def _entry(key: str, distance: int, step: Step | PartStep) -> Entry:
+    if isinstance(step, PartStep):
+        return Entry(key, distance, None, step.part)
+    return Entry(key, distance, step)
 
 
 def _points_of(name: str, steps: list[Step], user: Principal) -> list[Point]:

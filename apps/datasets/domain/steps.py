@@ -17,7 +17,7 @@ from apps.accounts.models import Principal
 from apps.accounts.permissions import scope_of
 from apps.production.domain.content.scan import read_scan
 from apps.production.enums import RequestState
-from apps.production.models import Stage
+from apps.production.models import DatasetPart, Stage
 
 _S = RequestState
 #: Requests in these states write no dataset, unless no other request does.
@@ -58,6 +58,21 @@ class Step:
         return "" if is_unnamed(self.input) else self.input
 
 
+@dataclass(frozen=True)
+class PartStep:
+    """A dataset of some files of another one: a step from the whole one to the part."""
+
+    part: DatasetPart
+
+    @property
+    def input(self) -> str:
+        return self.part.whole
+
+    @property
+    def output(self) -> str:
+        return self.part.name
+
+
 def is_possible_name(name: str) -> bool:
     """Whether a dataset can have this name."""
     return 0 < len(name) <= LONGEST_NAME and "\0" not in name
@@ -80,6 +95,22 @@ def visible_stages(user: Principal) -> QuerySet[Stage]:
     if scope.sees_all:
         return stages
     return stages.filter(request__experiment__in=scope.experiments)
+
+
+def visible_parts(user: Principal) -> QuerySet[DatasetPart]:
+    """Return the parts of datasets of requests that the user may see, newest first.
+
+    Each is that of a request, made from a split or recovered one; both are read with it. The files
+    are not.
+    """
+    parts = DatasetPart.objects.select_related("request", "split_from").defer("files")
+    scope = scope_of(user)
+    if not scope.sees_all:
+        parts = parts.filter(
+            request__experiment__in=scope.experiments,
+            split_from__experiment__in=scope.experiments,
+        )
+    return parts.order_by("-pk")
 
 
 def stages_of_scans(
@@ -140,6 +171,8 @@ class Steps:
 
     def __init__(self, user: Principal) -> None:
         self._visible = visible_stages(user)
+        self._visible_parts = visible_parts(user)
+        self._parts: dict[int, DatasetPart] = {}
         self._requests: set[int] = set()
         self._inputs: dict[int, str] = {}
         self._writing: dict[str, list[Stage]] = defaultdict(list)
@@ -152,16 +185,19 @@ class Steps:
         self.is_cut = False
 
     def load(self, *, written: Collection[str], read: Collection[str]) -> None:
-        """Read the requests that write or read these datasets, in at most five queries.
+        """Read the requests that write or read these datasets, in at most seven queries.
 
-        The next stage of a request may read what a stage writes, so `read` names are looked up as
-        outputs too.
+        Parts that have these names, or are parts of these datasets, are read with them. The next
+        stage of a request may read what a stage writes, so `read` names are looked up as outputs
+        too.
         """
         outputs = _names_in({*written, *read} - self.loaded_writers)
         inputs = _names_in(set(read) - self.loaded_readers)
         self.loaded_writers |= {*written, *read}
         self.loaded_readers |= set(read)
 
+        self._load_parts("name", outputs)
+        self._load_parts("whole", inputs)
         requests: set[int] = set()
         for column, names in (("output_dataset", outputs), ("input_dataset", inputs)):
             if names:
@@ -177,6 +213,17 @@ class Steps:
                 previous = None
             self._add(stage, previous)
             previous = stage
+
+    def _load_parts(self, column: str, names: list[str]) -> None:
+        """Read the newest parts with one of these names in a column."""
+        if not names:
+            return
+        rows = self._visible_parts.filter(**{f"{column}__in": names})
+        parts = list(rows[: MOST_REQUESTS + 1])
+        if len(parts) > MOST_REQUESTS:
+            self.is_cut = True
+        for part in parts[:MOST_REQUESTS]:
+            self._parts[part.pk] = part
 
     def _requests_with(self, column: str, names: list[str]) -> set[int]:
         """Return the newest requests with one of these names in a column of a stage."""
@@ -244,6 +291,17 @@ class Steps:
                 if outputs:
                     steps.append(Step(stage, key, _sole(outputs, _output_key(stage))))
         return sorted(steps, key=_claimed_and_newest)
+
+    def parts_named(self, key: str) -> list[DatasetPart]:
+        """Return the loaded parts that have this name, newest first."""
+        return [part for part in self._newest_parts() if part.name == key]
+
+    def parts_of(self, key: str) -> list[DatasetPart]:
+        """Return the loaded parts of a whole dataset, newest first."""
+        return [part for part in self._newest_parts() if part.whole == key]
+
+    def _newest_parts(self) -> list[DatasetPart]:
+        return sorted(self._parts.values(), key=lambda part: -part.pk)
 
     def counting(self, key: str) -> list[Step]:
         """Return the steps that write a dataset and claim it; if none claims it, all of them."""

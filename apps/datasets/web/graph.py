@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from apps.core.domain.hidden_characters import mark_hidden
+from apps.datasets.domain.parts import steps_of_parts
 from apps.datasets.domain.provenance import Provenance, Side
-from apps.datasets.domain.steps import Step, is_unnamed
+from apps.datasets.domain.steps import PartStep, Step, is_unnamed
 
 BOX_WIDTH = 208
 BOX_HEIGHT = 52
@@ -102,31 +103,41 @@ def _sign(number: int) -> int:
     return (number > 0) - (number < 0)
 
 
-def _makers_by_key(provenance: Provenance) -> Mapping[int, Mapping[str, list[Step]]]:
-    """Return the steps that write each dataset, by column and key."""
-    makers: dict[int, dict[str, list[Step]]] = defaultdict(lambda: defaultdict(list))
-    makers[0][provenance.name] = [step for step in provenance.makers if step.is_claimed]
-    if not makers[0][provenance.name]:
-        makers[0][provenance.name] = provenance.makers
+def _makers_by_key(
+    provenance: Provenance,
+) -> Mapping[int, Mapping[str, list[Step | PartStep]]]:
+    """Return the steps that lead to each dataset, by column and key."""
+    makers: dict[int, dict[str, list[Step | PartStep]]] = defaultdict(lambda: defaultdict(list))
+    claimed = [step for step in provenance.makers if step.is_claimed]
+    own = makers[0][provenance.name]
+    own.extend(claimed or provenance.makers)
+    own.extend(steps_of_parts(provenance.parts.part_of))
     for entry in provenance.made_from:
         if entry.step is not None:
             makers[-entry.distance][entry.key].append(entry.step)
+        elif entry.part is not None:
+            makers[-entry.distance][entry.key].append(PartStep(entry.part))
     distances = provenance.forward.distances
     for step in provenance.forward.steps:
         makers[distances[step.output]][step.output].append(step)
     return makers
 
 
-def _box(x: int, y: int, key: str, makers: Iterable[Step], *, is_current: bool) -> Box:
-    steps = list(makers)
-    line = "no request"
+def _box(x: int, y: int, key: str, makers: Iterable[Step | PartStep], *, is_current: bool) -> Box:
     title_lines = ["output without a name" if is_unnamed(key) else mark_hidden(key)]
-    for step in steps:
-        title_lines.append(_described(step))
-    if len(steps) == 1:
-        line = _described(steps[0])
-    elif steps:
-        line = f"{len(steps)} stages"
+    stages = []
+    parts = []
+    for step in makers:
+        text = _described(step)
+        title_lines.append(text)
+        if isinstance(step, PartStep):
+            parts.append(text)
+        else:
+            stages.append(text)
+    if len(stages) > 1:
+        line = f"{len(stages)} stages"
+    else:
+        line = next(iter(stages + parts), "no request")
     label = "no name"
     name = ""
     if not is_unnamed(key):
@@ -143,7 +154,11 @@ def _box(x: int, y: int, key: str, makers: Iterable[Step], *, is_current: bool) 
     )
 
 
-def _described(step: Step) -> str:
+def _described(step: Step | PartStep) -> str:
+    if isinstance(step, PartStep):
+        if step.part.is_held:
+            return f"part: missing in {step.part.split_from.key}"
+        return f"part: share of {step.part.split_from.key}"
     return mark_hidden(f"{step.stage.request.key} · {step.number} {step.stage.name}")
 
 

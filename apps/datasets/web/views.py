@@ -17,7 +17,7 @@ from apps.datasets.domain.listing import (
     rows_of_stages,
     written_datasets,
 )
-from apps.datasets.domain.parts import parts_of, recoveries_among
+from apps.datasets.domain.parts import recoveries_among
 from apps.datasets.domain.provenance import MOST_DATASETS, MOST_STEPS, provenance_of
 from apps.datasets.filters import ORDERS, DatasetFilter
 from apps.datasets.web.graph import draw_graph
@@ -87,7 +87,7 @@ def dataset(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "dataset": provenance,
         "graph": draw_graph(provenance),
-        "parts": parts_of(provenance.name, request.user),
+        "parts": provenance.parts,
         "recoveries": recoveries_among(provenance.makers),
         "catalogues": by_catalogue(provenance.own_answers),
         "most_steps": MOST_STEPS,

@@ -99,7 +99,9 @@ class DatasetPart(models.Model):
         indexes = [
             models.Index(
                 fields=["due_at"], condition=Q(defined_at=None), name="dataset_part_waiting"
-            )
+            ),
+            models.Index(fields=["name"], name="dataset_part_name"),
+            models.Index(fields=["whole"], name="dataset_part_whole"),
         ]
 
     def __str__(self) -> str:
