@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from apps.archive import delivery
-from apps.archive.sinks.elasticsearch import sink as sink_module
+from apps.archive.sinks.elasticsearch import connection as connection_module
 from apps.core.domain.work import BackOff
 from tests.archive.conftest import AWAY_SECONDS, wait_for
 from tests.archive.delivering import delivering
@@ -113,7 +113,7 @@ def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_while(serve
 
 def test_hanging_for_a_while(server, sink, monkeypatch):
     """What has timed out may have been done nevertheless, later: it is the same document."""
-    monkeypatch.setattr(sink_module, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(connection_module, "REQUEST_SECONDS", 1.0)
     with load_on(sink, server) as load:
         before = load.handed_over
         with server.frozen():

@@ -19,7 +19,11 @@ PATIENCE_SECONDS = 5.0
 
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 2.0
-_BAD_REQUEST, _CONFLICT, _TOO_LARGE, _BUSY = 400, 409, 413, 429
+_BAD_REQUEST = 400
+_MISSING = 404
+_CONFLICT = 409
+_TOO_LARGE = 413
+_BUSY = 429
 _LONGEST_REASON = 500
 # These errors also have status 400 but are not the document's fault: the cluster has reached its
 # limit of shards, so the index cannot be created, or the alias of the indices is the name of one.
@@ -29,7 +33,7 @@ _PRESSURE = re.compile(r"operation_bytes=(\d+), max_\w*bytes=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One document to index, as the two lines of a bulk request.
+    """One document to index, as the two lines of a bulk request, or to delete, as its one line.
 
     `position` is the index of its job in the caller's sequence.
     """
@@ -145,11 +149,12 @@ class Bulk:
         busy: list[Operation] = []
         why_busy = ""
         for operation, item in zip(part, items, strict=True):
-            verdict = item["index"]
+            (verdict,) = item.values()
             status = verdict["status"]
             error = verdict.get("error", {})
             reason = reason_of(error)
-            if status < 300 or status == _CONFLICT:  # on conflict, a later copy is stored
+            # On conflict, a later copy is stored; what is not there is deleted.
+            if status < 300 or status == _CONFLICT or (status == _MISSING and not error):
                 continue
             if status == _BUSY and error.get("type") != "cluster_block_exception":
                 busy.append(operation)

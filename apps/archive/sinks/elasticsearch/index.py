@@ -9,8 +9,8 @@ from apps.archive.sinks.base import BadSink, SinkURL
 from apps.archive.sinks.elasticsearch.documents import MAPPINGS
 
 OPTIONS = ("replicas", "shards", "codec", "period", "retention", "ilm", "setup")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
-_CODECS = ("default", "best_compression")
+INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+CODECS = ("default", "best_compression")
 # The first day of a job's period, and the maximum number of days in a period.
 _PERIODS = {"daily": ("%Y.%m.%d", 1), "monthly": ("%Y.%m.01", 31), "yearly": ("%Y.01.01", 366)}
 
@@ -36,20 +36,20 @@ class Index:
         """Return the index of a URL. Raises `BadSink`."""
         url.only(*OPTIONS)
         name = url.path.removeprefix("/")
-        if not _NAME.fullmatch(name):
+        if not INDEX_NAME.fullmatch(name):
             raise BadSink(
                 f"{name!r} is not an index name, such as jobs: lower-case letters, digits, . "
                 "_ and -"
             )
         index = cls(
             name=name,
-            replicas=_number(url, "replicas", least=0),
-            shards=_number(url, "shards", least=1),
-            codec=_choice(url, "codec", _CODECS),
-            period=_choice(url, "period", tuple(_PERIODS)),
-            retention_days=_number(url, "retention", least=1),
+            replicas=number_option(url, "replicas", least=0),
+            shards=number_option(url, "shards", least=1),
+            codec=choice_option(url, "codec", CODECS),
+            period=choice_option(url, "period", tuple(_PERIODS)),
+            retention_days=number_option(url, "retention", least=1),
             ilm=url.options.get("ilm", ""),
-            setup=_choice(url, "setup", ("yes", "no")) != "no",
+            setup=choice_option(url, "setup", ("yes", "no")) != "no",
         )
         if index.retention_days and not index.period:
             raise BadSink(
@@ -97,7 +97,7 @@ class Index:
             "composed_of": [custom],
             "ignore_missing_component_templates": [custom],
             "template": {
-                "settings": {"index": _without_none(settings)},
+                "settings": {"index": without_none(settings)},
                 "mappings": MAPPINGS,
                 "aliases": {self.name: {}} if self.period else {},
             },
@@ -115,16 +115,17 @@ class Index:
         return {"phases": {"delete": {"min_age": f"{days}d", "actions": {"delete": {}}}}}
 
 
-def _without_none(settings: dict[str, Any]) -> dict[str, Any]:
+def without_none(settings: dict[str, Any]) -> dict[str, Any]:
     """Leave out values that are None, at every depth."""
     return {
-        name: _without_none(value) if isinstance(value, dict) else value
+        name: without_none(value) if isinstance(value, dict) else value
         for name, value in settings.items()
         if value is not None
     }
 
 
-def _number(url: SinkURL, option: str, *, least: int) -> int | None:
+def number_option(url: SinkURL, option: str, *, least: int) -> int | None:
+    """Return an option of a URL that is a number, None without it. Raises `BadSink`."""
     text = url.options.get(option)
     if text is None:
         return None
@@ -133,7 +134,8 @@ def _number(url: SinkURL, option: str, *, least: int) -> int | None:
     return int(text)
 
 
-def _choice(url: SinkURL, option: str, known: tuple[str, ...]) -> str:
+def choice_option(url: SinkURL, option: str, known: tuple[str, ...]) -> str:
+    """Return an option of a URL that is one of these, empty without it. Raises `BadSink`."""
     text = url.options.get(option, "")
     if text and text not in known:
         raise BadSink(f"the option {option} is one of {', '.join(known)}, not {text!r}")
