@@ -259,10 +259,12 @@ class Environment(BaseModel):
     )
     ARCHIVE_ELASTICSEARCH_API_KEY: SecretStr | None = Field(
         default=None,
-        description="API key of the Elasticsearch sink, in the encoded form of Elasticsearch.",
+        description=(
+            "API key of the Elasticsearch sink and search, in the encoded form of Elasticsearch."
+        ),
     )
     ARCHIVE_ELASTICSEARCH_USER: str = Field(
-        default="", description="User of the Elasticsearch sink, instead of an API key."
+        default="", description="User of the Elasticsearch sink and search, instead of an API key."
     )
     ARCHIVE_ELASTICSEARCH_PASSWORD: SecretStr | None = Field(
         default=None,
@@ -271,6 +273,13 @@ class Environment(BaseModel):
     ARCHIVE_ELASTICSEARCH_CA: Path | None = Field(
         default=None,
         description="PEM file of the CA of Elasticsearch's certificate. Default: the system's CAs.",
+    )
+    SEARCH_URL: str = Field(
+        default="",
+        description=(
+            "Elasticsearch for the index of logs, `elasticsearch://HOST:9200[,HOST2:9200]/PREFIX` "
+            "or `elasticsearch+https://…`; see docs/search.md. Default: the index is in PostgreSQL."
+        ),
     )
     ARCHIVE_KAFKA_SECURITY: str = Field(
         default="plaintext",

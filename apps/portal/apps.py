@@ -10,6 +10,7 @@ class PortalConfig(AppConfig):
 
     def ready(self) -> None:
         checks.register(_check_plugins)
+        checks.register(_check_search)
         checks.register(_check_proxy, checks.Tags.security, deploy=True)
 
 
@@ -18,6 +19,12 @@ def _check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
     from apps.portal.pages.health import check_plugins
 
     return check_plugins()
+
+
+def _check_search(**_: Any) -> Sequence[checks.CheckMessage]:
+    from apps.portal.pages.health import check_search
+
+    return check_search()
 
 
 def _check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:

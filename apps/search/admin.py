@@ -30,7 +30,7 @@ register_read_only(ReadLogs, "hour experiment stage failed good", filters=["expe
 register_read_only(
     LogWords, "job ended_at", list_select_related=["job__cluster"], exclude=["words"]
 )
-register_read_only(LogIndex, "indexed_from complete indexed_at")
+register_read_only(LogIndex, "target generation serving complete indexed indexed_at last_error")
 register_read_only(
     LogToIndex, "job due_at attempts last_error", list_select_related=["job__cluster"]
 )

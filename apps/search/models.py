@@ -218,15 +218,42 @@ class LogToIndex(Work):
 
 
 class LogIndex(models.Model):
-    """How far the logs that were kept before the index existed are in `LogWords`; one row.
+    """An index of the logs: where it is, and how far it is filled with logs that were kept before.
 
     Logs that are kept are in `LogToIndex` until they are added. Those kept before are added from
     the newest to the oldest: those from `indexed_from` on are in it, all of them if `complete`.
+    A target has one index that searches use, and beside it another one while that is rebuilt.
     """
 
+    target = models.CharField(
+        max_length=300, default="postgresql", help_text="The engine, and where it is."
+    )
+    generation = models.PositiveIntegerField(default=1)
+    serving = models.BooleanField(default=True, help_text="Whether searches use it.")
+    layout = models.PositiveIntegerField(
+        default=1, help_text="Version of what is stored of a log; an old one is rebuilt."
+    )
+    months = ArrayField(
+        models.CharField(max_length=7), default=list, blank=True, help_text="Such as 2026.11."
+    )
     indexed_from = models.BigIntegerField(null=True, blank=True)
     complete = models.BooleanField(default=False)
+    indexed = models.PositiveBigIntegerField(
+        default=0, help_text="Logs added, of those kept before."
+    )
     indexed_at = models.DateTimeField(null=True, blank=True)
+    failures = models.PositiveIntegerField(default=0, help_text="Failed attempts in a row.")
+    retry_at = models.DateTimeField(null=True, blank=True)
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name_plural = "indexes of logs"
+        constraints = [
+            models.UniqueConstraint(fields=["target", "generation"], name="log_index_once"),
+            models.UniqueConstraint(
+                fields=["target"], condition=models.Q(serving=True), name="log_index_serving"
+            ),
+        ]
 
     def __str__(self) -> str:
-        return "words of all logs" if self.complete else f"words of logs from {self.indexed_from}"
+        return f"{self.target} {self.generation}"

@@ -1,10 +1,15 @@
 """Celery tasks of the search."""
 
+import logging
+
 from celery import shared_task
 from django.utils import timezone
 
 from apps.search.domain import line_totals, new_lines
-from apps.search.domain.logs import word_index
+from apps.search.domain.engine.base import SearchUnavailable
+from apps.search.domain.indexing import fill, new_logs
+
+log = logging.getLogger(__name__)
 
 #: New logs are indexed for so long at a time.
 INDEX_SECONDS = 5
@@ -22,9 +27,14 @@ def announce_new_lines() -> None:
 
 @shared_task(name="search.index_kept_logs")
 def index_kept_logs() -> None:
-    word_index.index_kept_logs(batches=20, at=timezone.now())
+    try:
+        fill.index_kept_logs(batches=20, at=timezone.now())
+    except SearchUnavailable as error:
+        log.warning("older logs cannot be indexed: %s", error.reason)
+    else:
+        fill.check_index(at=timezone.now())
 
 
 @shared_task(name="search.index_new_logs")
 def index_new_logs() -> None:
-    word_index.index_waiting(seconds=INDEX_SECONDS, at=timezone.now())
+    new_logs.index_waiting(seconds=INDEX_SECONDS, at=timezone.now())

@@ -147,7 +147,7 @@ class World:
             logs = [generated_text(self.chance) for _ in range(self.chance.randint(1, 2))]
             kept.append((row, [log.encode() for log in logs]))
             self._add(Hit(row.ended_at, Source.LOG, row.pk), "\n".join(logs), row)
-        keep_logs(kept, engine=engine)
+        self.logs = keep_logs(kept, engine=engine)
         self._archive(jobs // 3, experiments)
 
     def _archive(self, count: int, experiments: Sequence[Experiment]) -> None:
@@ -255,9 +255,13 @@ class EngineContract:
         self, engine: Engine, shifter: User
     ) -> None:
         words = [f"w{number:05d}" for number in range(9_000)]
-        keep_log(job(1, at=AT), " ".join(words).encode(), " ".join(words).upper().encode())
+        keep_log(
+            job(1, at=AT), " ".join(words).encode(), " ".join(words).upper().encode(), engine=engine
+        )
         long_words = " ".join(f"{'x' * 120}{number}/{'y' * 120}" for number in range(230))
-        keep_log(job(2, at=AT), long_words.encode(), long_words.replace("x", "z").encode())
+        keep_log(
+            job(2, at=AT), long_words.encode(), long_words.replace("x", "z").encode(), engine=engine
+        )
         assert len(found(engine, parse("w00000 w08999"), shifter)) == 1
         assert len(found(engine, parse("w09000"), shifter)) == 0
         assert len(found(engine, parse(f"{'z' * 120}229*"), shifter)) == 1

@@ -11,9 +11,12 @@ from apps.diagnosis.enums import HarvestState, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest
 from apps.jobs.models import Job
 from apps.search.domain.engine.base import Engine
-from apps.search.domain.engine.postgresql import ENGINE
+from apps.search.domain.engine.postgresql import PostgresEngine
+from apps.search.domain.logs.kept_texts import KeptLog
 from tests.factories import clusters
 from tests.factories import jobs as job_factory
+
+_POSTGRESQL = PostgresEngine()
 
 
 def job(number: int, *, at: datetime, **fields: object) -> Job:
@@ -23,12 +26,15 @@ def job(number: int, *, at: datetime, **fields: object) -> Job:
     return job_factory.row(cluster, number, at=at, **values)
 
 
-def keep_log(row: Job, *logs: bytes, engine: Engine = ENGINE) -> None:
+def keep_log(row: Job, *logs: bytes, engine: Engine = _POSTGRESQL) -> None:
     """Keep stderr, and stdout if there is a second log, as a harvest does."""
     keep_logs([(row, logs)], engine=engine)
 
 
-def keep_logs(kept: Sequence[tuple[Job, Sequence[bytes]]], *, engine: Engine = ENGINE) -> None:
+def keep_logs(
+    kept: Sequence[tuple[Job, Sequence[bytes]]], *, engine: Engine = _POSTGRESQL
+) -> list[KeptLog]:
+    """Keep logs, and have them in the index."""
     logs = []
     for row, datas in kept:
         harvest, _ = LogHarvest.objects.update_or_create(
@@ -47,3 +53,4 @@ def keep_logs(kept: Sequence[tuple[Job, Sequence[bytes]]], *, engine: Engine = E
         LogExcerpt.objects.bulk_create(excerpts)
         logs.append(kept_log(harvest, excerpts))
     engine.store(logs)
+    return logs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from apps.accounts.models import User
-from apps.search.domain.engine.postgresql import ENGINE, PostgresEngine
+from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.query.clauses import Phrase, Query
 from tests.search.engine_contract import AT, SEED, EngineContract, found, generated_text
 from tests.search.kept_logs import job, keep_logs
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 class TestPostgresEngine(EngineContract):
     @pytest.fixture
     def engine(self) -> PostgresEngine:
-        return ENGINE
+        return PostgresEngine()
 
 
 def test_phrases_are_found_where_grep_finds_them(tmp_path: Path, shifter: User) -> None:
@@ -49,7 +49,7 @@ def test_phrases_are_found_where_grep_finds_them(tmp_path: Path, shifter: User) 
             check=False,
         )
         expected = {int(name) for name in grep.stdout.split()}
-        hits = {hit.key for hit in found(ENGINE, Query((Phrase((phrase,)),)), shifter)}
+        hits = {hit.key for hit in found(PostgresEngine(), Query((Phrase((phrase,)),)), shifter)}
         assert hits == expected, phrase
         with_hits += bool(expected)
     assert with_hits > 50

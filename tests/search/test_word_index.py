@@ -4,20 +4,17 @@ from datetime import timedelta
 from io import StringIO
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.archive.domain.search import words as word_rules
 from apps.diagnosis.domain.reading import excerpt_retention
 from apps.diagnosis.models import LogHarvest
-from apps.search.domain.logs import word_index
-from apps.search.domain.logs.word_index import (
-    CUT,
-    index_kept_logs,
-    is_complete,
-    words_of_log,
-)
+from apps.search.domain.indexing import fill
+from apps.search.domain.indexing.fill import index_kept_logs
+from apps.search.domain.logs import index_state
+from apps.search.domain.logs.words import CUT, words_of_log
 from apps.search.models import LogIndex, LogWords
 from tests.search.engine_contract import AT
 from tests.search.kept_logs import job, keep_log
@@ -53,21 +50,21 @@ def test_words_go_with_the_job() -> None:
 
 
 def test_logs_kept_before_are_indexed_newest_first_and_interrupted_anywhere(monkeypatch) -> None:
-    monkeypatch.setattr(word_index, "BATCH", 2)
+    monkeypatch.setattr(fill, "BATCH", 2)
     rows = [job(number, at=AT) for number in range(1, 6)]
     for row in rows:
         keep_log(row, b"line of %d" % row.pk)
     before = set(LogWords.objects.values_list("job", "words"))
     LogWords.objects.all().delete()
 
-    assert not is_complete()
+    assert not index_state.is_complete("postgresql")
     assert index_kept_logs(batches=1, at=AT) == 2
     newest = LogHarvest.objects.order_by("-pk").values_list("job", flat=True)[:2]
     assert set(LogWords.objects.values_list("job", flat=True)) == set(newest)
     late = job(6, at=AT)
     keep_log(late, b"late")
     assert index_kept_logs(batches=10, at=AT) == 3
-    assert is_complete()
+    assert index_state.is_complete("postgresql")
     assert set(LogWords.objects.exclude(job=late).values_list("job", "words")) == before
     assert index_kept_logs(batches=10, at=AT) == 0
 
@@ -79,6 +76,11 @@ def test_command_rebuilds_what_is_wrong() -> None:
     right = LogWords.objects.get().words
     LogWords.objects.update(words="")
     output = StringIO()
-    call_command("search_index", rebuild=True, stdout=output)
-    assert "1 logs in the index: complete" in output.getvalue()
+    with pytest.raises(CommandError, match="search rebuild"):
+        call_command("search", "verify", stdout=output)
+    assert f"job {row.pk}: has other words or another time" in output.getvalue()
+    call_command("search", "rebuild", stdout=output)
+    assert "index 2 is in use" in output.getvalue()
+    call_command("search", "verify", stdout=output)
+    assert "1 logs compared, 0 differences" in output.getvalue()
     assert LogWords.objects.get().words == right

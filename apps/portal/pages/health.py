@@ -10,7 +10,7 @@ from django.core import checks
 from apps.archive.domain.sinks import intake_size, sinks_health
 from apps.archive.sinks.registry import SINKS
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.domain.health import CAPTURE, components
+from apps.core.domain.health import CAPTURE, Check, components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
@@ -31,6 +31,9 @@ from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
+from apps.search.domain.engine.base import SearchUnavailable
+from apps.search.domain.engine.chosen import engine_in_use
+from apps.search.domain.logs.index_state import serving_index
 from apps.search.domain.logs.kept_texts import READERS as LOG_TEXTS
 from apps.statusboard.feeds.registry import FEEDS
 from capture.wire.report import CaptureReport
@@ -52,7 +55,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
         "at": at,
-        "checks": components(at),
+        "checks": [*components(at), search_index_check()],
         "captures": [_capture(heart) for heart in hearts],
         "sinks": sinks_health(at=at),
         "intake": dict(zip(("jobs", "bytes"), intake_size(), strict=True)),
@@ -65,6 +68,29 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "plugins": loaded_plugins(),
         "warnings": check_proxy(),
     }
+
+
+def search_index_check() -> Check:
+    """Return how far the index of logs is, and whether it answered when it was last asked."""
+    try:
+        index = serving_index(engine_in_use().name)
+    except SearchUnavailable as error:
+        return Check("search index", ok=False, detail=error.reason)
+    if index is None:
+        return Check("search index", ok=True, detail="no log yet")
+    if index.last_error:
+        return Check("search index", ok=False, detail=f"{index.target}: {index.last_error}")
+    detail = "complete" if index.complete else "older logs are being added"
+    return Check("search index", ok=True, detail=f"{index.target}: {detail}")
+
+
+def check_search(**_: Any) -> Sequence[checks.CheckMessage]:
+    """Warn about a SEARCH_URL that cannot be used: logs are not indexed, and not searched."""
+    try:
+        engine_in_use()
+    except SearchUnavailable as error:
+        return [checks.Warning(error.reason, hint="See docs/search.md.", id="opsportal.W001")]
+    return []
 
 
 def loaded_plugins() -> tuple[Registry[Any], ...]:

@@ -16,7 +16,7 @@ from apps.diagnosis.domain.verdicts.reclassification import RUNS
 from apps.hosts.domain.probes.probe_jobs import PROBE_JOBS
 from apps.notifications.domain.delivery import CALLS, MAIL
 from apps.recovery.domain.deciding import DECISIONS
-from apps.search.domain.logs.word_index import LOGS_TO_INDEX
+from apps.search.domain.indexing.new_logs import LOGS_TO_INDEX
 from apps.statusboard.domain.monitoring.payloads import PAYLOADS
 from apps.submission.domain.retries.release import BATCHES
 

@@ -12,8 +12,8 @@ from apps.accounts.models import User
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.notifications.domain.atom_feeds import SIZE as FEED_SIZE
 from apps.notifications.domain.atom_feeds import Feed
-from apps.search.domain.engine.base import Cursor, Hits, Scope, SearchRefused
-from apps.search.domain.engine.postgresql import ENGINE
+from apps.search.domain.engine.base import Cursor, Hits, Scope, SearchRefused, SearchUnavailable
+from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.gaps import not_searched
 from apps.search.domain.query.clauses import Query, QueryError, Source
 from apps.search.domain.query.parser import parse
@@ -66,8 +66,8 @@ def text_search_page(*, text: str, after: str, user: User, at: datetime) -> Text
     cursor = Cursor.of(after)
     try:
         query = parse(text)
-        hits = ENGINE.search(query, Scope(user, at), after=cursor, size=COUNTED)
-    except (QueryError, SearchRefused) as error:
+        hits = engine_in_use().search(query, Scope(user, at), after=cursor, size=COUNTED)
+    except (QueryError, SearchRefused, SearchUnavailable) as error:
         return TextSearchPage(text, problem=str(error))
     shown = hits.rows[:SIZE]
     next_place = hits.after

@@ -5,20 +5,28 @@ from urllib.parse import urlencode
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from rest_framework import serializers, status
+from rest_framework.exceptions import APIException
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
-from apps.search.domain.engine.base import Cursor, Scope, SearchRefused
-from apps.search.domain.engine.postgresql import ENGINE
+from apps.search.domain.engine.base import Cursor, Scope, SearchRefused, SearchUnavailable
+from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.gaps import not_searched
 from apps.search.domain.query.clauses import QueryError, Source
 from apps.search.domain.query.parser import LONGEST_QUERY, parse
 from apps.search.domain.results import MatchingLine, Result, results_of
 
 SIZE = 50
+
+
+class IndexUnavailable(APIException):
+    """The index of logs does not answer."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_code = "unavailable"
 
 
 class SearchQuery(serializers.Serializer[Any]):
@@ -101,11 +109,13 @@ class TextSearchView(ApiView):
         asked = checked_data(SearchQuery(data=request.query_params))
         try:
             query = parse(asked["q"])
-            hits = ENGINE.search(
+            hits = engine_in_use().search(
                 query, Scope(request.user, timezone.now()), after=asked.get("after"), size=SIZE
             )
         except (QueryError, SearchRefused) as error:
             raise InvalidFields({"q": [str(error)]}) from None
+        except SearchUnavailable as error:
+            raise IndexUnavailable(str(error)) from None
         following = None
         if hits.after is not None:
             place = urlencode({"q": asked["q"], "after": str(hits.after)})

@@ -12,6 +12,7 @@ from apps.jobs.domain.records.calendar_months import without_records
 from apps.jobs.domain.totals import rollups
 from apps.jobs.enums import FAILED_STATES, Counted
 from apps.jobs.models import DirtyHour, Job
+from apps.search.domain.indexing.new_logs import follow_corrected
 from apps.search.domain.templates import follow_experiments
 from apps.search.models import JobTemplates, ReadLogs, TemplateTotals
 
@@ -37,6 +38,11 @@ SELECT %(hour)s::timestamptz, job.experiment_id, job.stage,
 FROM jobs_job job JOIN search_jobtemplates read ON read.job_id = job.id
 WHERE job.ended_at >= %(hour)s AND job.ended_at < %(end)s
 GROUP BY job.experiment_id, job.stage
+"""
+#: Jobs whose end accounting corrected.
+_MOVED_JOBS = """
+SELECT read.job_id FROM jobs_job job JOIN search_jobtemplates read ON read.job_id = job.id
+WHERE job.ended_at >= %(hour)s AND job.ended_at < %(end)s AND read.ended_at <> job.ended_at
 """
 #: End and outcome of jobs that accounting corrected.
 _FOLLOW_JOBS = """
@@ -82,8 +88,11 @@ def recount_hour(*, hour: datetime) -> None:
         TemplateTotals.objects.filter(hour=hour).delete()
         ReadLogs.objects.filter(hour=hour).delete()
         with connection.cursor() as cursor:
+            cursor.execute(_MOVED_JOBS, _values(hour))
+            moved = [job for (job,) in cursor.fetchall()]
             cursor.execute(_FOLLOW_JOBS, _values(hour))
             cursor.execute(_STORE, _values(hour))
+        follow_corrected(moved, at=timezone.now())
 
 
 def wrong_hours() -> list[datetime]:

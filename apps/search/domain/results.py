@@ -13,8 +13,8 @@ from apps.core.domain.expressions.runs import TooCostly
 from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.jobs.models import Job
 from apps.search.domain.engine.base import Hit
+from apps.search.domain.engine.contents import content_of
 from apps.search.domain.engine.expressions import expression_spans
-from apps.search.domain.engine.postgresql import content_of
 from apps.search.domain.logs.kept_texts import KeptText, texts_of
 from apps.search.domain.query.clauses import Field, FieldValue, Query, Source
 from apps.search.domain.query.matching import Matcher, Span, merged, text_of

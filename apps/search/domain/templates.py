@@ -15,6 +15,8 @@ from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty
 from apps.jobs.enums import FAILED_STATES, Counted
 from apps.jobs.models import Job
+from apps.search.domain.engine.chosen import engine_in_use
+from apps.search.domain.indexing.new_logs import follow_corrected
 from apps.search.domain.line_watches import notify_watchers
 from apps.search.models import LONGEST_TEXT, JobTemplates, LineTemplate, signed
 
@@ -132,6 +134,8 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
                     )
             logs.append(LogTemplates(row.job, lines))
         store_templates(logs, at=at)
+        if engine_in_use().has_experiments:
+            follow_corrected([row.job_id for row in rows], at=at)
         moved += len(logs)
     return moved
 

@@ -3,8 +3,8 @@
 import pytest
 
 from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
-from apps.search.domain.logs import word_index
-from apps.search.domain.logs.word_index import index_waiting, logs_waiting, queue_words
+from apps.search.domain.indexing import new_logs
+from apps.search.domain.indexing.new_logs import index_waiting, logs_waiting, queue_words
 from apps.search.models import LogToIndex, LogWords
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ def test_harvested_log_is_indexed_by_a_worker(make_job, at) -> None:
 def test_log_that_is_read_again_meanwhile_stays_queued(make_job, at, monkeypatch) -> None:
     row = make_job(1, stage="reco", log="flux capacitor\n")
     queue_words([row.pk], at=at)
-    claim = word_index.LOGS_TO_INDEX.claim
+    claim = new_logs.LOGS_TO_INDEX.claim
 
     def claim_and_queue_again(rows, *, at):
         claimed = claim(rows, at=at)
@@ -35,7 +35,7 @@ def test_log_that_is_read_again_meanwhile_stays_queued(make_job, at, monkeypatch
 
     with monkeypatch.context() as context:
         context.setattr(
-            type(word_index.LOGS_TO_INDEX),
+            type(new_logs.LOGS_TO_INDEX),
             "claim",
             lambda _, rows, *, at: claim_and_queue_again(rows, at=at),
         )
@@ -46,6 +46,6 @@ def test_log_that_is_read_again_meanwhile_stays_queued(make_job, at, monkeypatch
 def test_log_that_kills_its_workers_is_left_out(at, make_job) -> None:
     row = make_job(1, stage="reco", log="flux capacitor\n")
     queue_words([row.pk], at=at)
-    LogToIndex.objects.update(attempts=word_index.MOST_ATTEMPTS)
+    LogToIndex.objects.update(attempts=new_logs.MOST_ATTEMPTS)
     index_waiting(seconds=1, at=at)
     assert logs_waiting(at_most=10) == 0

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from apps.diagnosis.domain.reading.posted_logs import delete_unknown
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, PostedLog
-from apps.search.domain.logs.word_index import forget_words
+from apps.search.domain.indexing.new_logs import forget_words
 
 BATCH = 1000
 
@@ -25,14 +25,14 @@ def delete_expired(*, at: datetime, batches: int = 100) -> int:
     PostedLog.objects.filter(posted_at__lt=before).delete()
     deleted = 0
     for _ in range(batches):
-        if not (count := _delete_batch(before)):
+        if not (count := _delete_batch(before, at)):
             break
         deleted += count
     return deleted
 
 
 @transaction.atomic
-def _delete_batch(before: datetime) -> int:
+def _delete_batch(before: datetime, at: datetime) -> int:
     """Delete expired rows among the oldest excerpts.
 
     Each analysis writes new rows, so primary keys are in order of reading.
@@ -46,6 +46,6 @@ def _delete_batch(before: datetime) -> int:
     )
     jobs = dict(held.order_by("pk").values_list("pk", "job_id"))
     harvests = list(jobs)
-    forget_words(jobs.values())
+    forget_words(jobs.values(), at=at)
     Evidence.objects.filter(harvest__in=harvests).delete()
     return LogExcerpt.objects.filter(harvest__in=harvests).delete()[0]

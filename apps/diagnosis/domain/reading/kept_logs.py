@@ -23,6 +23,11 @@ class Excerpts:
             texts.setdefault(job, []).append(KeptText(stream, data, offset, line))
         return texts
 
+    def kept_of(self, jobs: Collection[int]) -> set[int]:
+        """Return those of these jobs that have excerpts."""
+        rows = LogExcerpt.objects.filter(harvest__job__in=jobs)
+        return set(rows.values_list("harvest__job_id", flat=True))
+
     def before(self, key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:
         """Return the newest harvests with excerpts before a key, newest first.
 
@@ -38,7 +43,12 @@ class Excerpts:
         texts = self.texts_of([row.job_id for row in rows])
         logs = []
         for row in reversed(rows):
-            log = KeptLog(row.job_id, row.job.ended_at, texts.get(row.job_id, ()))
+            log = KeptLog(
+                row.job_id,
+                row.job.ended_at,
+                texts.get(row.job_id, ()),
+                row.job.experiment_id,
+            )
             logs.append((row.pk, log))
         return logs
 
@@ -50,7 +60,7 @@ def kept_log(harvest: LogHarvest, excerpts: Iterable[LogExcerpt]) -> KeptLog:
     """Return what is kept of the logs of a job, of which these are all excerpts."""
     in_order = sorted(excerpts, key=lambda row: row.stream)
     texts = [kept_text(row) for row in in_order]
-    return KeptLog(harvest.job_id, harvest.job.ended_at, texts)
+    return KeptLog(harvest.job_id, harvest.job.ended_at, texts, harvest.job.experiment_id)
 
 
 def kept_text(row: LogExcerpt) -> KeptText:

@@ -16,7 +16,6 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
 from apps.diagnosis.domain.reading.attempts import attempts_by_job
 from apps.diagnosis.domain.reading.excerpts import excerpt_of
-from apps.diagnosis.domain.reading.kept_logs import kept_log
 from apps.diagnosis.domain.reading.log_access import locate_logs
 from apps.diagnosis.domain.reading.log_ends import read_end
 from apps.diagnosis.engine.base import Block, Reason
@@ -31,7 +30,7 @@ from apps.diagnosis.engine.evidence.novelty import (
 from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Role, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample
 from apps.jobs.models import Job
-from apps.search.domain.logs.word_index import forget_words, store_words
+from apps.search.domain.indexing.new_logs import forget_words, queue_words
 
 if TYPE_CHECKING:
     from apps.diagnosis.engine.evidence.novelty import Hashes
@@ -107,18 +106,18 @@ def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
         if made:
             excerpts = [excerpt_of(harvest, path, block) for path, block in read]
             LogExcerpt.objects.bulk_create(excerpts)
-            store_words([kept_log(harvest, excerpts)])
-        _drop_oldest(kind)
+            queue_words([job.pk], at=at)
+        _drop_oldest(kind, at=at)
     _baselines.clear()
     return is_new
 
 
-def _drop_oldest(kind: Mapping[str, object]) -> None:
+def _drop_oldest(kind: Mapping[str, object], *, at: datetime) -> None:
     """Delete all but the newest samples of a kind, with their excerpts."""
     newest = SuccessSample.objects.filter(**kind).order_by("-sampled_at", "-pk")
     old = list(newest.values_list("pk", "job")[LOGS:])
     harvests = LogHarvest.objects.filter(job__in=[job for _, job in old], job__verdict=None)
-    forget_words(harvests.values_list("job_id", flat=True))
+    forget_words(harvests.values_list("job_id", flat=True), at=at)
     harvests.delete()
     SuccessSample.objects.filter(pk__in=[pk for pk, _ in old]).delete()
 

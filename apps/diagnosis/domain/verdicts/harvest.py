@@ -36,7 +36,7 @@ from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.domain.phases.logs import store_log_phases
 from apps.jobs.models import Job
-from apps.search.domain.logs.word_index import queue_words
+from apps.search.domain.indexing.new_logs import queue_words
 from apps.search.domain.templates import LogTemplates, store_templates
 
 log = logging.getLogger(__name__)

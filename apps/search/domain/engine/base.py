@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -11,6 +11,7 @@ from apps.accounts.models import User
 from apps.core.errors import DomainError
 from apps.search.domain.logs.kept_texts import KeptLog
 from apps.search.domain.query.clauses import Query, Source
+from apps.search.models import LogIndex
 
 #: A search stops after this time, and its next page goes on there.
 READ_SECONDS = 0.2
@@ -18,6 +19,17 @@ READ_SECONDS = 0.2
 
 class SearchRefused(DomainError):
     """A search is not possible, or too broad for a page; the message says what to do."""
+
+
+class SearchUnavailable(DomainError):
+    """The index does not answer, or only a part of it: try again later.
+
+    The message is for those who search; `reason` for those who operate the portal.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +103,30 @@ class Hits:
 
 
 class Engine(Protocol):
-    """Finds jobs by their texts. PostgreSQL has the texts, so an index can always be made again."""
+    """Finds jobs by their texts. PostgreSQL has the texts, so an index can always be made again.
 
-    def store(self, logs: Sequence[KeptLog]) -> None:
-        """Replace what the index has of the logs of these jobs."""
+    All functions but `search` raise `SearchUnavailable` if the index does not answer.
+    """
+
+    #: Where the index is, without secrets: `LogIndex.target`.
+    name: str
+    #: Version of what is stored of a log. An index of another version is rebuilt.
+    layout: int
+
+    #: Whether an index knows the experiments of jobs, and has to follow them.
+    has_experiments: bool
+
+    def store(self, logs: Sequence[KeptLog], *, only: LogIndex | None = None) -> Mapping[int, str]:
+        """Replace what all indexes, or one, have of the logs of these jobs; safe to repeat.
+
+        Of a log without texts nothing stays. Return why logs were refused, by job.
+        """
+
+    def forget(self, jobs: Iterable[int]) -> set[int]:
+        """Remove what is stored of these jobs, in the caller's transaction.
+
+        Return the jobs for which that takes a worker, by `store`.
+        """
 
     def search(
         self,
@@ -107,5 +139,20 @@ class Engine(Protocol):
     ) -> Hits:
         """Return the newest hits after a cursor that the user may see, verified on the texts.
 
-        Raises `SearchRefused`.
+        Raises `SearchRefused` and `SearchUnavailable`.
         """
+
+    def check(self) -> None:
+        """Check that the index that searches use is there as a whole."""
+
+    def differences(self, logs: Sequence[KeptLog]) -> Mapping[int, str]:
+        """Return what is wrong in the index that searches use, of these logs, by job."""
+
+    def jobs_after(self, job: int, most: int) -> list[int]:
+        """Return the next jobs in the index that searches use, by primary key."""
+
+    def finish(self, index: LogIndex) -> None:
+        """Make a full index ready, before it is put in use."""
+
+    def clean_up(self) -> None:
+        """Remove what is left of indexes that were replaced."""

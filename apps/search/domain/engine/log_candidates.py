@@ -8,7 +8,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.expressions import CombinedExpression, OrderBy
 
 from apps.archive.domain.search import words as word_rules
-from apps.search.domain.logs.word_index import CUT, hour_word
+from apps.search.domain.logs.words import CUT, hour_word
 from apps.search.models import LogWords
 
 #: Hours searched first, and how many times as many come next.

@@ -1,30 +1,44 @@
 """Which words a text must have in the index so that it can fulfil a query."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from apps.archive.domain.search import words as word_rules
 from apps.search.domain.query.clauses import Phrase, Query, Word
 from apps.search.domain.query.matching import Sought
 
 
-def required_terms(query: Query) -> list[str]:
-    """Return the terms of a tsquery which every text that fulfils the query matches.
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A word of the index, or with `starts` any word that starts so."""
 
-    Texts that match all may still not fulfil it.
+    word: str
+    starts: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "word", self.word[: word_rules.LONGEST_WORD])
+
+
+def required_words(query: Query) -> list[Required]:
+    """Return words which every text that fulfils the query has.
+
+    Texts that have all may still not fulfil it.
     """
-    terms: list[str] = []
+    terms: list[Required] = []
     for clause in query.texts:
         if clause.negated:
             continue
         if isinstance(clause, Word):
             sought = Sought.of(clause)
-            terms += [_term(part, starts=sought.starts) for part in sought.parts]
+            terms += [Required(part, sought.starts) for part in sought.parts]
         elif isinstance(clause, Phrase):
             for piece in clause.pieces:
                 terms += _terms_within(piece.lower())
     return list(dict.fromkeys(terms))
 
 
-def _terms_within(piece: str) -> list[str]:
-    """Return terms for the whole words in a piece of a line.
+def _terms_within(piece: str) -> list[Required]:
+    """Return what is required of the whole words in a piece of a line.
 
     No word contains a blank. What stands before the first blank may be the end of a longer word,
     and what stands after the last one the start of one.
@@ -34,12 +48,16 @@ def _terms_within(piece: str) -> list[str]:
     last = len(chunks) if piece[-1].isspace() else len(chunks) - 1
     terms = []
     for chunk in chunks[first:last]:
-        terms += [_term(word) for word in word_rules.chunks(chunk)]
+        terms += [Required(word) for word in word_rules.chunks(chunk)]
     if first <= last < len(chunks) and (start := word_rules.start_of_word(chunks[last])):
-        terms.append(_term(start, starts=True))
+        terms.append(Required(start, starts=True))
     return terms
 
 
-def _term(word: str, *, starts: bool = False) -> str:
-    quoted = word_rules.quoted(word[: word_rules.LONGEST_WORD])
-    return f"{quoted}:*" if starts else quoted
+def tsquery_terms(required: Iterable[Required]) -> list[str]:
+    """Return the terms of a tsquery that a text with these words matches."""
+    terms = []
+    for row in required:
+        quoted = word_rules.quoted(row.word)
+        terms.append(f"{quoted}:*" if row.starts else quoted)
+    return terms

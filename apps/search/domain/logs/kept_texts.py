@@ -26,11 +26,12 @@ class KeptText:
 
 @dataclass(frozen=True, slots=True)
 class KeptLog:
-    """What is kept of the logs of one ended job, by its primary key."""
+    """What is kept of the logs of one ended job, by its primary key, and of its experiment."""
 
     job: int
     ended_at: datetime
     texts: Sequence[KeptText]
+    experiment: int | None = None
 
     @property
     def data(self) -> bytes:
@@ -42,6 +43,9 @@ class ReadsKeptTexts(Protocol):
 
     def texts_of(self, jobs: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
         """Return the kept texts of these jobs; jobs without any are left out."""
+
+    def kept_of(self, jobs: Collection[int]) -> set[int]:
+        """Return those of these jobs of which texts are kept."""
 
     def before(self, key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:
         """Return the newest kept logs before a key, with their keys, newest first.
@@ -64,3 +68,22 @@ def texts_of(jobs: Collection[int]) -> dict[int, Sequence[KeptText]]:
     for reader in READERS.working().values():
         texts.update(reader.texts_of(jobs))
     return texts
+
+
+def kept_of(jobs: Collection[int]) -> set[int]:
+    """Return those of these jobs of which texts are kept."""
+    kept: set[int] = set()
+    for reader in READERS.working().values():
+        kept |= reader.kept_of(jobs)
+    return kept
+
+
+def newest_before(key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:
+    """Return the newest kept logs before a key, with their keys, newest first.
+
+    They cannot change until the end of the transaction.
+    """
+    for reader in READERS.working().values():
+        if batch := reader.before(key, most):
+            return batch
+    return ()

@@ -1,0 +1,42 @@
+"""Texts that may fulfil a query, by time: where a search begins, and where it goes on."""
+
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from apps.search.domain.engine.base import Cursor, Hit, Scope
+from apps.search.domain.query.clauses import Field, Query, Source, moment
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A text that may fulfil the query; `blob` is the content of a script or an environment.
+
+    One that is `excluded` does not fulfil the query, but was looked at: the search goes on behind.
+    """
+
+    hit: Hit
+    blob: int | None = None
+    excluded: bool = False
+
+
+def in_period(query: Query, scope: Scope, column: str) -> Q:
+    """Return the condition of `since:` and `until:`."""
+    condition = Q()
+    for clause in query.of(Field.SINCE):
+        condition &= Q(**{f"{column}__gte": moment(clause.value, at=scope.at)})
+    for clause in query.of(Field.UNTIL):
+        condition &= Q(**{f"{column}__lt": moment(clause.value, at=scope.at)})
+    return condition
+
+
+def behind(cursor: Cursor, source: Source, time_column: str, key_column: str) -> Q:
+    """Return the condition for the rows of a source that come after a cursor."""
+    if source.value < cursor.source.value:
+        return Q(**{f"{time_column}__lte": cursor.at})
+    if source.value > cursor.source.value:
+        return Q(**{f"{time_column}__lt": cursor.at})
+    # The first condition is redundant, but lets PostgreSQL use an index.
+    older = Q(**{f"{time_column}__lt": cursor.at})
+    same = Q(**{time_column: cursor.at, f"{key_column}__lt": cursor.key})
+    return Q(**{f"{time_column}__lte": cursor.at}) & (older | same)

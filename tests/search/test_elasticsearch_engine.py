@@ -1,0 +1,150 @@
+"""The search in Elasticsearch fulfils the contract; a moved or lost part is never a wrong answer."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from apps.accounts.models import User
+from apps.diagnosis.models import LogExcerpt
+from apps.jobs.models import Job
+from apps.search.domain.engine import chosen
+from apps.search.domain.engine.base import SearchUnavailable
+from apps.search.domain.engine.elasticsearch.engine import ElasticsearchEngine
+from apps.search.domain.engine.postgresql import PostgresEngine
+from apps.search.domain.logs.index_state import serving_index
+from apps.search.domain.query.parser import parse
+from tests.factories import people
+from tests.programs.elasticsearch_server import ElasticsearchServer
+from tests.search.elasticsearch_engine import RefreshedEngine
+from tests.search.engine_contract import AT, EngineContract, World, found
+from tests.search.kept_logs import job, keep_log
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.elasticsearch,
+    pytest.mark.xdist_group("elasticsearch"),
+]
+
+
+@pytest.fixture
+def server(elasticsearch: ElasticsearchServer) -> Iterator[ElasticsearchServer]:
+    elasticsearch.start()
+    yield elasticsearch
+    elasticsearch.clear()
+
+
+@pytest.fixture
+def engine(server: ElasticsearchServer) -> RefreshedEngine:
+    return RefreshedEngine.from_url(f"elasticsearch://{server.host}/site?replicas=0")
+
+
+class TestElasticsearchEngine(EngineContract):
+    """What every engine does."""
+
+
+def test_both_engines_give_the_same_hits(engine, shifter: User) -> None:
+    world = World(engine, jobs=30)
+    in_postgresql = PostgresEngine()
+    for log in world.logs:
+        in_postgresql.store([log])
+    for query in world.queries(60):
+        expected = found(in_postgresql, query, shifter)
+        assert found(engine, query, shifter) == expected == world.expected(query), str(query)
+
+
+def test_an_index_for_each_month_is_laid_out_by_the_settings(server, engine) -> None:
+    keep_log(job(1, at=AT), b"new", engine=engine)
+    keep_log(job(2, at=AT - timedelta(days=40)), b"old", engine=engine)
+    settings = server.call("GET", "/site-logs-*/_settings")
+    assert set(settings) == {"site-logs-g1-2026.10", "site-logs-g1-2026.11"}
+    for index in settings.values():
+        assert index["settings"]["index"]["number_of_replicas"] == "0"
+        assert index["settings"]["index"]["sort"]["field"] == ["ended_at", "job"]
+    (hit,) = server.call("GET", "/site-logs-g1-2026.11/_search")["hits"]["hits"]
+    assert "_source" not in hit
+
+
+def test_a_log_whose_job_ended_in_another_month_is_found_once(
+    server, engine, shifter: User
+) -> None:
+    row = job(1, at=AT)
+    keep_log(row, b"moved", engine=engine)
+    before = AT - timedelta(days=60)
+    Job.objects.filter(pk=row.pk).update(ended_at=before)
+    assert found(engine, parse("moved"), shifter) == []
+    row.refresh_from_db()
+    keep_log(row, b"moved", engine=engine)
+    (hit,) = found(engine, parse("moved"), shifter)
+    assert hit.at == before
+    assert server.call("GET", "/site-logs-*/_count")["count"] == 1
+
+
+def test_a_job_without_experiment_that_is_claimed_is_found_by_its_members(
+    engine, shifter: User
+) -> None:
+    member = people.person("nova-only", ("shifter", people.nova()))
+    row = job(1, at=AT, experiment=None)
+    keep_log(row, b"claimed", engine=engine)
+    assert found(engine, parse("claimed"), member) == []
+    Job.objects.filter(pk=row.pk).update(experiment=people.nova())
+    assert len(found(engine, parse("claimed"), member)) == 1
+
+
+def test_without_texts_in_the_query_only_jobs_with_kept_logs_are_found(
+    engine, shifter: User
+) -> None:
+    row = job(1, at=AT)
+    keep_log(row, b"x", engine=engine)
+    assert len(found(engine, parse("in:log since:2020-01-01"), shifter)) == 1
+    # The index is behind.
+    LogExcerpt.objects.filter(harvest__job=row).delete()
+    assert found(engine, parse("in:log since:2020-01-01"), shifter) == []
+
+
+def test_a_month_that_was_lost_is_an_error_and_not_created_again(
+    server, engine, shifter: User
+) -> None:
+    row = job(1, at=AT)
+    keep_log(row, b"text", engine=engine)
+    server.call("DELETE", "/site-logs-g1-2026.11")
+    with pytest.raises(SearchUnavailable, match="Only a part") as raised:
+        found(engine, parse("text"), shifter)
+    assert "no such index" in raised.value.reason
+    with pytest.raises(SearchUnavailable):
+        engine.check()
+    with pytest.raises(SearchUnavailable, match="no such index"):
+        keep_log(row, b"text", engine=engine)
+    assert server.call("GET", "/_cat/indices/site-*?format=json") == []
+    assert found(engine, parse("text in:script"), shifter) == []
+
+
+def test_a_server_that_is_away_is_an_error_but_scripts_are_searched(shifter: User) -> None:
+    engine = ElasticsearchEngine.from_url("elasticsearch://127.0.0.1:9/site")
+    assert found(engine, parse("text in:script"), shifter) == []
+    with pytest.raises(SearchUnavailable, match="does not answer"):
+        keep_log(job(1, at=AT), b"text", engine=engine)
+    index = serving_index(engine.name)
+    index.months = ["2026.11"]
+    index.save()
+    with pytest.raises(SearchUnavailable, match="in:script"):
+        found(engine, parse("text"), shifter)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://es1/site", "scheme is one of"),
+        ("elasticsearch:///site", "names no host"),
+        ("elasticsearch://es1/", "is not a prefix"),
+        ("elasticsearch://es1/site?period=daily", "no option 'period'"),
+        ("elasticsearch://me:secret@es1/site", "contains a user"),
+    ],
+)
+def test_a_bad_url_is_named_on_the_health_page(url, reason, settings, browse, shifter) -> None:
+    settings.SEARCH_URL = url
+    with pytest.raises(SearchUnavailable, match=reason):
+        chosen.engine_in_use()
+    page = browse(shifter).get("/health/").content.decode()
+    assert "SEARCH_URL: " in page
+    assert "secret" not in page
