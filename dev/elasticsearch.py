@@ -40,29 +40,41 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True)
 class Elasticsearch:
-    """A server with its configuration, data, log and pid file under `directory`."""
+    """A server with its configuration, data, log and pid file under `directory`.
+
+    `namespace` names the network namespace in which it runs, with the address `host`.
+    """
 
     directory: Path
     port: int = 9200
     heap_mb: int = 512
     settings: Mapping[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    namespace: str = ""
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it unless it runs with the same configuration, and wait until it answers.
 
         Raises `SetupError`.
         """
-        home = fetch()
         if self._configure() or not self.pid():
-            self.stop()
-            with self._log.open("ab") as log:
-                began_at = log.tell()
-                spawn("elasticsearch", self._command(home), self._run_dir, stdout=log, stderr=log)
-            self._wait_ready(began_at)
+            self._wait_ready(self._launch())
+
+    def _launch(self) -> int:
+        """Start the process; return where its log begins."""
+        home = fetch()
+        self.stop()
+        command = self._command(home)
+        if self.namespace:
+            command = ["ip", "netns", "exec", self.namespace, *command]
+        with self._log.open("ab") as log:
+            began_at = log.tell()
+            spawn("elasticsearch", command, self._run_dir, stdout=log, stderr=log)
+        return began_at
 
     def stop(self) -> None:
         """Stop it if it runs. Keeps the data."""
@@ -92,9 +104,9 @@ class Elasticsearch:
             "node.name": "node",
             "path.data": str(self.directory / "data"),
             "path.logs": str(self.directory),
-            "http.host": "127.0.0.1",
+            "http.host": self.host,
             "http.port": str(self.port),
-            "transport.host": "127.0.0.1",
+            "transport.host": self.host,
             "transport.port": "0",
             "discovery.type": "single-node",
             # a disk that is nearly full is no hindrance

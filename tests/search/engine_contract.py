@@ -136,7 +136,8 @@ class World:
         kept = []
         for number in range(1, jobs + 1):
             experiment = self.chance.choice(experiments)
-            at = AT - timedelta(minutes=self.chance.choice([1, 30, 700, 9_000, 90_000]) * number)
+            minutes = self.chance.choice([1, 30, 700, 9_000, 90_000]) * (1 + number % 60)
+            at = AT - timedelta(minutes=minutes, seconds=number // 60)
             row = job(
                 number,
                 at=at,
@@ -152,7 +153,7 @@ class World:
 
     def _archive(self, count: int, experiments: Sequence[Experiment]) -> None:
         scripts = [generated_text(self.chance) for _ in range(count // 2)]
-        for number in range(1, count + 1):
+        for number in range(1, min(count, 60) + 1):
             script = self.chance.choice(scripts)
             store(captured_job(number, minutes=-17_000 * number, script=script.encode()))
             ArchivedJob.objects.filter(job_id=number).update(

@@ -1,5 +1,6 @@
 """The search in Elasticsearch fulfils the contract; a moved or lost part is never a wrong answer."""
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -44,13 +45,19 @@ class TestElasticsearchEngine(EngineContract):
 
 
 def test_both_engines_give_the_same_hits(engine, shifter: User) -> None:
-    world = World(engine, jobs=30)
+    """`SEARCH_LOGS` and `SEARCH_QUESTIONS` are how many there are; each 20th is read, too."""
+    questions = int(os.environ.get("SEARCH_QUESTIONS", "60"))
+    world = World(engine, jobs=int(os.environ.get("SEARCH_LOGS", "30")))
     in_postgresql = PostgresEngine()
-    for log in world.logs:
-        in_postgresql.store([log])
-    for query in world.queries(60):
+    in_postgresql.store(world.logs)
+    with_hits = 0
+    for number, query in enumerate(world.queries(questions)):
         expected = found(in_postgresql, query, shifter)
-        assert found(engine, query, shifter) == expected == world.expected(query), str(query)
+        assert found(engine, query, shifter) == expected, str(query)
+        if number % 20 == 0:
+            assert world.expected(query) == expected, str(query)
+        with_hits += bool(expected)
+    assert with_hits > questions // 4
 
 
 def test_an_index_for_each_month_is_laid_out_by_the_settings(server, engine) -> None:
