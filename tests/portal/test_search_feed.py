@@ -101,7 +101,7 @@ def test_errors_are_said_as_such(logs, shifter, monkeypatch) -> None:  # noqa: F
         def search(self, *_: object, **__: object) -> None:
             raise SearchRefused("Another search of yours runs.")
 
-    monkeypatch.setattr(text_search, "ENGINE", BusyEngine())
+    monkeypatch.setattr(text_search, "engine_in_use", BusyEngine)
     response = read(token, "/cannot/")
     assert (response.status_code, response["Retry-After"]) == (503, "300")
 

@@ -109,10 +109,11 @@ def _facet_link(value: FacetValue, query: Query) -> FacetLink:
 def search_feed(*, text: str, feed_path: str, user: User, at: datetime) -> tuple[bytes, datetime]:
     """Search, and return the newest hits as a feed with the time of the newest.
 
-    Raises `QueryError` and `SearchRefused`. A hit has the same ID in the feeds of all searches.
+    Raises `QueryError`, `SearchRefused`, `SearchUnavailable`. A hit has the same ID in the feeds of
+    all searches.
     """
     query = parse(text.strip())
-    hits = ENGINE.search(query, Scope(user, at), size=FEED_SIZE)
+    hits = engine_in_use().search(query, Scope(user, at), size=FEED_SIZE)
     path = f"{reverse('portal:text-search')}?{urlencode({'q': text.strip()})}"
     host = urlsplit(settings.PORTAL_URL).hostname
     # Without a time, so that the same hits make the same feed.

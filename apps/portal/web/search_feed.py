@@ -7,7 +7,7 @@ from django.views.decorators.http import require_safe
 
 from apps.notifications.web.feeds import feed_response, reader_or_404
 from apps.portal.pages.text_search import search_feed
-from apps.search.domain.engine.base import SearchRefused
+from apps.search.domain.engine.base import SearchRefused, SearchUnavailable
 from apps.search.domain.query.clauses import QueryError
 from apps.search.domain.query.parser import LONGEST_QUERY
 
@@ -27,7 +27,7 @@ def feed(request: HttpRequest, token: str) -> HttpResponseBase:
         )
     except QueryError as error:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
-    except SearchRefused as error:
+    except (SearchRefused, SearchUnavailable) as error:
         refusal = HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
         refusal["Retry-After"] = RETRY_SECONDS
         return refusal

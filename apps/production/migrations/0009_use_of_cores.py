@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('production', '0007_recoveries'),
+        ('production', '0008_part_indexes'),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('search', '0003_new_logs_to_index'),
+        ('search', '0004_index_by_target'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
