@@ -450,6 +450,7 @@ _EVERY_SECONDS = {
     "submission.check_files": 60,
     "datasets.look_up": 10,
     "datasets.stage": 15,
+    "datasets.make": 15,
     "datasets.forget_unneeded": 86_400,
     "hosts.follow": 60,
     "hosts.probe": 30,

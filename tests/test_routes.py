@@ -292,6 +292,7 @@ EXPECTED = {
     "archive:use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "datasets:dataset": NONE,  # the address has no name
     "datasets:list": ALL,
+    "datasets:make": REQUESTER,  # a draft; later approvers, too
     "datasets:stage": DECIDER_ON_FILES,
     "datasets:stage-ask": "hhhhhn",  # nothing is staged
     "datasets:stage-cancel": "hhhhhn",
@@ -426,6 +427,8 @@ EXPECTED = {
     "submission:debug-bundle": OF_EXPERIMENT,  # and says why there is none
     "submission:debug-run": OF_EXPERIMENT,
     "api:files-count": DECIDER_ON_FILES,
+    "api:made-dataset-detail": OF_EXPERIMENT,
+    "api:made-dataset-make": REQUESTER,  # a draft; later approvers, too
     "api:staging-ask": DECIDER_ON_FILES,  # and says that nothing is staged
     "api:staging-cancel": DECIDER_ON_FILES,
     "api:staging-detail": OF_EXPERIMENT,

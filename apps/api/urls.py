@@ -6,6 +6,7 @@ from apps.accounts.api import SavedViewViewSet
 from apps.api.views import IndexView, SchemaView, VersionView, reference
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
+from apps.datasets.api.making import MadeDatasetViewSet
 from apps.datasets.api.staging import StagingViewSet
 from apps.datasets.api.views import DatasetViewSet
 from apps.diagnosis.api.causes import CausesView
@@ -77,6 +78,7 @@ router.register("queue", QueueViewSet, basename="queue")
 router.register("progress", ProgressViewSet, basename="progress")
 router.register("submissions", SubmissionViewSet, basename="submission")
 router.register("files", FilesViewSet, basename="files")
+router.register("made-datasets", MadeDatasetViewSet, basename="made-dataset")
 router.register("staging", StagingViewSet, basename="staging")
 router.register("notifications", NotificationViewSet, basename="notification")
 router.register("webhooks", WebhookViewSet, basename="webhook")

@@ -16,6 +16,7 @@ from apps.datasets.models import (
     FileTotals,
     InputFile,
     KnownDataset,
+    MadeDataset,
     OutputFile,
     OutputTotals,
     StagingRequest,
@@ -77,6 +78,12 @@ register_read_only(
     "dataset request catalogue storage state files_on_disk files_waiting files_stuck "
     "catalogue_error last_error progress_at finish_by requested_by",
     search="dataset request__key",
+    filters=["catalogue", "state"],
+)
+register_read_only(
+    MadeDataset,
+    "name request catalogue chosen file_count state last_error made_at requested_by requested_at",
+    search="name request__key",
     filters=["catalogue", "state"],
 )
 register_read_only(

@@ -23,6 +23,24 @@ NOT_IN_A_JOB = frozenset({FileState.WAITING, FileState.FAILED})
 UNFINISHED = frozenset({FileState.WAITING, FileState.TAKEN, FileState.FAILED})
 
 
+class ChosenFiles(models.TextChoices):
+    """Files of a stage of which a dataset is made."""
+
+    ALL = "all", "all input files"
+    DONE = "done", "input files that are done"
+    MISSING = "missing", "input files that are waiting or failed"
+    GIVEN_UP = "given_up", "input files that were given up"
+    OUTPUTS = "outputs", "output files that count"
+
+
+class MakingState(models.TextChoices):
+    """Where a dataset that is made in a catalogue stands."""
+
+    QUEUED = "queued", "not made yet"
+    MADE = "made", "made"
+    REFUSED = "refused", "refused"
+
+
 class StagingState(models.TextChoices):
     """Where a request to bring a dataset to disk stands."""
 

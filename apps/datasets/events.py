@@ -1,4 +1,4 @@
-"""Events of datasets that are brought to disk for requests."""
+"""Events of datasets that are brought to disk for requests, or made of their files."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 
@@ -25,5 +25,16 @@ declare(
         "staging.cancelled",
         "stopped waiting for {dataset} to be on disk",
         "has an input dataset whose staging is no longer followed",
+    ),
+    EventKind(
+        "making.requested",
+        "had the dataset {dataset} made in {catalogue}",
+        "has a dataset to be made of its files",
+    ),
+    EventKind("making.made", "made {dataset} in {catalogue}", "has a new dataset of its files"),
+    EventKind(
+        "making.refused",
+        "had {dataset} refused by {catalogue}",
+        "has a dataset that the catalogue refuses to make",
     ),
 )

@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from apps.core.models import Work
-from apps.datasets.enums import FOLLOWED, FileState, StagingState
+from apps.datasets.enums import FOLLOWED, ChosenFiles, FileState, MakingState, StagingState
 from apps.production.models import Request, Stage
 
 MAX_FILE_NAME = 200
@@ -176,6 +176,45 @@ class StagingRequest(Work):
         if self.files_on_disk is None or self.files_waiting is None or self.files_stuck is None:
             return None
         return self.files_on_disk + self.files_waiting + self.files_stuck
+
+
+class MadeDataset(Work):
+    """A dataset that a user had made in a catalogue, of files of a stage as they stood then.
+
+    The row waits in the queue until the catalogue has made it, or refuses it.
+    """
+
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="made_datasets")
+    catalogue = models.ForeignKey(Catalogue, on_delete=models.CASCADE, related_name="made_datasets")
+    position = models.PositiveIntegerField(help_text="Of the stage, from 0.")
+    chosen = models.CharField(max_length=16, choices=ChosenFiles)
+    name = models.CharField(max_length=500)
+    source = models.CharField(
+        max_length=500, blank=True, help_text="The dataset that its files are from."
+    )
+    files = models.JSONField(help_text="Names of its files.")
+    file_count = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=MakingState, default=MakingState.QUEUED.value)
+    requested_by = models.CharField(max_length=150)
+    requested_at = models.DateTimeField()
+    made_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["catalogue", "name"], name="made_dataset_once"),
+            models.CheckConstraint(
+                condition=Q(state="made", made_at__isnull=False)
+                | Q(state__in=["queued", "refused"], made_at=None),
+                name="made_dataset_state",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(state="queued"), name="made_dataset_queued")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class InputFile(models.Model):

@@ -10,6 +10,7 @@ from apps.datasets.domain.look_ups import (
     catalogues_to_ask,
     forget_datasets,
 )
+from apps.datasets.domain.making import MAKING_LOCK, catalogues_to_make_in, make_datasets
 from apps.datasets.domain.staging import (
     STAGING_LOCK,
     catalogues_to_stage,
@@ -61,3 +62,21 @@ def stage_in(*, catalogue_id: int) -> None:
     with exclusive_lock(STAGING_LOCK, row.pk) as is_ours:
         if is_ours:
             follow_stagings(row, now=timezone.now)
+
+
+@shared_task(name="datasets.make")
+def make() -> None:
+    """Start a task for every catalogue with datasets to make."""
+    for pk in catalogues_to_make_in(timezone.now()).values_list("pk", flat=True):
+        make_in.delay(catalogue_id=pk)
+
+
+@shared_task(name="datasets.make_in")
+def make_in(*, catalogue_id: int) -> None:
+    """Make the datasets that wait in a catalogue."""
+    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
+    if row is None:
+        return
+    with exclusive_lock(MAKING_LOCK, row.pk) as is_ours:
+        if is_ours:
+            make_datasets(row, now=timezone.now)

@@ -22,6 +22,7 @@ PARTS = (
 )
 #: By what route of the API the action of a page is done.
 DONE_BY = {
+    "datasets:make": "api:made-dataset-make",
     "datasets:stage": "api:staging-stage",
     "datasets:stage-ask": "api:staging-ask",
     "datasets:stage-cancel": "api:staging-cancel",

@@ -71,7 +71,7 @@ CHEAP = {
         request-supersede request-test request-withdraw-signature request-yaml retry-batch-cancel
         retry-batch-detail retry-batch-list retry-batch-resume rules saved-view-detail
         saved-view-list schema service-detail service-history service-list shares shares-what-if
-        stage-located staging-ask staging-cancel staging-detail staging-stage
+        made-dataset-detail made-dataset-make stage-located staging-ask staging-cancel staging-detail staging-stage
         files-count files-detail files-give-up files-inputs files-outputs files-request-missing files-take-back
         stage-outputs submission-accept submission-again submission-assign submission-cancel submission-detail
         submission-follow-advice submission-ignore-advice submission-limit submission-release submission-retry
@@ -89,7 +89,7 @@ CHEAP = {
         healthz help help-contents readyz styleguide
     """,
     "datasets": """
-        dataset list stage stage-ask stage-cancel
+        dataset list make stage stage-ask stage-cancel
     """,
     "diagnosis": """
         act-on-group act-on-groups line new-lines template watch-line where-else

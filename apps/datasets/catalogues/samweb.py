@@ -3,12 +3,14 @@
 The code of the server is not public: the calls and responses are those that its clients know.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import urlencode
 
 from apps.datasets.catalogues import records
 from apps.datasets.catalogues.base import (
+    BadName,
     CatalogueConfiguration,
     CatalogueError,
     CatalogueFile,
@@ -30,10 +32,12 @@ from apps.datasets.catalogues.connection import (
     records_of,
     unique,
 )
-from apps.datasets.catalogues.listing import check_count, chunks
+from apps.datasets.catalogues.listing import check_count, check_same_files, chunks
 
 #: Files in a request. Clients use from 50 to 1,000.
 _CHUNK_FILES = 500
+#: Names that are nothing but a name in a query.
+_PLAIN_NAME = re.compile(r"[\w.+-]+", re.ASCII)
 _MEDIA = {"disk": Medium.DISK, "tape": Medium.TAPE}
 
 
@@ -51,8 +55,12 @@ class SAMCatalogue:
 
     @classmethod
     def from_configuration(cls, configuration: CatalogueConfiguration) -> Self:
-        configuration.check_options(*COMMON_OPTIONS, "token_header", "token_prefix", "role")
+        configuration.check_options(
+            *COMMON_OPTIONS, "token_header", "token_prefix", "role", "group", "user"
+        )
         options = configuration.options
+        if cls is SAMCatalogue and options.get("group"):
+            return SAMThatDefines.from_configuration(configuration)  # type: ignore[return-value]
         sign_in = FileToken(
             configuration.credential_file,
             header=options.get("token_header", "Authorization"),
@@ -176,6 +184,43 @@ class SAMCatalogue:
             summary = "The dataset is too large for the catalogue"
             return Refused(self._connection.message_of(reply, summary))
         return self._connection.error_of(reply)
+
+
+class SAMThatDefines(SAMCatalogue):
+    """A SAM instance in which the portal makes definitions, for a group and a user of SAM."""
+
+    def __init__(self, connection: Connection, *, has_credential: bool, role: str) -> None:
+        super().__init__(connection, has_credential=has_credential, role=role)
+        self._group = ""
+        self._user = ""
+
+    @classmethod
+    def from_configuration(cls, configuration: CatalogueConfiguration) -> Self:
+        catalogue = super().from_configuration(configuration)
+        catalogue._group = configuration.options["group"]
+        catalogue._user = configuration.options.get("user", "")
+        if not catalogue._user:
+            raise Refused("Definitions need a “user”, beside the “group”.")
+        return catalogue
+
+    def make_dataset(
+        self, *, name: str, files: Sequence[str], source: str, description: str
+    ) -> None:
+        file_names = unique(files)
+        for text in (name, *file_names):
+            if not _PLAIN_NAME.fullmatch(text):
+                raise BadName(f"{text} is not a name that a SAM query can have.")
+        if not self.describe(name).exists:
+            fields = [
+                ("defname", name),
+                ("dims", f"file_name {','.join(file_names)}"),
+                ("group", self._group),
+                ("user", self._user),
+                ("description", description),
+            ]
+            self._post("definitions/create", fields)
+        # Files that are not declared are left out of a definition without an error.
+        check_same_files(dataset=name, present=self._list_names(name), expected=file_names)
 
 
 def _form(names: Sequence[str]) -> list[tuple[str, str]]:

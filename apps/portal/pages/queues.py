@@ -8,6 +8,7 @@ from apps.archive.domain.sinks import DELIVERIES
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import Queue, QueueFigures, queue_figures
 from apps.datasets.domain.look_ups import LOOK_UPS
+from apps.datasets.domain.making import MAKINGS
 from apps.datasets.domain.staging import STAGINGS
 from apps.diagnosis.domain.causes.common.causes import ANALYSES
 from apps.diagnosis.domain.reading.line_templates import COMPLETED_LOGS
@@ -27,7 +28,7 @@ QUEUES: tuple[Queue[Any], ...] = (
     *(HARVESTS, COMPLETED_LOGS, LOGS_TO_INDEX, RUNS, ANALYSES),
     BATCHES,
     DECISIONS,
-    *(PROBE_JOBS, LOOK_UPS, STAGINGS),
+    *(PROBE_JOBS, LOOK_UPS, STAGINGS, MAKINGS),
 )
 
 

@@ -21,6 +21,7 @@ from apps.core.domain.pagination import in_order
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.core.web.tables import streamed_csv
+from apps.datasets.domain.making import catalogues_that_make, made_datasets_of, may_make
 from apps.datasets.domain.output_files import parents_of
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
 from apps.datasets.models import InputFile, OutputFile
@@ -54,6 +55,8 @@ def stage_files(request: AuthenticatedRequest, key: str) -> HttpResponse:
         "may_decide": decisions.may_decide(request.user, production_request)
         and production_request.state in decisions.DECIDABLE,
         "may_request": recovery.may_request_missing(request.user, production_request),
+        "makers": catalogues_that_make() if may_make(request.user, production_request) else [],
+        "made_datasets": made_datasets_of(production_request, page.stage.position),
         "as_of": timezone.now(),
     }
     return render(request, "submission/files/files.html", context)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from apps.datasets.catalogues.base import (
+    BadName,
     CatalogueConfiguration,
     CatalogueFile,
     Incomplete,
     Location,
+    MakesDatasets,
     Medium,
     Refused,
     SignInNeeded,
@@ -18,6 +20,7 @@ from apps.datasets.catalogues.base import (
 )
 from apps.datasets.catalogues.registry import open_catalogue
 from tests.contracts.file_catalogue import (
+    RAW,
     SECRET,
     TRUTH,
     Harness,
@@ -46,11 +49,16 @@ class FakeSAM(FakeCatalogue):
     def __init__(self) -> None:
         super().__init__()
         self.extra_count = 0
+        #: Definitions that the portal made, and the fields of each call.
+        self.made: dict[str, list[TrueFile]] = {}
+        self.calls: list[dict[str, list[str]]] = []
 
     def answer(self, request: Request) -> Response:
         match request.segments:
             case ["sam", "exa", "api", "definitions", "name", dataset, *call]:
                 return self.definition(dataset, "/".join(call))
+            case ["sam", "exa", "api", "definitions", "create"]:
+                return self.create(request)
             case ["sam", "exa", "api", "files", "metadata"]:
                 names = request.form.get("file_name", [])
                 return as_json([metadata(FILES[name]) for name in names if name in FILES])
@@ -59,12 +67,20 @@ class FakeSAM(FakeCatalogue):
                 return as_json({name: locations(FILES[name]) for name in names if name in FILES})
         return Response(404, b"<html>no such page</html>", "text/html")
 
+    def create(self, request: Request) -> Response:
+        self.calls.append(request.form)
+        [name] = request.form["defname"]
+        [dims] = request.form["dims"]
+        names = dims.removeprefix("file_name ").split(",")
+        self.made[name] = [FILES[file] for file in names if file in FILES]
+        return as_json({"defname": name})
+
     def definition(self, dataset: str, call: str) -> Response:
-        if dataset not in TRUTH:
+        if dataset not in TRUTH and dataset not in self.made:
             if call == "describe":
                 return as_json(json_answer("samweb/definition_missing_404.json"), 404)
             return as_json(json_answer("samweb/files_count_missing_definition_400.json"), 400)
-        files = TRUTH[dataset]
+        files = TRUTH.get(dataset) or self.made[dataset]
         count = len(files) + self.extra_count
         if call == "describe":
             return as_json({**json_answer("samweb/definition_describe.json"), "defname": dataset})
@@ -265,3 +281,46 @@ def test_metadata_that_was_not_requested_is_unclear(harness):
     harness.server.fault = lambda request: as_json([metadata(TRUTH["run4711"][0])])
     with pytest.raises(Unclear, match="not requested"):
         harness.catalogue().existing([TRUTH["reco"][0].name])
+
+
+def make(catalogue, files=RAW[:3], name="mine") -> None:
+    names = [file.name for file in files]
+    catalogue.make_dataset(name=name, files=names, source="whole", description="3 files")
+
+
+def test_makes_a_definition_once(harness):
+    catalogue = harness.catalogue(group="exa", user="exapro")
+    assert isinstance(catalogue, MakesDatasets)
+    for _ in range(2):
+        make(catalogue)
+    [fields] = harness.server.calls
+    assert fields["dims"] == [f"file_name {','.join(file.name for file in RAW[:3])}"]
+    assert (fields["group"], fields["user"]) == (["exa"], ["exapro"])
+    assert [file.name for file in catalogue.files("mine")] == [file.name for file in RAW[:3]]
+    with pytest.raises(Refused, match="differ"):
+        make(catalogue, RAW[:2])
+    assert len(harness.server.calls) == 1
+
+
+def test_files_that_are_not_declared_are_missing_in_a_definition(harness):
+    catalogue = harness.catalogue(group="exa", user="exapro")
+    with pytest.raises(Refused, match="differ"):
+        catalogue.make_dataset(
+            name="mine", files=[RAW[0].name, "none.root"], source="", description=""
+        )
+
+
+@pytest.mark.parametrize("name", ["a) or (b", "a,b", "a b", "", "ü"])
+def test_names_that_a_query_cannot_have_are_never_sent(harness, name):
+    catalogue = harness.catalogue(group="exa", user="exapro")
+    with pytest.raises(BadName):
+        catalogue.make_dataset(name="mine", files=[name], source="", description="")
+    with pytest.raises(BadName):
+        make(catalogue, name=name)
+    assert harness.server.requests == []
+
+
+def test_definitions_need_a_group_and_a_user(harness):
+    assert not isinstance(harness.catalogue(), MakesDatasets)
+    with pytest.raises(Refused, match="user"):
+        harness.catalogue(group="exa")

@@ -1,0 +1,249 @@
+"""Make datasets in a catalogue of the files of a stage: input files by state, or output files.
+
+Pages store which files; workers ask the catalogue, until it has made the dataset or refuses it.
+Asking again is safe: a catalogue changes nothing if the dataset has exactly these files, and
+completes what it left unfinished.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.domain.work import BackOff, Queue
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.datasets.catalogues import base
+from apps.datasets.domain.look_ups import open_row
+from apps.datasets.domain.steps import has_placeholder
+from apps.datasets.enums import NOT_IN_A_JOB, ChosenFiles, FileState, MakingState
+from apps.datasets.models import Catalogue, InputFile, MadeDataset, OutputFile
+from apps.production.domain.actors import may
+from apps.production.enums import PORTAL, Actor
+from apps.production.models import Request, Stage
+
+#: Files of a dataset that is made at once.
+MOST_FILES = 100_000
+#: Datasets of one run; the next one continues.
+MOST_A_RUN = 20
+#: Datasets that a page lists, the newest.
+MOST_SHOWN = 20
+#: Of a catalogue, while datasets are made in it.
+MAKING_LOCK = 4_716_080
+_LONGEST_NAME = 500
+
+#: The lease is longer than a catalogue takes for the most files.
+MAKINGS = Queue(
+    name="makings",
+    title="Datasets to make in catalogues",
+    model=MadeDataset,
+    unfinished_rows=Q(state=MakingState.QUEUED),
+    back_off=BackOff((60, 300, 1800)),
+    lease=timedelta(minutes=30),
+)
+
+
+def may_make(user: User, request: Request) -> bool:
+    """Return whether a user may make datasets of the files of a request."""
+    return may(user, Actor.LIAISON_OR_APPROVER, request)
+
+
+def check_may_make(user: User, request: Request) -> None:
+    """Raise `NotAllowed` if a user may not make datasets of the files of a request."""
+    if not may_make(user, request):
+        raise NotAllowed(
+            f"Only liaisons of {request.experiment} and approvers can make datasets of its files."
+        )
+
+
+def catalogues_that_make() -> list[Catalogue]:
+    """Return the active catalogues in which the portal can make datasets; sends no request."""
+    able = []
+    for row in Catalogue.objects.filter(active=True):
+        try:
+            catalogue = open_row(row)
+        except base.CatalogueError:
+            continue
+        if isinstance(catalogue, base.MakesDatasets):
+            able.append(row)
+    return able
+
+
+def chosen_names(stage: Stage, chosen: ChosenFiles) -> QuerySet[Any, str]:
+    """Return the names of these files of a stage, oldest first."""
+    if chosen == ChosenFiles.OUTPUTS:
+        outputs = OutputFile.objects.filter(stage=stage, counts=True).order_by("pk")
+        return outputs.values_list("name", flat=True)
+    files = InputFile.objects.filter(stage=stage).order_by("pk")
+    if chosen == ChosenFiles.MISSING:
+        files = files.filter(state__in=NOT_IN_A_JOB)
+    elif chosen != ChosenFiles.ALL:
+        files = files.filter(state=FileState(chosen.value))
+    return files.values_list("name", flat=True)
+
+
+def source_of(stage: Stage, chosen: ChosenFiles) -> str:
+    """Return the dataset that these files are from; empty if it has no single name."""
+    name = stage.output_dataset if chosen == ChosenFiles.OUTPUTS else stage.input_dataset
+    return "" if has_placeholder(name) else name
+
+
+def suggested_name(request: Request, stage: Stage, chosen: ChosenFiles) -> str:
+    """Return a name for a dataset of these files, in the scope of the dataset they are from."""
+    whole = source_of(stage, chosen)
+    scope, colon, _ = whole.rpartition(":")
+    key = request.key.lower().replace("-", "_")
+    return f"{scope}{colon}{key}_stage{stage.position + 1}_{chosen.value}"
+
+
+@transaction.atomic
+def order_dataset(
+    *,
+    request: Request,
+    position: int,
+    chosen: str,
+    catalogue: str,
+    name: str,
+    by: User,
+    at: datetime,
+) -> MadeDataset:
+    """Store that a dataset of files of a stage is to be made; a worker asks the catalogue.
+
+    Repeating it changes nothing while the files are the same; one that was refused is tried again,
+    with the files as they stand now. Raises `NotAllowed`, `InvalidFields` for a catalogue that
+    makes none or a name that is taken or of another scope, `InvalidTransition` without files.
+    """
+    check_may_make(by, request)
+    # One at a time: two clicks make one row.
+    request = Request.objects.select_for_update(of=("self",)).get(pk=request.pk)
+    stage = Stage.objects.filter(request=request, position=position).first()
+    if stage is None:
+        raise InvalidFields({"position": [f"{request} has no such stage."]})
+    row = next((able for able in catalogues_that_make() if able.name == catalogue), None)
+    if row is None:
+        raise InvalidFields({"catalogue": ["The portal makes no datasets in this catalogue."]})
+    choice = ChosenFiles(chosen)
+    source = source_of(stage, choice)
+    _check_name(name, source)
+    files = list(chosen_names(stage, choice)[: MOST_FILES + 1])
+    if not files:
+        raise InvalidTransition(f"{request}: {stage.name} has no {choice.label}.")
+    if len(files) > MOST_FILES:
+        raise InvalidTransition(f"A dataset is made of at most {MOST_FILES:,} files at once.")
+
+    values = {
+        "request": request,
+        "position": position,
+        "chosen": choice,
+        "source": source,
+        "files": files,
+        "file_count": len(files),
+        "requested_by": by.username,
+        "requested_at": at,
+        "due_at": at,
+    }
+    made, is_new = MadeDataset.objects.get_or_create(catalogue=row, name=name, defaults=values)
+    if not is_new:
+        made = MadeDataset.objects.select_for_update(of=("self",)).get(pk=made.pk)
+        if made.request_id != request.pk:
+            raise InvalidFields({"name": ["Another request has a dataset of this name."]})
+        if made.state != MakingState.REFUSED:
+            if set(made.files) != set(files):
+                raise InvalidFields({"name": ["A dataset of this name has other files."]})
+            return made
+        again = {**values, "state": MakingState.QUEUED, "attempts": 0, "last_error": ""}
+        MadeDataset.objects.filter(pk=made.pk).update(**again)
+        made.refresh_from_db()
+    _publish(made, kind="making.requested", by=by, at=at)
+    return made
+
+
+def _check_name(name: str, source: str) -> None:
+    """Raise `InvalidFields` unless a dataset of files of `source` can have a name."""
+    if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable() or " " in name:
+        raise InvalidFields({"name": ["Enter a name of at most 500 characters without spaces."]})
+    scope, colon, _ = source.rpartition(":")
+    if colon and not name.startswith(f"{scope}:"):
+        raise InvalidFields({"name": [f"The name must be in the scope of its files: {scope}:…"]})
+
+
+def made_datasets_of(request: Request, position: int | None = None) -> list[MadeDataset]:
+    """Return the datasets that were made of files of a request, or stage, without their files."""
+    rows = MadeDataset.objects.filter(request=request).select_related("catalogue").defer("files")
+    if position is not None:
+        rows = rows.filter(position=position)
+    return list(rows.order_by("-requested_at", "-pk")[:MOST_SHOWN])
+
+
+def catalogues_to_make_in(at: datetime) -> QuerySet[Catalogue]:
+    """Return the active catalogues with datasets to make now."""
+    waiting = MAKINGS.due(at).order_by().values("catalogue")
+    return Catalogue.objects.filter(active=True, pk__in=waiting)
+
+
+def make_datasets(row: Catalogue, *, now: Callable[[], datetime]) -> int:
+    """Make the datasets that wait in a catalogue; return how many it made or refused.
+
+    Ends with the first question that the catalogue does not answer: the next run continues. Two
+    workers must not do this for a catalogue at once.
+    """
+    ended = 0
+    for _ in range(MOST_A_RUN):
+        claimed = MAKINGS.claim(MAKINGS.due(now()).filter(catalogue=row)[:1], at=now())
+        if not claimed:
+            break
+        [made] = claimed
+        try:
+            _make(row, made)
+        except base.Refused as error:
+            _end(made, MakingState.REFUSED, now(), _text_of(error))
+        except base.CatalogueError as error:
+            MAKINGS.fail(made, _text_of(error), at=now())
+            break
+        else:
+            _end(made, MakingState.MADE, now())
+        ended += 1
+    return ended
+
+
+def _make(row: Catalogue, made: MadeDataset) -> None:
+    """Ask the catalogue for a dataset. Raises `CatalogueError`."""
+    catalogue = open_row(row)
+    if not isinstance(catalogue, base.MakesDatasets):
+        raise base.Refused("The portal makes no datasets in this catalogue.")
+    # The same at each attempt: by it, catalogues know what they left unfinished.
+    description = f"{made.file_count} files of {made.source or made.request.key}, made by opsportal"
+    catalogue.make_dataset(
+        name=made.name, files=made.files, source=made.source, description=description
+    )
+
+
+@transaction.atomic
+def _end(made: MadeDataset, state: MakingState, at: datetime, error: str = "") -> None:
+    if not MAKINGS.hold([made]):
+        return
+    made_at = at if state == MakingState.MADE else None
+    MadeDataset.objects.filter(pk=made.pk).update(
+        state=state, made_at=made_at, attempts=0, last_error=error
+    )
+    _publish(made, kind=f"making.{state.value}", by=PORTAL, at=at, reason=error)
+
+
+def _publish(
+    made: MadeDataset, *, kind: str, by: User | str, at: datetime, reason: str = ""
+) -> None:
+    publish(
+        kind=kind,
+        target=made.request,
+        by=by,
+        at=at,
+        reason=reason,
+        data={"dataset": made.name, "catalogue": made.catalogue.name, "files": made.file_count},
+    )
+
+
+def _text_of(error: base.CatalogueError) -> str:
+    return str(error).replace("\0", "")[:2000]
