@@ -15,6 +15,7 @@ from apps.submission.enums import SubmissionState
 from apps.submission.models import (
     Assignment,
     DebugProfile,
+    FilesCheck,
     RetryBatch,
     RetryJob,
     StageScouts,
@@ -44,6 +45,12 @@ class SendAgain(ReasonAction):
     def act(self, row: Submission, *, by: User, at: datetime, reason: str, **_: Any) -> str:
         send_refused_again(submission=row, by=by, at=at, reason=reason)
         return f"{row} will be submitted again in a moment."
+
+
+@admin.register(FilesCheck)
+class FilesCheckAdmin(ReadOnlyAdmin):
+    list_display = ["request", "error", "checked_at"]
+    search_fields = ["request__key"]
 
 
 @admin.register(Submission)

@@ -83,6 +83,23 @@ class Assignment(models.Model):
         return f"{self.request} on {self.cluster}"
 
 
+class FilesCheck(models.Model):
+    """What a worker learned of the files that a queued request is to read.
+
+    It is that of `version` of the request: a changed request is looked at again.
+    """
+
+    request = models.OneToOneField(Request, on_delete=models.CASCADE, related_name="files_check")
+    version = models.PositiveIntegerField()
+    error = models.TextField(
+        blank=True, help_text="Why the files cannot be listed or divided. Empty: they can."
+    )
+    checked_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"files of {self.request_id}"
+
+
 class Submission(models.Model):
     """One job array of a stage, with the exact script that was submitted.
 

@@ -48,6 +48,7 @@ from apps.production.models import (
 )
 from apps.submission.models import (
     Assignment,
+    FilesCheck,
     DebugProfile,
     RetryBatch,
     RetryJob,
@@ -141,6 +142,7 @@ def of_production(number: int, request: Request, by, other) -> None:
 
 def of_submission(number: int, request: Request) -> None:
     cluster = clusters.cluster(f"c{number}")
+    FilesCheck.objects.create(request=request, version=1, error="x", checked_at=AT)
     Assignment.objects.create(request=request, cluster=cluster, assigned_at=AT, assigned_by="x")
     Submission.objects.create(
         request=request,

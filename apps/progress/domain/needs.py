@@ -257,7 +257,8 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
         pk__in=[request.pk for request in quiet if request.state == RequestState.QUEUED]
     )
     automatic_starts = {
-        request.pk: automatic_start_of(request, at) for request in with_stages(first)[:_MOST_QUEUED]
+        request.pk: automatic_start_of(request, at)
+        for request in with_stages(first).select_related("files_check")[:_MOST_QUEUED]
     }
 
     needs = {}

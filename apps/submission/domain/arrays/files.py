@@ -199,14 +199,22 @@ def with_listing(act: Callable[[Listing], Result]) -> Result:
             listing.ask(needed.stage)
 
 
-def check_files(request: Request) -> None:
-    """Raise `InvalidFields` if the files of a stage cannot be listed, divided or merged."""
+def check_merges(request: Request) -> None:
+    """Raise `InvalidFields` if a merge stage has nothing to merge."""
     merge_positions = merge_sources(request)
     by_job = {stage.position for stage in stages_by_job(request)}
     for stage in request.stages.all():
         if stage.position not in by_job and stage.position not in merge_positions:
             field = f"stages.{stage.position}.input_dataset"
             raise InvalidFields({field: [NOTHING_TO_MERGE]})
+
+
+def check_files(request: Request) -> None:
+    """Raise `InvalidFields` if the files of a stage cannot be listed, divided or merged.
+
+    Asks the catalogue now: not for pages.
+    """
+    check_merges(request)
     if takes_files(request):
         list_files(request.stages.all()[0])
         return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Q
@@ -21,14 +21,21 @@ from apps.production.domain.priority.ranks import rank_of, startable_requests
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import choose_cluster
-from apps.submission.domain.arrays.files import check_files
+from apps.submission.domain.arrays.files import (
+    check_files,
+    check_merges,
+    stages_with_files,
+    takes_files,
+)
 from apps.submission.domain.arrays.rows import options_of, plans_of
 from apps.submission.domain.arrays.submissions import assignment_of, in_flight
 from apps.submission.domain.dispatch.dispatch import has_room
-from apps.submission.models import Assignment, Submission
+from apps.submission.models import Assignment, FilesCheck, Submission
 
 #: How many requests of the queue one run considers.
 MOST_LOOKED_AT = 100
+#: What was learned of the files of a request is stored anew after so long, even if unchanged.
+_NOTED_EVERY = timedelta(minutes=1)
 
 
 def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
@@ -47,21 +54,51 @@ def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
 def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
     """Yield the requests that can start on a cluster now, in the order of the queue.
 
-    There are none if the cluster has no capacity.
+    There are none if the cluster has no capacity. Catalogues are asked now, and what they answer is
+    stored: not for pages.
     """
     options = options_of(cluster)
     if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
         now = outlook(at)
         for request in _candidates(cluster, options):
-            if not obstacle(request, cluster, now):
+            if not _local_obstacle(request, cluster, now) and not _look_at_files(request, at):
                 yield request
+
+
+def _look_at_files(request: Request, at: datetime) -> str:
+    """Ask the catalogue for the files of a request; store and return why it cannot start."""
+    if not takes_files(request) and not stages_with_files(request):
+        return ""
+    error = ""
+    try:
+        check_files(request)
+    except DomainError as reason:
+        error = str(reason)
+    values = {"version": request.version, "error": error}
+    same = FilesCheck.objects.filter(request=request, **values)
+    if not same.filter(checked_at__gt=at - _NOTED_EVERY).exists():
+        FilesCheck.objects.update_or_create(request=request, defaults={**values, "checked_at": at})
+    return error
+
+
+def files_check_of(request: Request) -> FilesCheck | None:
+    """Return what a worker learned of the files of a request as it is; None if none looked."""
+    check: FilesCheck | None = getattr(request, "files_check", None)
+    return check if check is not None and check.version == request.version else None
 
 
 def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
     """Return what prevents the automatic start of a request on a cluster, except capacity.
 
-    Empty if nothing does.
+    Empty if nothing does. No catalogue is asked: what it answered a worker counts.
     """
+    reason = _local_obstacle(request, cluster, now)
+    check = files_check_of(request)
+    return reason or (check.error if check else "")
+
+
+def _local_obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
+    """Return what prevents it, as far as the portal itself knows."""
     stages = list(request.stages.all())
     if held := hold_of(request, stages[0] if stages else None):
         return f"{held.what} is on hold: {held.reason}"
@@ -73,7 +110,7 @@ def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
         return against
     try:
         plans_of(request)
-        check_files(request)
+        check_merges(request)
     except DomainError as error:
         return str(error)
     return ""
@@ -130,15 +167,20 @@ def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: d
 
 @dataclass(frozen=True)
 class AutomaticStart:
-    """The automatic start of a queued request: clusters, rank, and what prevents it now."""
+    """The automatic start of a queued request: clusters, rank, and what prevents it now.
+
+    `files_checked_at` is when a worker asked a catalogue for its files; None if none did yet, or it
+    needs none.
+    """
 
     clusters: tuple[str, ...]
     rank: int
     obstacle: str
+    files_checked_at: datetime | None = None
 
 
 def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
-    """Return how a queued request starts; None in other states."""
+    """Return how a queued request starts; None in other states. No catalogue is asked."""
     if request.state != RequestState.QUEUED:
         return None
     chosen = assignment_of(request)
@@ -156,4 +198,10 @@ def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
                 able.append(cluster)
     obstacles = [obstacle(request, cluster, now) for cluster in able]
     stopped = obstacles[0] if obstacles and all(obstacles) else ""
-    return AutomaticStart(tuple(cluster.name for cluster in able), rank_of(request) or 0, stopped)
+    check = files_check_of(request)
+    return AutomaticStart(
+        clusters=tuple(cluster.name for cluster in able),
+        rank=rank_of(request) or 0,
+        obstacle=stopped,
+        files_checked_at=check.checked_at if check else None,
+    )
