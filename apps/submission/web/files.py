@@ -1,7 +1,7 @@
 """Pages of the files of a stage: where each stands, what was written, and what is decided."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from django import forms
@@ -21,6 +21,7 @@ from apps.core.domain.pagination import in_order
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.core.web.tables import streamed_csv
+from apps.datasets.domain.copies import equal_copies
 from apps.datasets.domain.making import catalogues_that_make, made_datasets_of, may_make
 from apps.datasets.domain.output_files import parents_of
 from apps.datasets.enums import NOT_IN_A_JOB, FileState
@@ -38,6 +39,10 @@ _OTHER_FILTERS = {"missing", "twice", "withdrawn"}
 #: Parents of an output file that the list shows.
 SHOWN_PARENTS = 20
 _INPUT_COLUMNS = ("name", "state", "job", "run", "events", "size_bytes", "reason")
+_COPY_COLUMNS = (
+    *("name", "job_id", "size_bytes", "checksum", "counting_name", "counting_job_id"),
+    "is_name_in_use",
+)
 _OUTPUT_COLUMNS = ("name", "job_id", "counts", "run", "events", "size_bytes", "checksum")
 
 
@@ -109,25 +114,31 @@ def output_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def download(request: AuthenticatedRequest, key: str) -> HttpResponseBase:
     """Return the files of a stage as CSV or JSON, a SAM query, or the files of a Rucio dataset.
 
-    `what=outputs` returns the output files. The rows are streamed.
+    `what=outputs` returns the output files, `what=copies` as CSV or JSON the equal copies that do
+    not count. The rows are streamed.
     """
     production_request = request_or_404(request.user, key)
     stage = _stage(request, production_request)
-    if request.GET.get("what") == "outputs":
+    what = request.GET.get("what", "")
+    columns: Sequence[str]
+    if what == "copies":
+        columns = _COPY_COLUMNS
+        rows = _copy_rows(stage)
+    elif what == "outputs":
         columns = _OUTPUT_COLUMNS
         rows = _output_rows(_chosen_outputs(request, stage).order_by("pk"))
     else:
         columns = _INPUT_COLUMNS
         rows = _input_rows(_chosen_files(request, stage).order_by("pk"))
-    name = f"{production_request.key}-{stage.position + 1}-{request.GET.get('what') or 'files'}"
+    name = f"{production_request.key}-{stage.position + 1}-{what or 'files'}"
     match request.GET.get("format", "csv"):
         case "csv":
             return streamed_csv(name, columns, rows)
         case "json":
             return _streamed(name, "json", _as_json(columns, rows))
-        case "sam":
+        case "sam" if what != "copies":
             return _streamed(name, "txt", _as_sam(rows))
-        case "rucio":
+        case "rucio" if what != "copies":
             return _streamed(name, "json", _as_rucio(rows))
     raise Http404
 
@@ -192,6 +203,19 @@ def _output_rows(files: QuerySet[OutputFile]) -> Iterator[tuple[object, ...]]:
             file.events,
             file.size_bytes,
             file.checksum,
+        )
+
+
+def _copy_rows(stage: Stage) -> Iterator[tuple[object, ...]]:
+    for equal in equal_copies(stage):
+        yield (
+            equal.copy.name,
+            equal.copy.key,
+            equal.copy.size_bytes,
+            equal.copy.checksum,
+            equal.counting.name,
+            equal.counting.key,
+            equal.is_name_in_use,
         )
 
 
