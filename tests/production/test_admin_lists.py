@@ -48,8 +48,8 @@ from apps.production.models import (
 )
 from apps.submission.models import (
     Assignment,
-    FilesCheck,
     DebugProfile,
+    FilesCheck,
     RetryBatch,
     RetryJob,
     StageScouts,

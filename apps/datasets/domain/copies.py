@@ -56,6 +56,6 @@ def _with_counting(stage: Stage, batch: Sequence[OutputFile]) -> Iterator[EqualC
     in_use = OutputFile.objects.filter(name__in=names, counts=True)
     used = set(in_use.values_list("name", flat=True))
     for copy in batch:
-        file = equal.get((copy.number, copy.size_bytes, copy.checksum))
-        if file is not None:
-            yield EqualCopy(copy, file, copy.name in used)
+        key = (copy.number, copy.size_bytes, copy.checksum)
+        if key in equal:
+            yield EqualCopy(copy, equal[key], copy.name in used)
