@@ -13,7 +13,14 @@ from apps.core.errors import InvalidFields
 from apps.core.models import Delivery
 from apps.datasets.domain.output_files import NamedFile, parents_of, store_output_files
 from apps.datasets.domain.provenance import provenance_of
-from apps.datasets.models import Catalogue, FileTotals, InputFile, KnownDataset, OutputFile
+from apps.datasets.models import (
+    Catalogue,
+    FileTotals,
+    InputFile,
+    KnownDataset,
+    OutputFile,
+    OutputTotals,
+)
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.lifecycle.moves import (
     approve_request,
@@ -64,6 +71,30 @@ def test_the_page_says_where_each_file_stands_and_why(client, liaison, with_fail
     assert "Their jobs failed, not analysed yet" in plain
     assert "Request what is missing (5)…" in plain
     assert "have 500 events" in plain
+
+
+def test_a_stage_without_a_ledger_shows_what_goes_in_and_out(client, liaison, make):
+    request = make("running")
+    stage = request.stages.all()[0]
+    client.force_login(liaison)
+    url = f"/submissions/{request.key}/files/"
+    text = client.get(url).content.decode()
+    assert "No job has reported an output file" in text
+    stage.input_dataset = "raw"
+    stage.save(update_fields=["input_dataset"])
+    assert "No catalogue has answered how many files it has" in client.get(url).content.decode()
+    catalogue = Catalogue.objects.create(name="sam", kind="sam", base_url="/x")  # noqa: F811
+    KnownDataset.objects.create(
+        catalogue=catalogue, name="raw", exists=True, files=4711, events=99, answered_at=AT,
+        requested_at=AT, due_at=AT, is_waiting=False,
+    )  # fmt: skip
+    OutputTotals.objects.create(stage=stage, files=9, counting_files=8, counting_events=7_000)
+    text = " ".join(client.get(url).content.decode().split())
+    assert "files · 99 events, from sam," in text
+    assert "8 files that count, from reports of jobs" in text
+    Request.objects.filter(pk=request.pk).update(scan="e = 1, 2")
+    KnownDataset.objects.all().delete()
+    assert "Each point of the scan reads the whole dataset" in client.get(url).content.decode()
 
 
 def test_a_stage_without_a_ledger_says_why(client, liaison, make):

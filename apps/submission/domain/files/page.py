@@ -128,8 +128,15 @@ def files_page(request: Request, position: int | None) -> FilesPage | None:
         return None
     stage = stages[position]
     stage_totals = totals.get(position)
+    answers = _catalogue_answers([stage.input_dataset, stage.output_dataset])
     if stage_totals is None:
-        return FilesPage(tabs, stage)
+        return FilesPage(
+            tabs,
+            stage,
+            output_totals=OutputTotals.objects.filter(stage=stage).first() or OutputTotals(),
+            input_answer=answers.get(stage.input_dataset),
+            output_answer=answers.get(stage.output_dataset),
+        )
     source = None
     merged_by = []
     for tab in tabs:
@@ -138,7 +145,6 @@ def files_page(request: Request, position: int | None) -> FilesPage | None:
         if tab.totals and tab.totals.source_id == stage.pk:
             merged_by.append(tab.stage)
     withdrawn = InputFile.objects.filter(stage=stage, is_withdrawn=True).order_by("pk")
-    answers = _catalogue_answers([stage.input_dataset, stage.output_dataset])
     return FilesPage(
         tabs,
         stage,
