@@ -1,8 +1,8 @@
 """How fast the ledger of files is: `python -m benchmarks.files [--files N]`.
 
 Fills the database with requests of a million input files each, and as many output files for the
-first one, and visits the pages and lists of files as a shifter. Then stores reports of 100 output
-files, and the ends of arrays of 1,000 jobs that read one file each. The outputs of the first
+first one, and visits the pages and lists of files, and those of datasets, as a shifter. Then stores
+reports of 100 output files, and the ends of arrays of 1,000 jobs that read one file each. The outputs of the first
 request are merged by its second stage: reports that are passed on to it are timed, and a look that
 groups what they added. Prints one JSON object last: p95 of all visits in milliseconds, and for each
 address the median and the slowest; the median time of a report, and of one that is passed on; the
@@ -14,8 +14,10 @@ import argparse
 import json
 import statistics
 import time
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from benchmarks.database import database, set_up_django
 from benchmarks.page_visits import visit_pages
@@ -23,6 +25,8 @@ from benchmarks.page_visits import visit_pages
 FILES_A_REQUEST = 1_000_000
 JOBS_AN_ARRAY = 1_000
 ARRAYS = 10
+#: Requests that only make and read datasets, for the pages of datasets.
+DATASET_REQUESTS = 20_000
 REPORTS = 100
 #: Of a thousand files 970 are done, 10 failed, 10 in a job and 10 waiting; one in 10,000 was done
 #: twice.
@@ -116,14 +120,39 @@ def fill(files: int) -> None:
         requests.draft(liaison, nova, stages=(stage,))
     first = Stage.objects.order_by("pk").values_list("pk", flat=True)[0]
     values = {"at": at, "files": min(files, FILES_A_REQUEST), "first": first}
+    fill_datasets(Stage.objects.latest("pk"))
     with connection.cursor() as cursor:
         for statement in (INPUTS, OUTPUTS, MERGE_INPUTS, TOTALS, OUTPUT_TOTALS, MERGE_SOURCE):
             cursor.execute(statement, values)
         cursor.execute("VACUUM ANALYZE")
 
 
+def fill_datasets(stage: Any) -> None:
+    """Copy a stage and its request, each with datasets of its own: ten read each output."""
+    from apps.production.models import Request, Stage
+
+    requests = []
+    for number in range(DATASET_REQUESTS):
+        request = Request.objects.get(pk=stage.request_id) if not requests else copy(requests[0])
+        request.pk = None
+        request.key = f"NOVA-B{number}"
+        requests.append(request)
+    Request.objects.bulk_create(requests, batch_size=2_000)
+    stages = []
+    for number, request in enumerate(requests):
+        copied = copy(stage)
+        copied.pk = None
+        copied.request = request
+        # They have no ledger: `INPUTS` fills the stages at the first position.
+        copied.position = 2
+        copied.input_dataset = f"made_{number // 10}" if number else "raw"
+        copied.output_dataset = f"made_{number}"
+        stages.append(copied)
+    Stage.objects.bulk_create(stages, batch_size=2_000)
+
+
 def addresses() -> list[str]:
-    """Return the pages and lists of the first request, with their filters."""
+    """Return the pages and lists of the first request, with their filters, and of datasets."""
     from apps.production.models import Stage
 
     stage = Stage.objects.select_related("request").earliest("pk")
@@ -143,6 +172,15 @@ def addresses() -> list[str]:
         f"{base}?stage=2",
         f"{base}list/?stage=2",
         f"{base}list/?stage=2&state=withdrawn",
+        f"{base}download/?stage=1&what=copies",
+        "/datasets/",
+        "/datasets/?sort=name",
+        "/datasets/?q=made_77",
+        "/datasets/?q=nothing",
+        "/datasets/?page=200",
+        "/datasets/?made=no",
+        "/datasets/dataset/?name=made_7",
+        "/datasets/dataset/?name=made_7777",
     ]
 
 
