@@ -2,12 +2,12 @@
 
 Fills the database with requests of a million input files each, and as many output files for the
 first one, and visits the pages and lists of files, and those of datasets, as a shifter. Then stores
-reports of 100 output files, and the ends of arrays of 1,000 jobs that read one file each. The outputs of the first
-request are merged by its second stage: reports that are passed on to it are timed, and a look that
-groups what they added. Prints one JSON object last: p95 of all visits in milliseconds, and for each
-address the median and the slowest; the median time of a report, and of one that is passed on; the
-time of that look; and how many files a second were brought up to date. With `--directory` the
-database is kept, and used again.
+reports of 100 output files, and the ends of arrays of 1,000 jobs that read one file each. The
+outputs of the first request are merged by its second stage: reports that are passed on to it are
+timed, and a look that groups what they added. Prints one JSON object last: p95 of all visits in
+milliseconds, and for each address the median and the slowest; the median time of a report, and of
+one that is passed on; the time of that look; and how many files a second were brought up to date.
+With `--directory` the database is kept, and used again.
 """
 
 import argparse
