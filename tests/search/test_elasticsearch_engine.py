@@ -8,10 +8,8 @@ import pytest
 
 from apps.accounts.models import User
 from apps.diagnosis.models import LogExcerpt
-from apps.jobs.models import Job
-from apps.search.domain.engine import chosen
+from apps.jobs.models import ArchivedMonth, Job
 from apps.search.domain.engine.base import SearchUnavailable
-from apps.search.domain.engine.elasticsearch.engine import ElasticsearchEngine
 from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.logs.index_state import serving_index
 from apps.search.domain.query.parser import parse
@@ -109,6 +107,19 @@ def test_without_texts_in_the_query_only_jobs_with_kept_logs_are_found(
     assert found(engine, parse("in:log since:2020-01-01"), shifter) == []
 
 
+def test_months_whose_job_records_were_dropped_are_deleted(server, engine, shifter: User) -> None:
+    keep_log(job(1, at=AT), b"text", engine=engine)
+    keep_log(job(2, at=AT - timedelta(days=60)), b"text", engine=engine)
+    month = (AT - timedelta(days=60)).date().replace(day=1)
+    ArchivedMonth.objects.create(
+        month=month, jobs=1, first_id=1, last_id=1, archived_at=AT, dropped_at=AT
+    )
+    engine.clean_up()
+    assert serving_index(engine.name).months == ["2026.11"]
+    assert list(server.call("GET", "/site-logs-*/_alias")) == ["site-logs-g1-2026.11"]
+    assert len(found(engine, parse("text"), shifter)) == 1
+
+
 def test_a_month_that_was_lost_is_an_error_and_not_created_again(
     server, engine, shifter: User
 ) -> None:
@@ -124,34 +135,3 @@ def test_a_month_that_was_lost_is_an_error_and_not_created_again(
         keep_log(row, b"text", engine=engine)
     assert server.call("GET", "/_cat/indices/site-*?format=json") == []
     assert found(engine, parse("text in:script"), shifter) == []
-
-
-def test_a_server_that_is_away_is_an_error_but_scripts_are_searched(shifter: User) -> None:
-    engine = ElasticsearchEngine.from_url("elasticsearch://127.0.0.1:9/site")
-    assert found(engine, parse("text in:script"), shifter) == []
-    with pytest.raises(SearchUnavailable, match="does not answer"):
-        keep_log(job(1, at=AT), b"text", engine=engine)
-    index = serving_index(engine.name)
-    index.months = ["2026.11"]
-    index.save()
-    with pytest.raises(SearchUnavailable, match="in:script"):
-        found(engine, parse("text"), shifter)
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("http://es1/site", "scheme is one of"),
-        ("elasticsearch:///site", "names no host"),
-        ("elasticsearch://es1/", "is not a prefix"),
-        ("elasticsearch://es1/site?period=daily", "no option 'period'"),
-        ("elasticsearch://me:secret@es1/site", "contains a user"),
-    ],
-)
-def test_a_bad_url_is_named_on_the_health_page(url, reason, settings, browse, shifter) -> None:
-    settings.SEARCH_URL = url
-    with pytest.raises(SearchUnavailable, match=reason):
-        chosen.engine_in_use()
-    page = browse(shifter).get("/health/").content.decode()
-    assert "SEARCH_URL: " in page
-    assert "secret" not in page

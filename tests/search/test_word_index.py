@@ -57,14 +57,14 @@ def test_logs_kept_before_are_indexed_newest_first_and_interrupted_anywhere(monk
     before = set(LogWords.objects.values_list("job", "words"))
     LogWords.objects.all().delete()
 
-    assert not index_state.is_complete("postgresql")
+    assert index_state.serving_index("postgresql") is None
     assert index_kept_logs(batches=1, at=AT) == 2
     newest = LogHarvest.objects.order_by("-pk").values_list("job", flat=True)[:2]
     assert set(LogWords.objects.values_list("job", flat=True)) == set(newest)
     late = job(6, at=AT)
     keep_log(late, b"late")
     assert index_kept_logs(batches=10, at=AT) == 3
-    assert index_state.is_complete("postgresql")
+    assert index_state.serving_index("postgresql").complete
     assert set(LogWords.objects.exclude(job=late).values_list("job", "words")) == before
     assert index_kept_logs(batches=10, at=AT) == 0
 

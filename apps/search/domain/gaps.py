@@ -6,7 +6,7 @@ from apps.archive.domain.search.word_index import jobs_waiting
 from apps.jobs.models import ArchivedMonth
 from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.indexing.new_logs import logs_waiting
-from apps.search.domain.logs.index_state import is_complete
+from apps.search.domain.logs.index_state import serving_index
 from apps.search.domain.query.clauses import Field, Query, Source
 
 #: Scripts that are not indexed yet are counted up to here.
@@ -17,8 +17,13 @@ def not_searched(query: Query) -> list[str]:
     """Return what a search leaves out, as sentences."""
     gaps = []
     if Source.LOG in query.sources:
-        if not is_complete(engine_in_use().name):
-            gaps.append("Older logs are still being indexed, newest first, and are missing here.")
+        index = serving_index(engine_in_use().name)
+        if index is None or not index.complete:
+            indexed = 0 if index is None else index.indexed
+            gaps.append(
+                "Older logs are still being indexed, newest first, and are missing here "
+                f"({indexed:,} were added so far)."
+            )
         if waiting := logs_waiting(at_most=MOST_WAITING):
             gaps.append(f"Not indexed yet: {_count(waiting)} of the newest logs.")
         if settings.LOG_EXCERPT_DAYS:

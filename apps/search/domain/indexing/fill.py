@@ -92,10 +92,11 @@ def is_being_built(index: LogIndex) -> bool:
 
 
 def check_index(*, at: datetime) -> None:
-    """Check that the index answers as a whole, for the health page."""
+    """Check that the index answers as a whole, for the health page, and remove what is old."""
     engine = engine_in_use()
     try:
         engine.check()
+        engine.clean_up()
     except SearchUnavailable as error:
         index_state.note_failure(engine.name, error.reason, at=at)
     else:

@@ -46,6 +46,15 @@ def add_months(index: LogIndex, months: Iterable[str]) -> bool:
     return True
 
 
+def remove_months(index: LogIndex, months: Iterable[str]) -> None:
+    """Note that an index no longer has these months."""
+    with transaction.atomic():
+        row = LogIndex.objects.select_for_update().filter(pk=index.pk).first()
+        if row is not None:
+            row.months = sorted(set(row.months) - set(months))
+            row.save(update_fields=["months"])
+
+
 def start_rebuild(target: str, *, layout: int) -> LogIndex:
     """Return the index that is to replace the one in use; it is created unless there is one."""
     current = first_index(target, layout=layout)
@@ -70,12 +79,6 @@ def put_in_use(index: LogIndex) -> None:
     """Let searches use a full index from now on, and forget the one before it."""
     LogIndex.objects.filter(target=index.target, serving=True).exclude(pk=index.pk).delete()
     LogIndex.objects.filter(pk=index.pk).update(serving=True)
-
-
-def is_complete(target: str) -> bool:
-    """Return whether all kept logs are in the index that searches use."""
-    index = serving_index(target)
-    return index is not None and index.complete
 
 
 def is_resting(target: str, *, at: datetime) -> bool:

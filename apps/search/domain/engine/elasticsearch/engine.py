@@ -7,13 +7,19 @@ from typing import Any
 
 from apps.archive.sinks.base import BadSink, SinkUnavailable
 from apps.archive.sinks.elasticsearch.bulk import Refusal
+from apps.jobs.domain.records.calendar_months import dropped_months
 from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hits, Scope, SearchUnavailable
 from apps.search.domain.engine.deciding import search_candidates
 from apps.search.domain.engine.elasticsearch.log_candidates import newest_logs
 from apps.search.domain.engine.elasticsearch.target import LAYOUT, Target
 from apps.search.domain.engine.elasticsearch.writing import Writer, document_of
 from apps.search.domain.engine.places import Candidate
-from apps.search.domain.logs.index_state import first_index, indexes_of, serving_index
+from apps.search.domain.logs.index_state import (
+    first_index,
+    indexes_of,
+    remove_months,
+    serving_index,
+)
 from apps.search.domain.logs.kept_texts import KeptLog
 from apps.search.domain.query.clauses import Query
 from apps.search.models import LogIndex
@@ -160,14 +166,22 @@ class ElasticsearchEngine:
             )
 
     def clean_up(self) -> None:
-        """Delete indexes of generations that are not in use."""
-        used = {index.generation for index in indexes_of(self.name)}
+        """Delete what was replaced, and months whose job records are no longer kept."""
+        indexes = indexes_of(self.name)
+        if not indexes:
+            return
+        dropped = {f"{month:%Y.%m}" for month in dropped_months()}
+        for index in indexes:
+            if gone := dropped & set(index.months):
+                # First here, so that no search asks for them any more.
+                remove_months(index, gone)
+        oldest = min(index.generation for index in indexes)
         client = self._target.connection.client()
         with _unavailable(), self._target.connection.translated():
             answer = client.indices.get_alias(index=self._target.all_indexes())
             for name in sorted(answer.body):
-                generation = self._target.generation_of(name)
-                if generation is not None and used and generation < min(used):
+                part = self._target.part_of(name)
+                if part and (part[0] < oldest or part[1] in dropped):
                     client.indices.delete(index=name)
 
 

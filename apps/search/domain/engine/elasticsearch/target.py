@@ -85,10 +85,15 @@ class Target:
     def all_indexes(self) -> str:
         return f"{self.prefix}-logs-g*"
 
-    def generation_of(self, index: str) -> int | None:
-        """Return the generation of an index by its name; None if it is not one of ours."""
-        number = index.removeprefix(f"{self.prefix}-logs-g").partition("-")[0]
-        return int(number) if number.isdecimal() else None
+    def part_of(self, index: str) -> tuple[int, str] | None:
+        """Return generation and month of an index by its name; None if it is not one of ours."""
+        start = f"{self.prefix}-logs-g"
+        generation, _, month = index.removeprefix(start).partition("-")
+        year, _, number = month.partition(".")
+        numbers = [generation, year, number]
+        if not index.startswith(start) or not all(map(str.isdecimal, numbers)):
+            return None
+        return int(generation), month
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of a new index."""
