@@ -18,6 +18,7 @@ from apps.search.domain.engine.elasticsearch import engine as engine_module
 from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.indexing import new_logs
 from apps.search.domain.indexing.fill import (
+    check_index,
     index_kept_logs,
     is_being_built,
     rebuild_index,
@@ -267,6 +268,22 @@ def test_verify_names_each_difference(server, engine) -> None:
 
 def log_of(row: Job):
     return new_logs.KeptLog(row.pk, row.ended_at, ())
+
+
+def test_a_full_disk_keeps_logs_queued_and_stays_on_the_health_page(
+    server, engine, browse, shifter: User
+) -> None:
+    rows = in_postgresql_alone(1)
+    index_kept_logs(batches=10, at=AT)
+    server.call("PUT", "/site-*/_settings", {"index.blocks.read_only_allow_delete": True})
+    queue_words([rows[0].pk], at=AT)
+    assert index_waiting(seconds=1, at=AT) == 0
+    check_index(at=AT)
+    assert "blocked" in browse(shifter).get("/health/").content.decode()
+    assert len(found(engine, parse("line"), shifter)) == 1
+    server.call("PUT", "/site-*/_settings", {"index.blocks.read_only_allow_delete": None})
+    assert index_waiting(seconds=1, at=AT + timedelta(minutes=10)) == 1
+    assert serving_index(engine.name).last_error == ""
 
 
 def test_status_says_how_far_each_index_is(engine) -> None:

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from apps.search.domain.engine.base import Engine, SearchUnavailable
 from apps.search.domain.engine.chosen import engine_in_use
-from apps.search.domain.indexing.new_logs import queue_words
+from apps.search.domain.indexing.new_logs import logs_waiting, queue_words
 from apps.search.domain.logs import index_state
 from apps.search.domain.logs.kept_texts import newest_before
 from apps.search.models import LogIndex
@@ -100,4 +100,6 @@ def check_index(*, at: datetime) -> None:
     except SearchUnavailable as error:
         index_state.note_failure(engine.name, error.reason, at=at)
     else:
-        index_state.note_success(engine.name)
+        # Whether it takes logs, as one with a full disk does not, is seen by those that wait.
+        if not logs_waiting(at_most=1):
+            index_state.note_success(engine.name)
