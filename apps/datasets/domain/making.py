@@ -34,6 +34,7 @@ MOST_SHOWN = 20
 #: Of a catalogue, while datasets are made in it.
 MAKING_LOCK = 4_716_080
 _LONGEST_NAME = 500
+_KINDS = {MakingState.MADE: "making.made", MakingState.REFUSED: "making.refused"}
 
 #: The lease is longer than a catalogue takes for the most files.
 MAKINGS = Queue(
@@ -229,7 +230,7 @@ def _end(made: MadeDataset, state: MakingState, at: datetime, error: str = "") -
     MadeDataset.objects.filter(pk=made.pk).update(
         state=state, made_at=made_at, attempts=0, last_error=error
     )
-    _publish(made, kind=f"making.{state.value}", by=PORTAL, at=at, reason=error)
+    _publish(made, kind=_KINDS[state], by=PORTAL, at=at, reason=error)
 
 
 def _publish(

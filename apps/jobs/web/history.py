@@ -39,7 +39,7 @@ def archived_jobs(request: AuthenticatedRequest) -> HttpResponse:
         "history": history,
         "sees_errors": is_opg(request.user),
     }
-    return render(request, "jobs/archived_jobs.html", context)
+    return render(request, "jobs/archived/list.html", context)
 
 
 def months_of(jobs: JobFilter, query: MultiValueDict[str, str]) -> list[date]:

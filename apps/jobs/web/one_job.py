@@ -41,4 +41,4 @@ def archived_or_404(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     archived = archived_job(pk, user=request.user)
     if archived is None:
         raise Http404
-    return render(request, "jobs/archived_job.html", {"job": archived}, status=410)
+    return render(request, "jobs/archived/gone.html", {"job": archived}, status=410)

@@ -54,7 +54,7 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     elif job.exit_code:
         ending += f" · exit {job.exit_code}"
     context = {**vars(page), "correction": correction, "job_ending": ending}
-    return render(request, "portal/job.html", context)
+    return render(request, "portal/job/job.html", context)
 
 
 def _archived_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
@@ -68,7 +68,7 @@ def _archived_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "diagnosis": archived_diagnosis(archived),
         "log_location": log_location(archived),
     }
-    return render(request, "portal/archived_job.html", context)
+    return render(request, "portal/job/archived.html", context)
 
 
 @require_safe
