@@ -362,6 +362,7 @@ EXPECTED = {
     "portal:find": ALL,
     "portal:text-search": ALL,
     "portal:health": OPG,
+    "portal:storage": OPG,
     "portal:home": ALL,
     "portal:job": OF_EXPERIMENT,
     "portal:live-jobs": ALL,

@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.errors import InvalidFields
-from apps.core.models import Delivery, Event, Heartbeat
+from apps.core.models import Delivery, Event, Heartbeat, TableSize
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.quantity_field import QUANTITIES, QuantityField
 
@@ -177,3 +177,4 @@ register_read_only(
 # Heartbeats can be deleted: otherwise, a capture that was shut down for good would fail `/readyz`
 # forever.
 register_read_only(Heartbeat, "name at detail", never=("add", "change"))
+register_read_only(TableSize, "day table size_bytes", search="table")

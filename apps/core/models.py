@@ -75,3 +75,19 @@ class Heartbeat(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class TableSize(models.Model):
+    """The size of a table of the database on one day, with its indexes."""
+
+    day = models.DateField()
+    table = models.CharField(max_length=64)
+    size_bytes = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["day", "table"], name="table_size_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.table} on {self.day}"

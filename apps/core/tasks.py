@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.core.domain import health, outbox
+from apps.core.domain import health, outbox, storage
 
 
 @shared_task(name="core.deliver")
@@ -28,3 +28,8 @@ def deliver_waiting() -> None:
 def beat_heart() -> None:
     """Record that a worker received a message from beat; its age shows whether the queue works."""
     health.beat_heart(name=health.QUEUE, at=timezone.now())
+
+
+@shared_task(name="core.measure_tables")
+def measure_tables() -> None:
+    storage.measure_tables(at=timezone.now())

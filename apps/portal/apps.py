@@ -16,18 +16,18 @@ class PortalConfig(AppConfig):
 
 # The health page imports much of the portal. Processes that run no checks need not load it.
 def _check_plugins(**_: Any) -> Sequence[checks.CheckMessage]:
-    from apps.portal.pages.health import check_plugins
+    from apps.portal.pages.health.page import check_plugins
 
     return check_plugins()
 
 
 def _check_search(**_: Any) -> Sequence[checks.CheckMessage]:
-    from apps.portal.pages.health import check_search
+    from apps.portal.pages.health.page import check_search
 
     return check_search()
 
 
 def _check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
-    from apps.portal.pages.health import check_proxy
+    from apps.portal.pages.health.page import check_proxy
 
     return check_proxy()

@@ -26,7 +26,7 @@ from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.workload import FIRST_ID
 from apps.demo.simulation.world import read_campaigns
 from apps.jobs.models import Job
-from apps.portal.pages.queues import all_queues
+from apps.portal.pages.health.queues import all_queues
 from apps.production.domain.outputs.datasets import FileCatalogue
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, Stage

@@ -135,7 +135,7 @@ def test_prometheus_takes_the_files(tmp_path, name):
 
 
 def test_alerts_ask_for_metrics_that_there_are():
-    code = (ROOT / "apps/portal/pages/metrics.py").read_text()
+    code = (ROOT / "apps/portal/pages/health/metrics.py").read_text()
     families = {"opsportal_check_ok", "opsportal_deliveries_failing"}
     families |= set(re.findall(r'"(opsportal_\w+)"', code))
     families |= {

@@ -1,6 +1,6 @@
 from django.template import engines
 
-from apps.portal.pages.health import PLUGINS
+from apps.portal.pages.health.page import PLUGINS
 from apps.portal.web import warm_up
 
 

@@ -17,8 +17,8 @@ from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery, Heartbeat, Work
 from apps.jobs.models import Collection
-from apps.portal.pages import health
-from apps.portal.pages.queues import QUEUES
+from apps.portal.pages.health import page as health
+from apps.portal.pages.health.queues import QUEUES
 from apps.portal.web import warm_up
 from tests.factories import clusters
 from tests.pages import text_of

@@ -110,7 +110,7 @@ CHEAP = {
     """,
     "portal": """
         find health home incident incident-act job live-jobs metrics notify-experiment request request-move
-        request-priority request-reschedule search-feed service text-search
+        request-priority request-reschedule search-feed service storage text-search
     """,
     "production": """
         campaigns check-new check-typed comment comment-change comment-edit delegation-revoke desk

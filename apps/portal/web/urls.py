@@ -17,6 +17,7 @@ urlpatterns = [
     path("search/", views.text_search, name="text-search"),
     path("feeds/<str:token>/search.atom", search_feed.feed, name="search-feed"),
     path("health/", views.health, name="health"),
+    path("health/storage/", views.storage, name="storage"),
     path("metrics", views.metrics, name="metrics"),
     path("jobs/live/", live_jobs.live_jobs, name="live-jobs"),
     path("jobs/<int:pk>/", views.job, name="job"),

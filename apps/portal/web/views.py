@@ -21,7 +21,8 @@ from apps.jobs.domain.collection.origin import log_location
 from apps.jobs.domain.months.history import archived_job
 from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.notifications.domain.atom_feeds import search_address
-from apps.portal.pages.health import health_page
+from apps.portal.pages.health.page import health_page
+from apps.portal.pages.health.storage import storage_page
 from apps.portal.pages.home import home_page
 from apps.portal.pages.job import job_page
 from apps.portal.pages.search import find
@@ -114,6 +115,15 @@ def health(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "portal/health.html", health_page(at=timezone.now()))
 
 
+@require_safe
+def storage(request: AuthenticatedRequest) -> HttpResponse:
+    """Show what the tables hold, cost and keep, to the OPG only."""
+    if not is_opg(request.user):
+        raise PermissionDenied
+    page = storage_page(at=timezone.now())
+    return render(request, "portal/storage.html", {"page": page})
+
+
 # A monitoring system has a token and no session.
 @login_not_required
 @require_safe
@@ -126,7 +136,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if by_token or is_opg(request.user):
         from prometheus_client import CONTENT_TYPE_LATEST
 
-        from apps.portal.pages.metrics import metrics_text
+        from apps.portal.pages.health.metrics import metrics_text
 
         return HttpResponse(metrics_text(at=timezone.now()), content_type=CONTENT_TYPE_LATEST)
     if request.user.is_authenticated:

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from apps.core.domain.background import celery_app
 from apps.core.domain.subscriptions import load_subscribers
-from apps.portal.pages.health import check_proxy, loaded_plugins
+from apps.portal.pages.health.page import check_proxy, loaded_plugins
 
 log = logging.getLogger(__name__)
 

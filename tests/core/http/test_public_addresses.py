@@ -42,7 +42,7 @@ PROGRAM = "import json, sys; from public_addresses import *; from ipaddress impo
 CONNECT = {
     "accounts/web/openid": "the operator's provider",
     "archive/management/commands/capture_host": "the name of the host only",
-    "archive/sinks/elasticsearch/sink": "the operator's cluster",
+    "archive/sinks/elasticsearch/connection": "the operator's cluster",
     "archive/sinks/kafka/connection": "the operator's brokers",
     "archive/sinks/kafka/sink": "the operator's brokers",
     "capture/portal": "the operator's portal",

@@ -80,7 +80,7 @@ class FakeSAM(FakeCatalogue):
             if call == "describe":
                 return as_json(json_answer("samweb/definition_missing_404.json"), 404)
             return as_json(json_answer("samweb/files_count_missing_definition_400.json"), 400)
-        files = TRUTH.get(dataset) or self.made[dataset]
+        files = TRUTH[dataset] if dataset in TRUTH else self.made[dataset]
         count = len(files) + self.extra_count
         if call == "describe":
             return as_json({**json_answer("samweb/definition_describe.json"), "defname": dataset})

@@ -84,6 +84,17 @@ def size(count: float | None) -> str:
 
 
 @register.filter
+def growth(count: float | None) -> str:
+    """Format a change of bytes: `+3.1 GB`, `−120 MB`, `0 B`."""
+    if count is None:
+        return NONE
+    sign = "+" if count >= 1 else ""
+    if count <= -1:
+        sign = "−"
+    return f"{sign}{round_size(abs(count))}"
+
+
+@register.filter
 def hours(seconds: float | None) -> str:
     """Format seconds as hours with separators: `1,204 h`."""
     if seconds is None:

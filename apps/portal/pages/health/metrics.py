@@ -15,8 +15,8 @@ from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import QueueFigures
 from apps.core.models import Heartbeat
 from apps.jobs.domain.records.jobs import collections
-from apps.portal.pages.health import loaded_plugins
-from apps.portal.pages.queues import all_queues
+from apps.portal.pages.health.page import loaded_plugins
+from apps.portal.pages.health.queues import all_queues
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.domain.states.timeline import BEGINNING
 from apps.statusboard.enums import State

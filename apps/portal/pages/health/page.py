@@ -26,7 +26,7 @@ from apps.jobs.domain.statistics.words import WORDS
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message
-from apps.portal.pages.queues import all_queues
+from apps.portal.pages.health.queues import all_queues
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.outputs.datasets import CATALOGUES
