@@ -258,6 +258,7 @@ class ScriptWords(models.Model):
     words = SearchVectorField()
 
     class Meta:
+        verbose_name_plural = "words of scripts"
         indexes = [GinIndex(fields=["words"], name="script_words")]
 
     def __str__(self) -> str:

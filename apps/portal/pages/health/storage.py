@@ -1,6 +1,6 @@
 """The page of storage: every table, what it grows by, what keeps it, and what it costs today."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -11,7 +11,7 @@ from django.db import models
 from apps.archive.models import RetentionRule
 from apps.core.domain.outbox import KEEP as KEEP_DELIVERIES
 from apps.core.domain.storage import KEPT as KEEP_SIZES
-from apps.core.domain.storage import TableNow, last_measured, tables_now
+from apps.core.domain.storage import LEAST_BYTES, TableNow, last_measured, tables_now
 from apps.datasets.domain.look_ups import KEPT as KEEP_ANSWERS
 from apps.hosts.domain.probes.probe_jobs import KEPT as KEEP_PROBE_JOBS
 from apps.jobs.domain.collection.flagged import KEPT as KEEP_FLAGGED
@@ -33,7 +33,7 @@ class Growth:
 
 
 #: Of tables that no work fills.
-BY_PEOPLE = Growth("what people enter, or nothing", FOR_EVER)
+BY_PEOPLE = Growth("what people enter", FOR_EVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,29 @@ class StoragePage:
 
     @property
     def size_bytes(self) -> int:
-        return sum(table.now.size_bytes for table in self.tables)
+        return _size_of(self.tables)
+
+    @property
+    def large(self) -> list[StoredTable]:
+        """The tables whose growth is measured."""
+        return [table for table in self.tables if table.now.size_bytes >= LEAST_BYTES]
+
+    @property
+    def small(self) -> list[StoredTable]:
+        return [table for table in self.tables if table.now.size_bytes < LEAST_BYTES]
+
+    @property
+    def small_bytes(self) -> int:
+        return _size_of(self.small)
 
     @property
     def daily_bytes(self) -> float | None:
         known = [row.now.daily_bytes for row in self.tables if row.now.daily_bytes is not None]
         return sum(known) if known else None
+
+
+def _size_of(tables: Sequence[StoredTable]) -> int:
+    return sum(table.now.size_bytes for table in tables)
 
 
 def storage_page(*, at: datetime) -> StoragePage:
@@ -122,6 +139,7 @@ def growth_by_model() -> Mapping[str, Growth]:
         "datasets.OutputFile": Growth("output files of stages", FOR_EVER),
         "datasets.KnownDataset": Growth("answers of catalogues", _span(KEEP_ANSWERS)),
         "submission.Submission": Growth("submitted arrays", FOR_EVER),
+        "recovery.Decision": Growth("failed jobs that a rule or a person decides on", FOR_EVER),
         "core.Event": Growth("what people and the portal do", FOR_EVER),
         "core.Delivery": Growth("events and subscribers", _span(KEEP_DELIVERIES)),
         "core.TableSize": Growth("days", _span(KEEP_SIZES)),
