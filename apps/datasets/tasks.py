@@ -1,5 +1,9 @@
 """Celery tasks of catalogues. Each may be lost, killed or run twice."""
 
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
 from celery import shared_task
 from django.utils import timezone
 
@@ -20,6 +24,25 @@ from apps.datasets.domain.staging import (
 from apps.datasets.models import Catalogue
 
 
+class AsksCatalogue(Protocol):
+    """Asks a catalogue about what waits for it."""
+
+    def __call__(self, row: Catalogue, *, now: Callable[[], datetime]) -> object: ...
+
+
+def _alone(lock: int, catalogue_id: int, ask: AsksCatalogue) -> None:
+    """Ask an active catalogue unless another worker does.
+
+    It does not wait for the lock: a catalogue that hangs must not block more than one worker.
+    """
+    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
+    if row is None:
+        return
+    with exclusive_lock(lock, row.pk) as is_ours:
+        if is_ours:
+            ask(row, now=timezone.now)
+
+
 @shared_task(name="datasets.look_up")
 def look_up() -> None:
     """Start a task for every catalogue that has datasets to look up."""
@@ -30,13 +53,7 @@ def look_up() -> None:
 @shared_task(name="datasets.look_up_in")
 def look_up_in(*, catalogue_id: int) -> None:
     """Ask a catalogue for the datasets that wait."""
-    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
-    if row is None:
-        return
-    # Do not wait for the lock: a catalogue that hangs must not block more than one worker.
-    with exclusive_lock(ASKING_LOCK, row.pk) as is_ours:
-        if is_ours:
-            ask_catalogue(row, now=timezone.now)
+    _alone(ASKING_LOCK, catalogue_id, ask_catalogue)
 
 
 @shared_task(name="datasets.forget_unneeded")
@@ -56,12 +73,7 @@ def stage() -> None:
 @shared_task(name="datasets.stage_in")
 def stage_in(*, catalogue_id: int) -> None:
     """Request datasets of a catalogue on disk, and ask how far they are."""
-    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
-    if row is None:
-        return
-    with exclusive_lock(STAGING_LOCK, row.pk) as is_ours:
-        if is_ours:
-            follow_stagings(row, now=timezone.now)
+    _alone(STAGING_LOCK, catalogue_id, follow_stagings)
 
 
 @shared_task(name="datasets.make")
@@ -74,9 +86,4 @@ def make() -> None:
 @shared_task(name="datasets.make_in")
 def make_in(*, catalogue_id: int) -> None:
     """Make the datasets that wait in a catalogue."""
-    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
-    if row is None:
-        return
-    with exclusive_lock(MAKING_LOCK, row.pk) as is_ours:
-        if is_ours:
-            make_datasets(row, now=timezone.now)
+    _alone(MAKING_LOCK, catalogue_id, make_datasets)

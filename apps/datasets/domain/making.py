@@ -17,6 +17,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
+from apps.datasets.domain.asking import ask_in_turn, catalogues_to_ask_about
 from apps.datasets.domain.look_ups import open_row
 from apps.datasets.domain.steps import has_placeholder
 from apps.datasets.enums import NOT_IN_A_JOB, ChosenFiles, FileState, MakingState
@@ -181,33 +182,20 @@ def made_datasets_of(request: Request, position: int | None = None) -> list[Made
 
 def catalogues_to_make_in(at: datetime) -> QuerySet[Catalogue]:
     """Return the active catalogues with datasets to make now."""
-    waiting = MAKINGS.due(at).order_by().values("catalogue")
-    return Catalogue.objects.filter(active=True, pk__in=waiting)
+    return catalogues_to_ask_about(MAKINGS, at)
 
 
 def make_datasets(row: Catalogue, *, now: Callable[[], datetime]) -> int:
-    """Make the datasets that wait in a catalogue; return how many it made or refused.
+    """Make the datasets that wait in a catalogue; return how many it made or refused."""
 
-    Ends with the first question that the catalogue does not answer: the next run continues. Two
-    workers must not do this for a catalogue at once.
-    """
-    ended = 0
-    for _ in range(MOST_A_RUN):
-        claimed = MAKINGS.claim(MAKINGS.due(now()).filter(catalogue=row)[:1], at=now())
-        if not claimed:
-            break
-        [made] = claimed
-        try:
-            _make(row, made)
-        except base.Refused as error:
-            _end(made, MakingState.REFUSED, now(), _text_of(error))
-        except base.CatalogueError as error:
-            MAKINGS.fail(made, _text_of(error), at=now())
-            break
-        else:
-            _end(made, MakingState.MADE, now())
-        ended += 1
-    return ended
+    def ask(made: MadeDataset) -> None:
+        _make(row, made)
+        _end(made, MakingState.MADE, now())
+
+    def refuse(made: MadeDataset, error: str, at: datetime) -> None:
+        _end(made, MakingState.REFUSED, at, error)
+
+    return ask_in_turn(MAKINGS, row, most=MOST_A_RUN, ask=ask, refuse=refuse, now=now)
 
 
 def _make(row: Catalogue, made: MadeDataset) -> None:
@@ -244,7 +232,3 @@ def _publish(
         reason=reason,
         data={"dataset": made.name, "catalogue": made.catalogue.name, "files": made.file_count},
     )
-
-
-def _text_of(error: base.CatalogueError) -> str:
-    return str(error).replace("\0", "")[:2000]

@@ -17,6 +17,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
+from apps.datasets.domain.asking import ask_in_turn, catalogues_to_ask_about
 from apps.datasets.domain.input_datasets import stageable_in
 from apps.datasets.domain.look_ups import open_row
 from apps.datasets.domain.staging_options import StagingTarget, staging_target
@@ -155,31 +156,16 @@ def _locked(row: StagingRequest) -> StagingRequest:
 
 def catalogues_to_stage(at: datetime) -> QuerySet[Catalogue]:
     """Return the active catalogues with stagings to send or to ask for now."""
-    waiting = STAGINGS.due(at).order_by().values("catalogue")
-    return Catalogue.objects.filter(active=True, pk__in=waiting)
+    return catalogues_to_ask_about(STAGINGS, at)
 
 
 def follow_stagings(row: Catalogue, *, now: Callable[[], datetime]) -> int:
-    """Send the stagings that wait, and ask for the progress of the others; return how many.
+    """Send the stagings that wait, and ask for the progress of the others; return how many."""
 
-    Ends with the first question that the catalogue does not answer: the next run continues. Two
-    workers must not do this for a catalogue at once.
-    """
-    answered = 0
-    for _ in range(MOST_A_RUN):
-        claimed = STAGINGS.claim(STAGINGS.due(now()).filter(catalogue=row)[:1], at=now())
-        if not claimed:
-            break
-        [staging] = claimed
-        try:
-            _advance(open_row(row), staging, now)
-        except base.Refused as error:
-            _refuse(staging, _text_of(error), now())
-        except base.CatalogueError as error:
-            STAGINGS.fail(staging, _text_of(error), at=now())
-            break
-        answered += 1
-    return answered
+    def ask(staging: StagingRequest) -> None:
+        _advance(open_row(row), staging, now)
+
+    return ask_in_turn(STAGINGS, row, most=MOST_A_RUN, ask=ask, refuse=_refuse, now=now)
 
 
 def _advance(
@@ -270,7 +256,3 @@ def _publish(
         reason=reason,
         data={"dataset": row.dataset, "storage": row.storage},
     )
-
-
-def _text_of(error: base.CatalogueError) -> str:
-    return str(error).replace("\0", "")[:2000]

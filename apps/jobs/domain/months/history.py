@@ -128,8 +128,8 @@ class JobHistory:
                 break
             if time.monotonic() > end:
                 # The next page begins with the last job before this month.
-                return Found(with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
-        return Found(with_related(matching))
+                return Found(_with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
+        return Found(_with_related(matching))
 
 
 def archived_job(pk: int, *, user: User) -> Job | None:
@@ -148,11 +148,11 @@ def archived_job(pk: int, *, user: User) -> Job | None:
             continue
         if rows:
             rows[0].archived_in = archived.month
-            return with_related(rows)[0]
+            return _with_related(rows)[0]
     return None
 
 
-def with_related(jobs: Sequence[Job]) -> list[Job]:
+def _with_related(jobs: Sequence[Job]) -> list[Job]:
     """Set cluster, experiment and site of archived jobs; what was deleted meanwhile is None."""
     for name, model in (("cluster", Cluster), ("experiment", Experiment), ("site", Site)):
         keys = {getattr(job, f"{name}_id") for job in jobs} - {None}
