@@ -61,8 +61,11 @@ def test_changes_are_offered_after_the_page_was_left_at_once(queued, page):
 def test_changes_survive_the_end_of_the_session(queued, page, liaison, live_server):
     edit(page, queued)
     page.get_by_label("Purpose").fill("Two lines\nwith <b>marks</b>")
+    names = page.get_by_label("Name", exact=True)
+    stages = names.count()
     page.get_by_role("button", name="Add stage").click()
-    page.get_by_label("Name", exact=True).last.fill("added")
+    expect(names).to_have_count(stages + 1)
+    names.last.fill("added")
     page.context.clear_cookies(name="sessionid")
     page.get_by_role("button", name="Save changes").click()
     page.get_by_text("You are logged out.").wait_for()

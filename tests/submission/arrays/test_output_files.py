@@ -1,7 +1,6 @@
 """Output files of jobs: stored as reported, and counted once accounting knows their job."""
 
 import threading
-import time
 from datetime import timedelta
 from itertools import permutations
 
@@ -307,29 +306,6 @@ def test_queries_do_not_grow_with_the_files(array):
         return len(queries)
 
     assert count(1) == count(300)
-
-
-@pytest.mark.slow
-def test_a_report_of_a_hundred_files_is_fast_beside_a_million(array):
-    array.refresh_from_db()
-    stage = stage_of(array)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO datasets_outputfile (stage_id, key, name, size_bytes, checksum, counts, at, by)"
-            " SELECT %s, '9_' || n / 100, 'earlier' || n, 1, '', true, now(), 'x'"
-            " FROM generate_series(1, 900000) AS n",
-            [stage.pk],
-        )
-    rows = []
-    for number in range(100):
-        rows.append(NamedFile(f"f{number}", 1, 5, 7, "adler32:0a1b2c3d", ["a"]))
-    report(array, 0, *rows)
-    times = []
-    for _ in range(10):
-        began = time.perf_counter()
-        report(array, 0, *rows)
-        times.append(time.perf_counter() - began)
-    assert sorted(times)[5] < 0.1
 
 
 def post_outputs(client, submission, **body):
