@@ -161,15 +161,16 @@ def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[Input
     """Return the input files by the state and the beginning of the name in the query."""
     rows = InputFile.objects.filter(stage=stage)
     state = _chosen_state(request)
+    # The ranges are redundant, but let PostgreSQL read the index by state in order. For a single
+    # value it would read the primary key backwards, through the files of all newer stages.
     if state == "missing":
-        # The first condition is redundant, but lets PostgreSQL read the index in order.
         rows = rows.filter(state__gte=min(NOT_IN_A_JOB), state__in=NOT_IN_A_JOB)
     elif state == "twice":
         rows = rows.filter(is_doubled=True)
     elif state == "withdrawn":
         rows = rows.filter(is_withdrawn=True)
     elif state:
-        rows = rows.filter(state=state)
+        rows = rows.filter(state__gte=state, state__lte=state)
     text = request.GET.get("q", "").replace("\0", "")
     return rows.filter(name__startswith=text) if text else rows
 
