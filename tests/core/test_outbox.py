@@ -107,7 +107,13 @@ def test_two_subscribers_of_one_name_are_refused(subscriber):
 
 
 @pytest.mark.parametrize(
-    "statement", ["update core_event set actor = 'x'", "delete from core_event"]
+    "statement",
+    [
+        "update core_event set actor = 'x'",
+        "delete from core_event",
+        "set local opsportal.removes_person = 'yes'; update core_event set kind = 'x'",
+        "set local opsportal.removes_person = 'yes'; delete from core_event",
+    ],
 )
 def test_event_cannot_be_changed(db, at, subscriber, statement):
     publish(at)

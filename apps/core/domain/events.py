@@ -6,7 +6,7 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib.auth.base_user import AbstractBaseUser
-from django.db import models
+from django.db import connection, models, transaction
 from django.db.models import QuerySet
 
 from apps.core.domain.event_kinds import kind_named
@@ -53,6 +53,24 @@ def publish_all(*, events: Sequence[Event]) -> None:
     """Write new events and their deliveries in two statements, in the caller's transaction."""
     Event.objects.bulk_create(events)
     create_deliveries(events=events)
+
+
+@transaction.atomic
+def rename_in_events(person: AbstractBaseUser, new_name: str) -> int:
+    """Replace the name of a person who is removed, in all events; return in how many.
+
+    Nothing else of an event can be changed: the database refuses it.
+    """
+    about_person = Event.objects.filter(
+        target_type=person._meta.label_lower, target_id=str(person.pk)
+    )
+    by_person = Event.objects.filter(actor=person.get_username())
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL opsportal.removes_person = 'yes'")
+        renamed = about_person.update(target_label=new_name)
+        renamed += by_person.update(actor=new_name)
+        cursor.execute("SET LOCAL opsportal.removes_person = 'no'")
+    return renamed
 
 
 def new_event(

@@ -1,0 +1,73 @@
+"""`manage.py person`: export and remove what the portal holds about a person."""
+
+import json
+import os
+from argparse import ArgumentParser
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.accounts.personal_data import remove_person, rows_about
+from apps.core.errors import DomainError
+
+
+class Command(BaseCommand):
+    help = "Export or remove what the portal holds about a person."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        export = verbs.add_parser("export", help="write all rows about a person to a file")
+        export.add_argument("username")
+        export.add_argument("--file", type=Path, required=True, help="a new file, in JSON Lines")
+        remove = verbs.add_parser("remove", help="remove a person from the portal")
+        remove.add_argument("username")
+        remove.add_argument("--yes", action="store_true", help="do it; else say what would be done")
+
+    def handle(self, *args: Any, verb: str, username: str, **options: Any) -> None:
+        user = User.objects.filter(username=username).first()
+        if user is None:
+            raise CommandError(f"There is no user {username}.")
+        if verb == "export":
+            self._export(user, options["file"])
+        else:
+            self._remove(user, is_final=options["yes"])
+
+    def _export(self, user: User, path: Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}") from error
+        rows = 0
+        with open(descriptor, "w", encoding="utf-8") as file:
+            for table, columns in rows_about(user):
+                file.write(json.dumps({"table": table, **columns}, cls=DjangoJSONEncoder) + "\n")
+                rows += 1
+        self.stdout.write(f"{rows} rows about {user} are in {path}.")
+
+    def _remove(self, user: User, *, is_final: bool) -> None:
+        name = str(user)
+        try:
+            with transaction.atomic():
+                removal = remove_person(user, by="person", at=timezone.now())
+                if not is_final:
+                    transaction.set_rollback(True)
+        except DomainError as error:
+            raise CommandError(str(error)) from error
+        self._list("Deleted rows", removal.deleted)
+        self._list(f"Rows that name {removal.new_name} instead", removal.renamed)
+        if is_final:
+            self.stdout.write(f"{name} was removed, and is {removal.new_name} now.")
+        else:
+            self.stdout.write("Nothing was changed. To remove the person, add --yes.")
+
+    def _list(self, title: str, rows: Counter[str]) -> None:
+        self.stdout.write(f"{title}:")
+        for table, count in sorted(rows.items()):
+            if count:
+                self.stdout.write(f"  {count:>8}  {table}")
