@@ -17,6 +17,7 @@ from apps.diagnosis.api.packs import ExperimentPackViewSet
 from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.diagnosis.api.where_else import NewLinesView, WhereElseView
+from apps.hosts.api.history import HostHistoryViewSet
 from apps.hosts.api.probes import MeasuredStateViewSet, ProbeResultsView
 from apps.hosts.api.views import HostExclusionViewSet
 from apps.jobs.api.history import JobHistoryViewSet
@@ -96,6 +97,7 @@ router.register("experiment-packs", ExperimentPackViewSet, basename="experiment-
 router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")
 router.register("line-watches", LineWatchViewSet, basename="line-watch")
 router.register("hosts/exclusions", HostExclusionViewSet, basename="host-exclusion")
+router.register("hosts/history", HostHistoryViewSet, basename="host-history")
 router.register("hosts/measured-states", MeasuredStateViewSet, basename="measured-state")
 router.register("recovery-rules", RecoveryRuleViewSet, basename="recovery-rule")
 router.register("recovery-decisions", RecoveryDecisionViewSet, basename="recovery-decision")

@@ -16,6 +16,6 @@ class ClusterAdmin(PortalAdmin):
 
 @admin.register(Host)
 class HostAdmin(ReadOnlyAdmin):
-    list_display = ["name", "cluster", "cpu_model", "cores", "memory_bytes", "listed_at"]
-    list_filter = ["cluster"]
+    list_display = ["name", "cluster", "cpu_model", "cores", "memory_bytes", "state", "listed_at"]
+    list_filter = ["cluster", "state"]
     search_fields = ["name", "cpu_model"]

@@ -30,6 +30,18 @@ class Host(models.Model):
     address = models.CharField(max_length=64, blank=True)
     cores = models.PositiveIntegerField(null=True, blank=True)
     memory_bytes = models.BigIntegerField(null=True, blank=True)
+    state = models.CharField(
+        max_length=16, blank=True, db_default="", default="", help_text="Empty: unknown."
+    )
+    state_words = models.CharField(
+        max_length=128,
+        blank=True,
+        db_default="",
+        default="",
+        help_text="The state as the scheduler words it.",
+    )
+    reason = models.CharField(max_length=500, blank=True, db_default="", default="")
+    booted_at = models.DateTimeField(null=True, blank=True)
     listed_at = models.DateTimeField(
         help_text="When the scheduler last listed it with these values."
     )

@@ -9,6 +9,7 @@ from apps.core.admin import PortalAdmin, register_read_only
 from apps.hosts.models import (
     CentralCause,
     HostExclusion,
+    HostSpan,
     MeasuredState,
     Probe,
     ProbeJob,
@@ -52,4 +53,10 @@ register_read_only(
     "cluster host probe good message measured_at since",
     search="host",
     filters=["cluster", "probe", "good"],
+)
+register_read_only(
+    HostSpan,
+    "cluster host state words reason rebooted since seen_at until",
+    search="host",
+    filters=["cluster", "state"],
 )

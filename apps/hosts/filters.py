@@ -1,4 +1,4 @@
-"""Filters of exclusions of hosts, and of measured states."""
+"""Filters of exclusions and histories of hosts, and of measured states."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from apps.core.web.query import AnyOf
 from apps.hosts.domain.known_hosts import short_name
-from apps.hosts.models import HostExclusion, MeasuredState
+from apps.hosts.models import HostExclusion, HostSpan, MeasuredState
 
 
 class Exclusions(AnyOf):
@@ -35,6 +35,23 @@ class Exclusions(AnyOf):
         self, exclusions: QuerySet[HostExclusion], name: str, value: Any
     ) -> QuerySet[HostExclusion]:
         return exclusions.filter(host=short_name(str(value)))
+
+
+class HostSpans(AnyOf):
+    """Filters of the history of hosts; `host` may have its domain."""
+
+    open = django_filters.BooleanFilter(field_name="until", lookup_expr="isnull")
+    cluster = django_filters.CharFilter(field_name="cluster__name")
+    state = django_filters.CharFilter()
+    rebooted = django_filters.BooleanFilter()
+    host = django_filters.CharFilter(method="of_host")
+
+    class Meta:
+        model = HostSpan
+        fields: tuple[str, ...] = ()
+
+    def of_host(self, spans: QuerySet[HostSpan], name: str, value: Any) -> QuerySet[HostSpan]:
+        return spans.filter(host=short_name(str(value)))
 
 
 class MeasuredStates(AnyOf):

@@ -1,4 +1,6 @@
-"""Exclusions of hosts from new jobs, times when too many hosts fail, and probes of hosts."""
+"""Exclusions of hosts from new jobs, times when too many hosts fail, probes of hosts, and spans of
+their states.
+"""
 
 from datetime import datetime
 from typing import Self
@@ -9,6 +11,7 @@ from django.db.models import F, Q
 from django.urls import reverse
 
 from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import HostState
 from apps.core.models import Work
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.enums import EndKind, ProbeState
@@ -279,3 +282,50 @@ class MeasuredState(models.Model):
 
     def __str__(self) -> str:
         return f"{self.probe} on {self.host} of {self.cluster}"
+
+
+class HostSpan(models.Model):
+    """A time in which the scheduler gave a host the same state, with the same reason.
+
+    It ends when a look finds another state, another reason or a reboot. `since` is the first look
+    and `seen_at` the last that found it; from then to `until` nothing is known of the host.
+    """
+
+    cluster = models.ForeignKey(
+        Cluster, on_delete=models.CASCADE, related_name="host_spans", db_index=False
+    )
+    host = models.CharField(max_length=255, help_text="Name of the host, without its domain.")
+    state = models.CharField(
+        max_length=16, choices=[(state.value, state.value) for state in HostState]
+    )
+    words = models.CharField(
+        max_length=128, blank=True, help_text="The state as the scheduler words it, at its start."
+    )
+    reason = models.CharField(max_length=500, blank=True)
+    booted_at = models.DateTimeField(null=True, blank=True)
+    rebooted = models.BooleanField(
+        default=False, help_text="It began with a boot that the look before did not know."
+    )
+    since = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-since", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "host"], condition=Q(until=None), name="host_span_open_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(seen_at__gte=F("since")) & (Q(until=None) | Q(until__gt=F("seen_at"))),
+                name="host_span_order",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["host", "-since"], name="host_span_of_host"),
+            models.Index(fields=["-since", "-id"], name="host_span_newest"),
+            models.Index(fields=["until"], name="host_span_ended"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.host} of {self.cluster}: {self.state}"

@@ -7,6 +7,7 @@ from apps.clusters.models import Cluster
 from apps.core.domain.locks import exclusive_lock
 from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.domain.exclusions import end_expired_exclusions
+from apps.hosts.domain.history import follow_host_states, forget_host_spans
 from apps.hosts.domain.probes.probe_jobs import (
     PROBING_LOCK,
     clusters_with_probe_jobs,
@@ -22,6 +23,12 @@ def follow() -> None:
     """End exclusions that have expired, and exclude hosts on which nearly every job fails."""
     end_expired_exclusions(at=timezone.now())
     exclude_failing_hosts(at=timezone.now())
+
+
+@shared_task(name="hosts.follow_states")
+def follow_states() -> None:
+    """Store which hosts have changed their state since the last look at them."""
+    follow_host_states()
 
 
 @shared_task(name="hosts.probe")
@@ -49,3 +56,9 @@ def probe_on(*, cluster_id: int) -> None:
 def drop_old_probe_jobs() -> None:
     """Delete old probe jobs and their results."""
     forget_probe_jobs(at=timezone.now())
+
+
+@shared_task(name="hosts.drop_old_history")
+def drop_old_history() -> None:
+    """Delete spans of host states that ended long ago."""
+    forget_host_spans(at=timezone.now())

@@ -377,6 +377,22 @@ def test_hosts_have_their_cores_memory_and_the_cpu_model_of_a_feature(slurm: Slu
     assert all(host.cores for host in hosts.values())
 
 
+def test_drained_host_has_its_state_reason_and_boot(slurm: SlurmServer) -> None:
+    first, other, *_ = slurm.nodes
+    scheduler = Slurm(slurm.cluster, {"conf": str(slurm.conf)})
+    node = f"NodeName={first}"
+    reason = "bad disk [a@b] State=IDLE"
+    slurm.run("scontrol", "update", node, "State=DRAIN", f"Reason={reason}")
+    hosts = {host.name: host for host in scheduler.hosts()}
+    slurm.run("scontrol", "update", node, "State=RESUME")
+
+    assert hosts[first].state in {"drained", "draining"}
+    assert "DRAIN" in hosts[first].state_words
+    assert hosts[first].reason == reason
+    assert (hosts[other].state, hosts[other].reason) == ("up", "")
+    assert hosts[first].booted_at is not None
+
+
 @pytest.mark.parametrize("option", ["rome", "rome=", "=AMD EPYC 7702, icelake=Xeon"])
 def test_cpu_model_without_its_feature_is_refused(option: str) -> None:
     with pytest.raises(ValueError, match="is not FEATURE=MODEL"):

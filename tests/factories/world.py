@@ -15,7 +15,7 @@ from apps.diagnosis.domain.packs.changes import propose_pack
 from apps.diagnosis.domain.verdicts.harvest import harvest_log
 from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange, LogHarvest
 from apps.hosts.domain.exclusions import exclude_host
-from apps.hosts.models import HostExclusion, MeasuredState, Probe
+from apps.hosts.models import HostExclusion, HostSpan, MeasuredState, Probe
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
@@ -98,6 +98,7 @@ class World:
             "name": {
                 "jobs:host": job.host,
                 "hosts:of-host": "wn-0233",
+                "hosts:history": "wn-0233",
                 "slice-groups": job.host,
                 "jobs:user": job.user,
                 "*": "FNAL",
@@ -199,6 +200,15 @@ def build(
         message="<b>read-only</b> file system",
         measured_at=at,
         since=at,
+    )
+    HostSpan.objects.create(
+        cluster=job.cluster,
+        host="wn-0233",
+        state="drained",
+        words="IDLE+DRAIN",
+        reason="<b>disk</b> is full",
+        since=at,
+        seen_at=at,
     )
     propose_pack(text=PACK, by=liaison, at=at, reason="Our own levels.")
     freeze_weekly_reports(at=at + timedelta(days=7))

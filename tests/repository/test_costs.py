@@ -52,7 +52,7 @@ CHEAP = {
         experiment-pack-list experiment-pack-reject failure-group-assign failure-group-detail
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
         hold-detail hold-lift hold-list host-exclusion-detail host-exclusion-extend host-exclusion-list
-        host-exclusion-return-host inbox-list incident-close incident-detail incident-divide
+        host-exclusion-return-host host-history-list inbox-list incident-close incident-detail incident-divide
         incident-impact incident-list index job-detail job-files job-history-detail job-list job-log job-logs
         known-error-change measured-state-list
         known-error-detail known-error-export known-error-list notification-list
@@ -99,7 +99,7 @@ CHEAP = {
         reclassifications running-log open-running-log slice-groups verdict
     """,
     "hosts": """
-        exclude exclusion exclusions extend of-host probes return
+        exclude exclusion exclusions extend history of-host probes return
     """,
     "jobs": """
         accept-claims claims flagged host-rate list phases withdraw-claims

@@ -389,15 +389,36 @@ def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
         )
 
 
+class HostState(StrEnum):
+    """What a host can do for jobs, as its scheduler says; free and busy hosts are both up."""
+
+    UP = "up"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    DOWN = "down"
+    SILENT = "silent"
+    MAINTENANCE = "maintenance"
+    REBOOTING = "rebooting"
+    OFF = "off"
+    OTHER = "other"
+
+
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host as the scheduler lists it; fields are empty or None if unknown."""
+    """A host as the scheduler lists it; fields are empty or None if unknown.
+
+    `state_words` is the state and `reason` the reason as the scheduler words them.
+    """
 
     name: str
     cpu_model: str = ""
     address: str = ""
     cores: int | None = None
     memory_bytes: int | None = None
+    state: HostState | None = None
+    state_words: str = ""
+    reason: str = ""
+    booted_at: datetime | None = None
 
 
 @runtime_checkable

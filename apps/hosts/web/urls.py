@@ -1,7 +1,7 @@
 from django.urls import path
 
 from apps.core.web import converters  # noqa: F401 -- registers them
-from apps.hosts.web import probes, views
+from apps.hosts.web import history, probes, views
 
 app_name = "hosts"
 urlpatterns = [
@@ -12,4 +12,5 @@ urlpatterns = [
     path("excluded-hosts/<int:pk>/return/", views.return_to_jobs, name="return"),
     path("probes/", probes.probes, name="probes"),
     path("excluded-hosts/of/<text:name>/", views.of_host, name="of-host"),
+    path("excluded-hosts/history/<text:name>/", history.history, name="history"),
 ]

@@ -58,9 +58,14 @@ def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -
             address=clean_text(facts.address, 64),
             cores=facts.cores,
             memory_bytes=facts.memory_bytes,
+            state=facts.state or "",
+            state_words=clean_text(facts.state_words, 128),
+            reason=clean_text(facts.reason, 500),
+            booted_at=facts.booted_at,
             listed_at=at,
         )
     fields = ["cpu_model", "address", "cores", "memory_bytes", "listed_at"]
+    fields += ["state", "state_words", "reason", "booted_at"]
     Host.objects.bulk_create(
         rows.values(),
         update_conflicts=True,

@@ -134,7 +134,7 @@ PAGE_LINKS = {
     "live": [("One row per array", "portal:live-jobs")],
     "running": [("Follow log", "diagnosis:open-running-log")],
     "slice": [("Failure groups", "diagnosis:slice-groups")],
-    "host": [("Exclusion from new jobs", "hosts:of-host")],
+    "host": [("Exclusion from new jobs", "hosts:of-host"), ("History", "hosts:history")],
     "failures": [("Recovery", "recovery:rules"), ("Retries", "submission:retry-batches")],
     "account": [
         ("Notifications", "notifications:settings"),

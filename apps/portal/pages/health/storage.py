@@ -13,6 +13,7 @@ from apps.core.domain.outbox import KEEP as KEEP_DELIVERIES
 from apps.core.domain.storage import KEPT as KEEP_SIZES
 from apps.core.domain.storage import LEAST_BYTES, TableNow, last_measured, tables_now
 from apps.datasets.domain.look_ups import KEPT as KEEP_ANSWERS
+from apps.hosts.domain.history import KEPT as KEEP_HOST_SPANS
 from apps.hosts.domain.probes.probe_jobs import KEPT as KEEP_PROBE_JOBS
 from apps.jobs.domain.collection.flagged import KEPT as KEEP_FLAGGED
 from apps.notifications.domain.delivery import KEEP_MESSAGES, KEEP_NOTIFICATIONS
@@ -144,6 +145,7 @@ def growth_by_model() -> Mapping[str, Growth]:
         "core.Delivery": Growth("events and subscribers", _span(KEEP_DELIVERIES)),
         "core.TableSize": Growth("days", _span(KEEP_SIZES)),
         "hosts.ProbeJob": Growth("probe jobs", _span(KEEP_PROBE_JOBS)),
+        "hosts.HostSpan": Growth("changes of host states", _span(KEEP_HOST_SPANS)),
         "notifications.Message": Growth("mails and webhook calls", _span(KEEP_MESSAGES)),
         "notifications.Notification": Growth("events and their readers", _span(KEEP_NOTIFICATIONS)),
         "statusboard.RawPayload": Growth("payloads of monitoring", _span(KEEP_PAYLOADS)),

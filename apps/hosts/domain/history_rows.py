@@ -1,0 +1,147 @@
+"""The history of one host for its page: states, exclusions, and how many jobs failed in each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Value
+
+from apps.accounts.models import User
+from apps.hosts.domain.history import UNKNOWN_AFTER
+from apps.hosts.domain.known_hosts import short_name
+from apps.hosts.models import HostExclusion, HostSpan
+from apps.jobs.domain.statistics.explorer import Explorer
+from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
+
+PAGE_SIZE = 20
+#: Jobs are counted this far back at most.
+COUNTED_DAYS = 90
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOUR = timedelta(hours=1)
+_SPAN = "span"
+_EXCLUSION = "exclusion"
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Finished jobs of a time, and how many of them failed."""
+
+    jobs: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """A span of a host's state, or an exclusion of it: one of the two is None.
+
+    `until` is None while it lasts. `unknown_from` is the last look, if from then on to `until`, or
+    to now, the state is unknown. `failures` is None if its jobs are not counted.
+    """
+
+    span: HostSpan | None
+    exclusion: HostExclusion | None
+    since: datetime
+    until: datetime | None
+    unknown_from: datetime | None
+    failures: Failures | None
+
+
+def history_page(host: str, *, user: User, number: int, at: datetime) -> Page[HistoryRow]:
+    """Return a page of the history of a host, newest first, with the jobs that the user may see.
+
+    Clusters may share the name; `host` may have its domain.
+    """
+    name = short_name(host)
+    spans = HostSpan.objects.filter(host=name).order_by()
+    excluded = HostExclusion.objects.filter(host=name, started_at__lte=at).order_by()
+    keys = spans.values_list("since", Value(_SPAN), "pk").union(
+        excluded.values_list("started_at", Value(_EXCLUSION), "pk"), all=True
+    )
+    page = Paginator(keys.order_by("-since", "-pk"), PAGE_SIZE).get_page(number)
+    keys_of_page = list(page.object_list)
+    span_keys = [pk for _, kind, pk in keys_of_page if kind == _SPAN]
+    exclusion_keys = [pk for _, kind, pk in keys_of_page if kind == _EXCLUSION]
+    spans_by_pk = HostSpan.objects.select_related("cluster").in_bulk(span_keys)
+    exclusions_by_pk = HostExclusion.objects.select_related("cluster").in_bulk(exclusion_keys)
+
+    shown: list[HostSpan | HostExclusion] = []
+    for _, kind, pk in keys_of_page:
+        of_kind = spans_by_pk if kind == _SPAN else exclusions_by_pk
+        if pk in of_kind:
+            shown.append(of_kind[pk])
+    page.object_list = _rows(shown, host, user=user, at=at)
+    return page
+
+
+def _rows(
+    shown: Sequence[HostSpan | HostExclusion], host: str, *, user: User, at: datetime
+) -> list[HistoryRow]:
+    counts = _jobs_by_hour(shown, host, user=user, at=at)
+    rows = []
+    for row in shown:
+        since, until = _times(row, at)
+        failures = _failures(counts, row.cluster.name, since, until or at, at)
+        if isinstance(row, HostSpan):
+            rows.append(HistoryRow(row, None, since, until, _unknown_from(row, at), failures))
+        else:
+            rows.append(HistoryRow(None, row, since, until, None, failures))
+    return rows
+
+
+def _times(row: HostSpan | HostExclusion, at: datetime) -> tuple[datetime, datetime | None]:
+    """Return the beginning and the end; an exclusion that has expired ended then."""
+    if isinstance(row, HostSpan):
+        return row.since, row.until
+    if row.ended_at is None and row.expires_at <= at:
+        return row.started_at, row.expires_at
+    return row.started_at, row.ended_at
+
+
+def _unknown_from(span: HostSpan, at: datetime) -> datetime | None:
+    return span.seen_at if (span.until or at) - span.seen_at > UNKNOWN_AFTER else None
+
+
+def _jobs_by_hour(
+    shown: Sequence[HostSpan | HostExclusion], host: str, *, user: User, at: datetime
+) -> Mapping[tuple[str, int], Failures]:
+    """Return the jobs of a host by cluster and by the hour, since 1970, in which they ended."""
+    if not shown:
+        return {}
+    times = [_times(row, at) for row in shown]
+    since = max(min(start for start, _ in times), _counted_from(at))
+    until = max(end or at for _, end in times)
+    if until <= since:
+        return {}
+    period = whole_hours(since, until)
+    question = Question(MEASURES["failures"], (), *period, {"host": (host,)})
+    counts = {}
+    for hour, rows in Explorer(user).series(question, step_hours=1, dimension="cluster").items():
+        for row in rows:
+            counts[row.key["cluster"], hour] = Failures(row.jobs, row.failed)
+    return counts
+
+
+def _counted_from(at: datetime) -> datetime:
+    return at - timedelta(days=COUNTED_DAYS)
+
+
+def _failures(
+    counts: Mapping[tuple[str, int], Failures],
+    cluster: str,
+    since: datetime,
+    until: datetime,
+    at: datetime,
+) -> Failures | None:
+    """Return the jobs that ended in the hours that a time touches; None if it is too long ago."""
+    if since < _counted_from(at):
+        return None
+    start, end = whole_hours(since, until)
+    jobs = 0
+    failed = 0
+    for hour in range((start - _EPOCH) // _HOUR, (end - _EPOCH) // _HOUR):
+        of_hour = counts.get((cluster, hour))
+        if of_hour is not None:
+            jobs += of_hour.jobs
+            failed += of_hour.failed
+    return Failures(jobs, failed)
