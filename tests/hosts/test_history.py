@@ -61,7 +61,7 @@ def recount(looks, host):
 
 
 class AnyOrderOfLooks(TestCase):
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 12), HOSTS), max_size=14))
     def test_any_order_of_looks_gives_the_spans_of_a_recount(self, taken):
         cluster = clusters.cluster("farm")
