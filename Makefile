@@ -6,7 +6,7 @@ PYTHON ?= $(shell $(DISTRIBUTION_PYTHON) -c '$(SUITS)' 2>/dev/null && echo $(DIS
 PORT ?= 8000
 VAR ?= var
 
-.PHONY: run shell test test-fast lint types fmt install
+.PHONY: run shell test test-fast lint types fmt install release
 .SILENT:
 
 run: .python
@@ -17,6 +17,9 @@ shell: .python
 
 test test-fast lint types fmt install: .python
 	exec $(PYTHON) -m dev $@
+
+release: .python
+	exec $(PYTHON) -m dev release $(if $(WHEELS),--wheels)
 
 .PHONY: .python
 .python:

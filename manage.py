@@ -11,22 +11,13 @@ def main() -> None:
 
     if not all(map(find_spec, ("django", "celery", "pydantic"))):
         continue_in_environment()
-    if sys.argv[1:] == ["version"]:  # which Django keeps for its own
-        from opsportal.version import VERSION
+    if sys.argv[1:] not in (["version"], ["files"]):
+        from opsportal.checkout import adopt_settings
 
-        sys.stdout.write(f"opsportal {VERSION}\n")
-        return
-    from opsportal.checkout import adopt_settings
+        adopt_settings(Path(__file__).resolve().parent, os.environ)
+    from opsportal.command import main as run_command
 
-    adopt_settings(Path(__file__).resolve().parent, os.environ)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
-    if sys.argv[1:2] == ["capture"]:
-        from apps.archive.local_capture import start_capture
-
-        start_capture(sys.argv[2:])
-    from django.core.management import execute_from_command_line
-
-    execute_from_command_line(sys.argv)
+    run_command()
 
 
 def continue_in_environment() -> None:

@@ -16,6 +16,7 @@ COMMANDS = {
     "types": ["dev.checks", "types"],
     "fmt": ["dev.fmt"],
     "install": [],
+    "release": ["dev.packaging.release"],
 }
 #: Those that need nothing but what the portal itself needs.
 PORTAL_COMMANDS = ("run", "shell")

@@ -1,11 +1,17 @@
-"""Settings for `manage.py` in a checkout where `make run` has created a portal.
+"""Where a checkout has what a package has elsewhere: files beside the code, and settings.
 
-With them, shells need not source the settings.
+`manage.py` takes the settings of the portal that `make run` has created in a checkout, so that
+shells need not source them.
 """
 
 import os
 from collections.abc import MutableMapping
 from pathlib import Path
+
+_PACKAGED_FILES = Path(__file__).resolve().parent / "files"
+#: The directory of `templates`, `static`, `docs`, `deploy` and `clients`: the package has them
+#: beside this module (`pyproject.toml` puts them there), a checkout at its top.
+FILES = _PACKAGED_FILES if _PACKAGED_FILES.is_dir() else Path(__file__).resolve().parents[1]
 
 #: Settings that do not select a portal.
 _HARMLESS = {"DEBUG", "LOG_LEVEL", "TIME_ZONE"}

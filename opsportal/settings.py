@@ -2,7 +2,6 @@
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -11,10 +10,11 @@ from csp.constants import NONE, SELF
 from django.urls import reverse
 from pydantic import SecretStr
 
+from opsportal.checkout import FILES
 from opsportal.env import BadEnvironment, Environment
 from opsportal.version import VERSION
 
-BASE_DIR = Path(__file__).resolve().parents[1]
+BASE_DIR = FILES
 
 try:
     ENV = Environment.read()

