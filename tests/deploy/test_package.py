@@ -212,9 +212,10 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
+from django.urls import reverse
 from apps.core.web.documentation import page
 print(settings.BASE_DIR)
-print(Client().get("/login/", headers={"host": settings.ALLOWED_HOSTS[0]}, secure=True).text)
+print(Client().get(reverse("accounts:login"), headers={"host": settings.ALLOWED_HOSTS[0]}, secure=True).text)
 print(page("production").title)
 print(*[finders.find(name) for name in ("opsportal/icon.svg", "clients/ops-phase")])
 call_command("migrate", check=True, verbosity=0)
@@ -230,7 +231,7 @@ def test_portal_runs_outside_a_checkout(portal, environment):
     pages = portal("shell", "--no-imports", "-c", PAGES)
     assert pages.splitlines()[0] == files
     assert "no issues" in pages
-    assert '<form method="post"' in pages
+    assert '<form class="body stack" method="post">' in pages
     assert "Running opsportal for a site" in pages
     found = f"{files}/static/opsportal/icon.svg {files}/clients/ops-phase/ops-phase"
     assert found in pages.splitlines()
