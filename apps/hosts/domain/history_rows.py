@@ -11,7 +11,6 @@ from apps.accounts.models import User
 from apps.hosts.domain.history import UNKNOWN_AFTER
 from apps.hosts.domain.known_hosts import short_name
 from apps.hosts.models import HostExclusion, HostSpan
-from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
 
 PAGE_SIZE = 20
@@ -106,6 +105,9 @@ def _jobs_by_hour(
     shown: Sequence[HostSpan | HostExclusion], host: str, *, user: User, at: datetime
 ) -> Mapping[tuple[str, int], Failures]:
     """Return the jobs of a host by cluster and by the hour, since 1970, in which they ended."""
+    # It loads numpy, which no process needs at its start.
+    from apps.jobs.domain.statistics.explorer import Explorer
+
     if not shown:
         return {}
     times = [_times(row, at) for row in shown]
