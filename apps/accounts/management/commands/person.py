@@ -44,7 +44,7 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror}") from error
         rows = 0
-        with open(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             for table, columns in rows_about(user):
                 file.write(json.dumps({"table": table, **columns}, cls=DjangoJSONEncoder) + "\n")
                 rows += 1
