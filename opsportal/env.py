@@ -206,6 +206,11 @@ class Environment(BaseModel):
         description="Directory of the archived months of job records. Default: "
         "`VAR_DIR/job-months`.",
     )
+    ENERGY_MODEL: Path | None = Field(
+        default=None,
+        description="JSON file with the power of cores and of sites; see docs/jobs.md. None: the "
+        "energy of jobs is shown only where a scheduler measured it.",
+    )
     DATASET_CATALOGUE: str = Field(
         default="",
         description=(

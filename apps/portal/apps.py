@@ -11,6 +11,7 @@ class PortalConfig(AppConfig):
     def ready(self) -> None:
         checks.register(_check_plugins)
         checks.register(_check_search)
+        checks.register(_check_energy_model)
         checks.register(_check_proxy, checks.Tags.security, deploy=True)
 
 
@@ -25,6 +26,12 @@ def _check_search(**_: Any) -> Sequence[checks.CheckMessage]:
     from apps.portal.pages.health.page import check_search
 
     return check_search()
+
+
+def _check_energy_model(**_: Any) -> Sequence[checks.CheckMessage]:
+    from apps.portal.pages.health.page import check_energy_model
+
+    return check_energy_model()
 
 
 def _check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:

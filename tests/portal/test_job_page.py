@@ -1,5 +1,6 @@
 """The page of a job."""
 
+import json
 import re
 from datetime import timedelta
 
@@ -158,5 +159,26 @@ def test_job_page_shows_gpus_and_energy_only_where_they_are_known(world, client,
         gpus=2, gpu_share=0.75, max_gpu_memory_bytes=3 * 10**9, energy_joules=9_000_000
     )
     page = text_of(client_page(client, shifter, world.job))
-    for text in ("2, 75 % used", "3 GB of memory at most", "2.5 kWh"):
+    for text in ("2, 75 % used", "3 GB of memory at most", "2.5 kWh", "measured by the scheduler"):
         assert text in page
+
+
+def test_job_page_marks_energy_that_is_modelled(world, client, api, shifter, settings, tmp_path):
+    settings.ENERGY_MODEL = tmp_path / "energy.json"
+    sites = {"*": {"pue": 1.5, "grams_per_kwh": 400}}
+    settings.ENERGY_MODEL.write_text(json.dumps({"default_watts_per_core": 10, "sites": sites}))
+    Job.objects.filter(pk=world.job.pk).update(
+        cpus=10, wall_seconds=36_000, cpu_seconds=360_000, requested_memory_bytes=None
+    )
+    page = text_of(client_page(client, shifter, world.job))
+    assert "1 kWh <small>modelled, not measured</small>" in page
+    assert "1.5 kWh with the site’s PUE of 1.5" in page
+    assert "600 g of CO₂ equivalent" in page
+    answer = api(shifter).get(f"/api/v1/jobs/{world.job.pk}/").json()
+    assert answer["energy"] == {
+        "joules": 3_600_000,
+        "is_modelled": True,
+        "pue": 1.5,
+        "site_joules": 5_400_000,
+        "carbon_grams": 600,
+    }

@@ -9,10 +9,21 @@ from apps.clusters.models import Cluster
 from apps.jobs.domain.collection.origin import log_location
 from apps.jobs.domain.collection.record_import import Imported
 from apps.jobs.domain.records.conversion import RECORD_FIELDS
+from apps.jobs.domain.records.energy import energy_of
 from apps.jobs.domain.statistics.questions import Row
 from apps.jobs.enums import ClaimScope, LogPathSource, Proof
 from apps.jobs.models import ClaimAcceptance, Job
 from apps.production.domain.reasons import MAX_REASON
+
+
+class JobEnergyReader(serializers.Serializer[Any]):
+    """Energy of a job's host; with cooling of the site, and the CO2 equivalent of that."""
+
+    joules = serializers.FloatField()
+    is_modelled = serializers.BooleanField(help_text="False: measured by the scheduler.")
+    pue = serializers.FloatField(allow_null=True)
+    site_joules = serializers.FloatField(allow_null=True)
+    carbon_grams = serializers.FloatField(allow_null=True)
 
 
 class JobSerializer(serializers.ModelSerializer):
@@ -32,6 +43,10 @@ class JobSerializer(serializers.ModelSerializer):
     )
     proof = serializers.ChoiceField(choices=Proof.choices, read_only=True, allow_blank=True)
 
+    energy = serializers.SerializerMethodField(
+        help_text="Null if it is neither measured nor modelled."
+    )
+
     class Meta:
         model = Job
         fields = [
@@ -47,9 +62,15 @@ class JobSerializer(serializers.ModelSerializer):
             "claimed_request",
             "proof",
             "stage",
+            "energy",
             "collected_at",
         ]
         read_only_fields = fields
+
+    @extend_schema_field(JobEnergyReader(allow_null=True))
+    def get_energy(self, job: Job) -> dict[str, Any] | None:
+        energy = energy_of(job)
+        return None if energy is None else JobEnergyReader(energy).data
 
     def to_representation(self, instance: Job) -> dict[str, Any]:
         shown: dict[str, Any] = super().to_representation(instance)

@@ -25,6 +25,7 @@ from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.domain.collection.origin import LogLocation, log_location
 from apps.jobs.domain.phases.reports import ShownPhase, phases_of
+from apps.jobs.domain.records.energy import JobEnergy, energy_of
 from apps.jobs.domain.records.jobs import array_siblings, other_attempts
 from apps.jobs.models import Job
 from apps.notifications.domain.preferences import level_of
@@ -62,6 +63,7 @@ class JobPage:
     phases: list[ShownPhase]
     timeline: Timeline | None
     stage_use: StageUse | None
+    energy: JobEnergy | None
     resource_advice: list[Advice]
 
     diagnosis: JobDiagnosis
@@ -112,6 +114,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         phases=phases,
         timeline=timeline_of(job, phases, outages),
         stage_use=use,
+        energy=energy_of(job),
         resource_advice=advise(job, use),
         diagnosis=diagnosis,
         quotes=quote_evidence(job, verdict) if verdict else None,

@@ -19,6 +19,7 @@ from apps.diagnosis.domain.verdicts.archived import archived_diagnosis
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.collection.origin import log_location
 from apps.jobs.domain.months.history import archived_job
+from apps.jobs.domain.records.energy import energy_of
 from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.notifications.domain.atom_feeds import search_address
 from apps.portal.pages.health.page import health_page
@@ -68,6 +69,7 @@ def _archived_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "job_request": None,
         "diagnosis": archived_diagnosis(archived),
         "log_location": log_location(archived),
+        "energy": energy_of(archived),
     }
     return render(request, "portal/job/archived.html", context)
 

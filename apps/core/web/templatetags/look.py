@@ -116,6 +116,18 @@ def energy(joules: float | None) -> str:
 
 
 @register.filter
+def grams(amount: float | None) -> str:
+    """Format grams: `0.4 g`, `120 g`, `3.4 kg`."""
+    if amount is None:
+        return NONE
+    if amount < 10:
+        return f"{amount:.2g} g"
+    if amount < 1_000:
+        return f"{amount:.0f} g"
+    return f"{amount / 1_000:,.1f} kg"
+
+
+@register.filter
 def percent(part: float | None, whole: float | None) -> str:
     """Format a share: `5.6 %`; `0 %` and `100 %` only if the share is exact."""
     if part is None or not whole:

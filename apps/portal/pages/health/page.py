@@ -20,6 +20,7 @@ from apps.diagnosis.domain.packs.parts import PACK_PARTS
 from apps.diagnosis.domain.reading.output_lines import TAKERS as LOGGED_OUTPUTS
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
+from apps.jobs.domain.records.energy import BadEnergyModel, read_energy_model
 from apps.jobs.domain.records.jobs import COLUMNS, collections
 from apps.jobs.domain.statistics.facts import FACTS
 from apps.jobs.domain.statistics.words import WORDS
@@ -90,6 +91,17 @@ def check_search(**_: Any) -> Sequence[checks.CheckMessage]:
         engine_in_use()
     except SearchUnavailable as error:
         return [checks.Warning(error.reason, hint="See docs/search.md.", id="opsportal.W001")]
+    return []
+
+
+def check_energy_model(**_: Any) -> Sequence[checks.CheckMessage]:
+    """Warn about an ENERGY_MODEL that cannot be used: no energy is modelled."""
+    if settings.ENERGY_MODEL is None:
+        return []
+    try:
+        read_energy_model(settings.ENERGY_MODEL)
+    except BadEnergyModel as error:
+        return [checks.Warning(str(error), hint="See docs/jobs.md.", id="opsportal.W002")]
     return []
 
 
