@@ -1,8 +1,8 @@
 """The energy that a job used: measured by its scheduler, or else modelled.
 
 The model is that of Green Algorithms (L. Lannelongue, J. Grealey, M. Inouye, Adv. Sci. 8, 2100707,
-2021): wall time × (cores × power of a core × CPU efficiency + memory × its power). The power of cores
-by CPU model, and of a site's cooling and grid, are those of the file `ENERGY_MODEL`. GPUs are not
+2021): wall time × (cores × power of a core × CPU efficiency + memory × its power). The power of
+cores by CPU model, and the figures of sites, are those of the file `ENERGY_MODEL`. GPUs are not
 modelled.
 """
 
