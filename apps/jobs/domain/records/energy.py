@@ -32,6 +32,7 @@ ANY_SITE = "*"
 
 Watts = Annotated[float, Field(gt=0, le=1_000)]
 Grams = Annotated[float, Field(ge=0, le=5_000)]
+GramsByHour = Annotated[list[Grams], Field(min_length=24, max_length=24)]
 
 
 class BadEnergyModel(DomainError):
@@ -46,7 +47,7 @@ class SitePower(BaseModel):
     #: Power usage effectiveness: energy of the site by energy of its hosts.
     pue: float = Field(default=1.0, ge=1, le=5)
     #: Grams of CO2 equivalent a kilowatt-hour, one for each hour of a day in UTC, or one for all.
-    grams_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = None
+    grams_per_kwh: Grams | GramsByHour | None = None
 
     def grams_at(self, hour: int) -> float | None:
         """Return the grams of CO2 equivalent a kilowatt-hour in an hour of the day in UTC."""
