@@ -73,8 +73,8 @@ class EnergyModel(BaseModel):
 class JobEnergy:
     """The energy of a job's host, and what it means for the site.
 
-    `site_joules` are those with cooling, by `pue`, None if that is unknown; `carbon_grams` are grams
-    of CO2 equivalent of `site_joules`, None without figures of the grid.
+    `site_joules` are those with cooling, by `pue`; both are None if it is unknown. `carbon_grams`
+    are grams of CO2 equivalent of `site_joules`, None without figures of the grid.
     """
 
     joules: float
