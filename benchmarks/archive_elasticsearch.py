@@ -11,19 +11,15 @@ round of each; the best round of each is compared, as the least disturbed. Jobs 
 import argparse
 import json
 import os
-import tempfile
 import time
 from contextlib import closing
-from pathlib import Path
 
 import django
 from elasticsearch import Elasticsearch, helpers
 
+from benchmarks.elasticsearch_server import elasticsearch
 from benchmarks.spool import captured_jobs
 from dev.elasticsearch import VERSION
-from dev.elasticsearch import Elasticsearch as Server
-from dev.processes import guard
-from tests.programs.ports import free_port
 
 BATCH_JOBS = 500  # about 3 MB, which workers write at once
 SETTINGS = {
@@ -47,15 +43,8 @@ def main():
     # Nothing here connects to it.
     os.environ |= SETTINGS | {"DJANGO_SETTINGS_MODULE": "opsportal.settings"}
     django.setup()
-    directory = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
-    (directory / "run").mkdir()
-    watchdog = guard(directory / "run", remove=directory)
-    try:
-        server = Server(directory, port=free_port(), heap_mb=arguments.heap)
-        server.start()
+    with elasticsearch(arguments.heap) as server:
         figures = measure(server, arguments)
-    finally:
-        watchdog.communicate(timeout=60)
     print(json.dumps(figures, indent=2))
 
 

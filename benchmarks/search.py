@@ -13,18 +13,17 @@ an answer differs. With `--directory` the database and its index are kept, and u
 import argparse
 import json
 import random
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks.database import database, set_up_django
+from benchmarks.elasticsearch_server import elasticsearch
 from benchmarks.page_visits import shifter, visit_pages
-from benchmarks.where_else import DAYS, JOBS, STAGES
+from benchmarks.where_else import JOBS, STAGES, job_values
 
 LINES_OF_STAGE, LINES_A_LOG = 60, 45
 RARE_LINES, RARE_A_LOG = 20_000, 4
@@ -77,7 +76,8 @@ def main() -> None:
             fill(options.logs)
         figures = {"logs": LogExcerpt.objects.count()}
         in_postgresql = measure("postgresql", "", options.visits)
-        with elasticsearch(options.heap) as search_url:
+        with elasticsearch(options.heap) as server:
+            search_url = f"elasticsearch://127.0.0.1:{server.port}/site?replicas=0"
             in_elasticsearch = measure("elasticsearch", search_url, options.visits)
     differing = []
     for question, answer in in_postgresql.pop("answers").items():
@@ -101,21 +101,8 @@ def fill(logs: int) -> None:
     """Store the jobs, and what the harvest keeps of their logs."""
     from django.db import connection
 
-    from apps.accounts.models import Experiment
-    from apps.clusters.models import Cluster, Site
-
-    for number in range(8):
-        Site.objects.get_or_create(pk=number + 1, defaults={"name": f"site{number}"})
-    values = {
-        "at": datetime.now(UTC).replace(minute=0, second=0, microsecond=0),
-        "logs": logs,
-        "days": DAYS,
-        "stages": STAGES,
-        "experiment": Experiment.objects.create(key="NOVA", name="NOvA").pk,
-        "cluster": Cluster.objects.create(name="farm", scheduler="slurm").pk,
-    }
     with connection.cursor() as cursor:
-        cursor.execute(JOBS, values)
+        cursor.execute(JOBS, job_values(logs))
     started = time.perf_counter()
     store_logs()
     print(f"{logs} logs stored in {time.perf_counter() - started:.0f} s", flush=True)
@@ -170,24 +157,6 @@ def log_of(number: int, *, is_failed: bool, chance: random.Random) -> bytes:
     if is_failed:
         lines.append(f"FatalRootError: cannot open /pnfs/nova/raw_{number}.root, fatal")
     return "\n".join(lines).encode()
-
-
-@contextmanager
-def elasticsearch(heap_mb: int) -> Iterator[str]:
-    """Start a node with an empty directory; yield the URL of the search in it."""
-    from dev.elasticsearch import Elasticsearch as Server
-    from dev.processes import guard
-    from tests.programs.ports import free_port
-
-    directory = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
-    (directory / "run").mkdir()
-    watchdog = guard(directory / "run", remove=directory)
-    try:
-        server = Server(directory, port=free_port(), heap_mb=heap_mb)
-        server.start()
-        yield f"elasticsearch://127.0.0.1:{server.port}/site?replicas=0"
-    finally:
-        watchdog.communicate(timeout=60)
 
 
 def measure(name: str, search_url: str, visits: int) -> dict[str, Any]:

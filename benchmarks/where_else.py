@@ -17,6 +17,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.database import database, set_up_django
 from benchmarks.page_visits import visit_pages
@@ -101,25 +102,33 @@ def main() -> None:
         print(json.dumps(figures))
 
 
+def job_values(logs: int) -> dict[str, Any]:
+    """Create sites, an experiment and a cluster; return the values of `JOBS` for so many jobs."""
+    from apps.accounts.models import Experiment
+    from apps.clusters.models import Cluster, Site
+
+    for number in range(8):
+        Site.objects.get_or_create(pk=number + 1, defaults={"name": f"site{number}"})
+    return {
+        "at": datetime.now(UTC).replace(minute=0, second=0, microsecond=0),
+        "logs": logs,
+        "days": DAYS,
+        "stages": STAGES,
+        "experiment": Experiment.objects.create(key="NOVA", name="NOvA").pk,
+        "cluster": Cluster.objects.create(name="farm", scheduler="slurm").pk,
+    }
+
+
 def fill(logs: int) -> dict[str, object]:
     """Fill the tables, and count all hours; return the median time to count one."""
     from django.db import connection
 
-    from apps.accounts.models import Experiment
-    from apps.clusters.models import Cluster, Site
     from apps.jobs.domain.totals.rollups import mark_dirty
     from apps.jobs.enums import Counted
     from apps.search.domain.line_totals import recount_hour
 
-    at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    for number in range(8):
-        Site.objects.get_or_create(pk=number + 1, defaults={"name": f"site{number}"})
     rare_from = STAGES * STAGE_TEMPLATES
-    values = {
-        "at": at,
-        "logs": logs,
-        "days": DAYS,
-        "stages": STAGES,
+    values = job_values(logs) | {
         "patterns": PATTERNS,
         "stage_templates": STAGE_TEMPLATES,
         "from_stage": FROM_STAGE,
@@ -128,8 +137,6 @@ def fill(logs: int) -> dict[str, object]:
         "errors_from": rare_from + RARE_TEMPLATES,
         "errors": ERRORS,
         "templates": rare_from + RARE_TEMPLATES + ERRORS,
-        "experiment": Experiment.objects.create(key="NOVA", name="NOvA").pk,
-        "cluster": Cluster.objects.create(name="farm", scheduler="slurm").pk,
     }
     with connection.cursor() as cursor:
         cursor.execute("SET max_parallel_maintenance_workers = 2; SET maintenance_work_mem = '1GB'")
@@ -140,7 +147,7 @@ def fill(logs: int) -> dict[str, object]:
             print(statement.split()[2], round(time.perf_counter() - started), "s", flush=True)
         cursor.execute("CREATE INDEX job_templates ON search_jobtemplates USING gin (templates)")
         cursor.execute("VACUUM ANALYZE")
-    hours = [at - timedelta(hours=number) for number in range(DAYS * 24 + 1)]
+    hours = [values["at"] - timedelta(hours=number) for number in range(DAYS * 24 + 1)]
     times = []
     for hour in hours:
         mark_dirty([hour], Counted.LINES)

@@ -11,13 +11,21 @@ from apps.hosts.domain.known_hosts import short_name
 from apps.hosts.models import HostExclusion, HostSpan, MeasuredState
 
 
-class Exclusions(AnyOf):
-    """Filters of the list of exclusions; `host` may have its domain."""
+class OfHosts(AnyOf):
+    """Filters of rows about hosts; `host` may have its domain."""
+
+    cluster = django_filters.CharFilter(field_name="cluster__name")
+    host = django_filters.CharFilter(method="of_host")
+
+    def of_host(self, rows: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
+        return rows.filter(host=short_name(str(value)))
+
+
+class Exclusions(OfHosts):
+    """Filters of the list of exclusions."""
 
     open = django_filters.BooleanFilter(method="in_effect_now")
     automatic = django_filters.BooleanFilter()
-    cluster = django_filters.CharFilter(field_name="cluster__name")
-    host = django_filters.CharFilter(method="of_host")
 
     class Meta:
         model = HostExclusion
@@ -31,44 +39,27 @@ class Exclusions(AnyOf):
             return exclusions.filter(pk__in=current)
         return exclusions.exclude(pk__in=current)
 
-    def of_host(
-        self, exclusions: QuerySet[HostExclusion], name: str, value: Any
-    ) -> QuerySet[HostExclusion]:
-        return exclusions.filter(host=short_name(str(value)))
 
-
-class HostSpans(AnyOf):
-    """Filters of the history of hosts; `host` may have its domain."""
+class HostSpans(OfHosts):
+    """Filters of the history of hosts."""
 
     open = django_filters.BooleanFilter(field_name="until", lookup_expr="isnull")
-    cluster = django_filters.CharFilter(field_name="cluster__name")
     state = django_filters.CharFilter()
     rebooted = django_filters.BooleanFilter()
-    host = django_filters.CharFilter(method="of_host")
 
     class Meta:
         model = HostSpan
         fields: tuple[str, ...] = ()
 
-    def of_host(self, spans: QuerySet[HostSpan], name: str, value: Any) -> QuerySet[HostSpan]:
-        return spans.filter(host=short_name(str(value)))
 
-
-class MeasuredStates(AnyOf):
-    """Filters of measured states; `host` may have its domain."""
+class MeasuredStates(OfHosts):
+    """Filters of measured states."""
 
     good = django_filters.BooleanFilter()
-    cluster = django_filters.CharFilter(field_name="cluster__name")
     site = django_filters.CharFilter(field_name="cluster__site__name")
     probe = django_filters.CharFilter(field_name="probe__name")
     service = django_filters.CharFilter(field_name="probe__service__slug")
-    host = django_filters.CharFilter(method="of_host")
 
     class Meta:
         model = MeasuredState
         fields: tuple[str, ...] = ()
-
-    def of_host(
-        self, states: QuerySet[MeasuredState], name: str, value: Any
-    ) -> QuerySet[MeasuredState]:
-        return states.filter(host=short_name(str(value)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
+from packaging.requirements import Requirement
 
 #: What capture imports (tests/opsportal/test_imports.py).
 CAPTURE_PACKAGES = {"google-re2", "urllib3", "watchdog", "zstandard"}
@@ -24,7 +25,7 @@ class Requirements(MetadataHookInterface):
         of_capture = []
         of_portal = []
         for requirement in list_requirements(root / "requirements.txt"):
-            name = name_of(requirement)
+            name = Requirement(requirement).name
             if name in CAPTURE_PACKAGES:
                 of_capture.append(requirement)
             elif name not in CHECKOUT_PACKAGES:
@@ -39,11 +40,3 @@ def list_requirements(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     requirements = [line.partition("#")[0].strip() for line in lines]
     return [requirement for requirement in requirements if requirement]
-
-
-def name_of(requirement: str) -> str:
-    """Return the package that a requirement names: `django>=5.2,<5.3` is of `django`."""
-    for position, character in enumerate(requirement):
-        if not (character.isalnum() or character in "-_."):
-            return requirement[:position]
-    return requirement

@@ -233,8 +233,8 @@ def test_portal_runs_outside_a_checkout(portal, environment):
     assert "no issues" in pages
     assert '<form class="body stack" method="post">' in pages
     assert "Running opsportal for a site" in pages
-    found = f"{files}/static/opsportal/icon.svg {files}/clients/ops-phase/ops-phase"
-    assert found in pages.splitlines()
+    static_files = f"{files}/static/opsportal/icon.svg {files}/clients/ops-phase/ops-phase"
+    assert static_files in pages.splitlines()
 
 
 def link_packages(directory, name):

@@ -38,10 +38,10 @@ class Look:
 def follow_host_states() -> int:
     """Store the newest look at each cluster's hosts; return how many spans began."""
     newest = Host.objects.exclude(state="").order_by().values("cluster")
-    looks = newest.annotate(at=Max("listed_at")).values_list("cluster", "at")
+    looked_at = dict(newest.annotate(at=Max("listed_at")).values_list("cluster", "at"))
     begun = 0
-    for cluster in Cluster.objects.in_bulk([pk for pk, _ in looks]).values():
-        at = dict(looks)[cluster.pk]
+    for cluster in Cluster.objects.in_bulk(list(looked_at)).values():
+        at = looked_at[cluster.pk]
         if not _was_seen(cluster, at):
             begun += store_looks(cluster=cluster, looks=_looks_of(cluster, at), at=at)
     return begun

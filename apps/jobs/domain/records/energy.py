@@ -90,18 +90,19 @@ def energy_of(job: Job) -> JobEnergy | None:
     Reads the site of the job.
     """
     model = energy_model()
-    joules = float(job.energy_joules or 0) or _modelled_joules(job, model)
+    is_modelled = not job.energy_joules
+    joules = _modelled_joules(job, model) if is_modelled else float(job.energy_joules or 0)
     if not joules:
         return None
     site_power = _site_power(job, model)
     if site_power is None:
-        return JobEnergy(joules, not job.energy_joules, None, None, None)
+        return JobEnergy(joules, is_modelled, None, None, None)
     site_joules = joules * site_power.pue
     grams_per_kwh = site_power.grams_at(_middle(job).astimezone(UTC).hour)
     carbon_grams = None
     if grams_per_kwh is not None:
         carbon_grams = site_joules / JOULES_PER_KWH * grams_per_kwh
-    return JobEnergy(joules, not job.energy_joules, site_power.pue, site_joules, carbon_grams)
+    return JobEnergy(joules, is_modelled, site_power.pue, site_joules, carbon_grams)
 
 
 def energy_model() -> EnergyModel | None:
