@@ -72,7 +72,7 @@ def test_logs_kept_before_are_indexed_newest_first_and_interrupted_anywhere(monk
 def test_command_rebuilds_what_is_wrong() -> None:
     row = job(1, at=AT)
     keep_log(row, b"right")
-    LogIndex.objects.create(pk=1, complete=True)
+    LogIndex.objects.create(complete=True)
     right = LogWords.objects.get().words
     LogWords.objects.update(words="")
     output = StringIO()

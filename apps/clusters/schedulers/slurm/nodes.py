@@ -18,7 +18,7 @@ _FIELD = re.compile(
 )
 #: The reason is free text, followed by who set it and when.
 _REASON = re.compile(r"\sReason=(.*)", re.DOTALL)
-_SET_BY = re.compile(r"\s+\[[^\s\[\]]*@[^\s\[\]]*\]")
+_SET_BY = re.compile(r"\s\[[^\s\[\]]*@[^\s\[\]]*\]")
 _MIB = 2**20
 #: Signs after a base state that say the same as a flag.
 _SIGNS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "$": "MAINTENANCE", "^": "REBOOT_ISSUED"}
