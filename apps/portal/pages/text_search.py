@@ -21,7 +21,7 @@ from apps.search.domain.results import FacetValue, Result, facets_of, results_of
 
 #: Results on a page, and hits that the facets count.
 SIZE = 20
-COUNTED = 200
+COUNTED = 100
 
 
 @dataclass(frozen=True)
