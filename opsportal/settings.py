@@ -450,6 +450,7 @@ _EVERY_SECONDS = {
     "submission.send_all": 15,
     "submission.release_retries": 15,
     "submission.check_files": 60,
+    "submission.look_after_restore": 300,
     "datasets.look_up": 10,
     "datasets.stage": 15,
     "datasets.make": 15,

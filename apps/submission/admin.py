@@ -16,10 +16,12 @@ from apps.submission.models import (
     Assignment,
     DebugProfile,
     FilesCheck,
+    KnownDatabase,
     RetryBatch,
     RetryJob,
     StageScouts,
     Submission,
+    UnknownArray,
 )
 
 
@@ -108,3 +110,15 @@ class RetryJobAdmin(ReadOnlyAdmin):
     list_select_related = ["job__cluster", "batch", "submission__request", "submission__cluster"]
     list_filter = ["state"]
     search_fields = ["job__spool_id", "why"]
+
+
+@admin.register(KnownDatabase)
+class KnownDatabaseAdmin(ReadOnlyAdmin):
+    list_display = ["identity", "noticed_at", "state_at"]
+
+
+@admin.register(UnknownArray)
+class UnknownArrayAdmin(ReadOnlyAdmin):
+    list_display = ["spool_id", "cluster", "request", "position", "submitted_at", "noticed_at"]
+    list_filter = ["cluster"]
+    search_fields = ["spool_id", "request__key"]

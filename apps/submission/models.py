@@ -499,3 +499,48 @@ class RetryJob(models.Model):
     def name(self) -> str:
         """The name of the retry in its scheduler, where it is found again."""
         return f"retry.{self.job.spool_id}.{self.token.hex}"
+
+
+class KnownDatabase(models.Model):
+    """A database that this portal has had; the newest one is in use.
+
+    It changes when a dump is restored into a new database. Rows are only added.
+    """
+
+    identity = models.CharField(
+        max_length=64, help_text="Of the PostgreSQL server, and of the database in it."
+    )
+    noticed_at = models.DateTimeField()
+    seen_at = models.DateTimeField(help_text="When it was last in use, to the minute.")
+    state_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the copy was made that was restored; else empty."
+    )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(identity=""), name="known_database_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return self.identity
+
+
+class UnknownArray(models.Model):
+    """Jobs of a request that the scheduler has and the portal does not know since a restore."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
+    spool_id = models.CharField(max_length=64)
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="unknown_arrays")
+    position = models.PositiveSmallIntegerField(help_text="Position of the stage, from 0.")
+    submitted_at = models.DateTimeField()
+    noticed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "spool_id", "submitted_at"], name="unknown_array_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.spool_id} on {self.cluster.name}"

@@ -16,6 +16,7 @@ from apps.submission.domain.arrays.submissions import SENDABLE, clusters_to_look
 from apps.submission.domain.arrays.trials import complete_processed_requests, evaluate_tests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.recall import recall_sent
+from apps.submission.domain.dispatch.restore import note_unknown_arrays, stop_after_restore
 from apps.submission.domain.dispatch.start import start_next
 from apps.submission.domain.files.recovery import give_settled_files_back
 from apps.submission.domain.retries.owned import record_owner_retries, submit_owner_retries
@@ -57,12 +58,23 @@ def check_files() -> None:
     give_settled_files_back(at=timezone.now())
 
 
+@shared_task(name="submission.look_after_restore")
+def look_after_restore() -> None:
+    """Look for jobs that the portal does not know, for some days after a restore."""
+    for cluster in clusters_to_look_at():
+        try:
+            note_unknown_arrays(cluster=cluster, at=timezone.now())
+        except SchedulerError as error:
+            log.warning("cluster %s: %s", cluster, error)
+
+
 @shared_task(name="submission.send_to")
 def send_to(*, cluster_id: int) -> None:
     """Count finished jobs on a cluster, find lost ones, and submit what is due.
 
     Arrays are submitted in the order of the queue.
     """
+    stop_after_restore(at=timezone.now())
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return

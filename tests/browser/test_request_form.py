@@ -2,7 +2,6 @@
 imported and discussed.
 """
 
-
 import pytest
 from playwright.sync_api import expect
 

@@ -50,10 +50,12 @@ from apps.submission.models import (
     Assignment,
     DebugProfile,
     FilesCheck,
+    KnownDatabase,
     RetryBatch,
     RetryJob,
     StageScouts,
     Submission,
+    UnknownArray,
 )
 from tests.factories import approvals, clusters, jobs
 from tests.factories.people import person
@@ -159,6 +161,15 @@ def of_submission(number: int, request: Request) -> None:
     )
     StageScouts.objects.create(
         request=request, position=0, allowed=10, usual_rate=0.2, started_at=AT
+    )
+    KnownDatabase.objects.create(identity=f"1/{number}", noticed_at=AT, seen_at=AT)
+    UnknownArray.objects.create(
+        cluster=cluster,
+        spool_id="4711",
+        request=request,
+        position=0,
+        submitted_at=AT,
+        noticed_at=AT,
     )
     stage = request.stages.all()[0]
     InputFile.objects.create(stage=stage, name="a.root", number=0, changed_at=AT)

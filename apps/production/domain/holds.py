@@ -201,6 +201,19 @@ def hold_stage(*, stage: Stage, at: datetime, reason: str, people: Sequence[str]
     return hold
 
 
+@transaction.atomic
+def hold_all_production(*, at: datetime, reason: str) -> Hold | None:
+    """Stop new jobs of all production, as the portal itself.
+
+    Return None if all production is on hold already.
+    """
+    hold = Hold(reason=checked_reason(reason), at=at)
+    if not _store_once(hold):
+        return None
+    _publish("hold.placed", hold, PORTAL, at, hold.reason)
+    return hold
+
+
 def _is_closed(stage: Stage) -> bool:
     return stage.request.state in CLOSED | EDITABLE
 

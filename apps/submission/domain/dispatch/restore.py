@@ -1,0 +1,196 @@
+"""After a restore of the database, nothing is submitted twice.
+
+A restored database does not know what was submitted since its copy was made: the portal would
+submit the same jobs again. So all production is put on hold at once. What the copy has as planned
+is looked up in the scheduler before it is submitted. Stages with jobs that the portal does not know
+are put on hold, each by itself, for a person to decide.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Min
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import KnowsSubmissions
+from apps.core.domain.locks import lock_for_this_transaction
+from apps.jobs.domain.collection.proof import SKEW
+from apps.jobs.models import Job
+from apps.production.domain.approvals.inbox import responsible_users
+from apps.production.domain.holds import hold_all_production, hold_stage
+from apps.production.enums import RequestState
+from apps.production.models import Request
+from apps.submission.enums import RetryState, SubmissionState
+from apps.submission.models import KnownDatabase, RetryJob, Submission, UnknownArray
+
+#: So long after a restore, jobs that the portal does not know are looked for.
+LOOKED_FOR = timedelta(days=7)
+SEEN_EVERY = timedelta(minutes=1)
+#: Arrays that the reason of a hold names.
+NAMED = 5
+#: `Submission.name`: request, number of the stage, token.
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)\.([0-9]{1,4})\.([0-9a-f]{32})")
+_LOCK = "submission.restore"
+
+
+class _NamedArray(NamedTuple):
+    spool_id: str
+    name: str
+    submitted_at: datetime
+
+
+def database_identity() -> str:
+    """Return what identifies the database: PostgreSQL's system identifier, and the OID."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT system_identifier, pg_database.oid FROM pg_control_system(), pg_database"
+            " WHERE datname = current_database()"
+        )
+        system, database = cursor.fetchone()
+    return f"{system}/{database}"
+
+
+def stop_after_restore(*, at: datetime) -> bool:
+    """Put all production on hold if this is another database than before; return whether it is.
+
+    Else note that the database is in use.
+    """
+    identity = database_identity()
+    if _is_in_use(identity, at):
+        return False
+    with transaction.atomic():
+        lock_for_this_transaction(_LOCK)
+        if _is_in_use(identity, at):  # noticed by another worker, meanwhile
+            return False
+        if not KnownDatabase.objects.exists():
+            KnownDatabase.objects.create(identity=identity, noticed_at=at, seen_at=at)
+            return False
+        note_restore(at=at)
+    return True
+
+
+def _is_in_use(identity: str, at: datetime) -> bool:
+    newest = _newest()
+    if newest is None or newest.identity != identity:
+        return False
+    if newest.seen_at < at - SEEN_EVERY:
+        KnownDatabase.objects.filter(pk=newest.pk).update(seen_at=at)
+    return True
+
+
+def _newest() -> KnownDatabase | None:
+    return KnownDatabase.objects.order_by("-pk").first()
+
+
+@transaction.atomic
+def note_restore(*, at: datetime) -> KnownDatabase:
+    """Put all production on hold, and doubt whether what is planned was submitted already."""
+    newest = _newest()
+    state_at = newest.seen_at if newest else at
+    restored = KnownDatabase.objects.create(
+        identity=database_identity(), noticed_at=at, seen_at=at, state_at=state_at
+    )
+    hold_all_production(
+        at=at,
+        reason=(
+            f"The database is a copy of {state_at:%Y-%m-%d %H:%M} UTC. Jobs submitted after that"
+            " are not known here. Wait until the jobs of every cluster are collected again: stages"
+            " with such jobs are put on hold by themselves. Then lift this hold."
+        ),
+    )
+    planned = Submission.objects.filter(state=SubmissionState.PLANNED)
+    planned.update(state=SubmissionState.UNKNOWN, sending_at=state_at, due_at=at)
+    # A retry that was tried before is looked up in the scheduler first.
+    released = RetryJob.objects.filter(as_owner=True, state=RetryState.RELEASED, spool_id="")
+    released.filter(tries=0).update(tries=1, sending_at=state_at)
+    return restored
+
+
+def newest_restore(*, at: datetime) -> KnownDatabase | None:
+    """Return the last restore, unless it is so long ago that nothing is looked for any more."""
+    restores = KnownDatabase.objects.filter(state_at__isnull=False, noticed_at__gte=at - LOOKED_FOR)
+    return restores.order_by("-pk").first()
+
+
+def note_unknown_arrays(*, cluster: Cluster, at: datetime) -> list[UnknownArray]:
+    """Store jobs of requests that were submitted after the copy was made and are not known.
+
+    Their stages are put on hold. Return the arrays that are new. Raises `SchedulerError`.
+    """
+    restored = newest_restore(at=at)
+    if restored is None or restored.state_at is None:
+        return []
+    since = restored.state_at - SKEW
+    arrays = {array.spool_id: array for array in _arrays_of(cluster, since)}
+    known = UnknownArray.objects.filter(cluster=cluster, submitted_at__gte=since)
+    for spool_id in known.values_list("spool_id", flat=True):
+        arrays.pop(spool_id, None)
+    unknown = list(_unknown(arrays.values(), cluster, at))
+    for request in Request.objects.filter(pk__in={row.request_id for row in unknown}):
+        _store(request, [row for row in unknown if row.request_id == request.pk], at)
+    return unknown
+
+
+def _arrays_of(cluster: Cluster, since: datetime) -> Iterator[_NamedArray]:
+    """Yield the jobs since a time, of any name: unfinished ones, then those of accounting."""
+    adapter = adapter_of(cluster)
+    if isinstance(adapter, KnowsSubmissions):
+        for job in adapter.submissions():
+            if job.submitted_at >= since:
+                yield _NamedArray(job.spool_id, job.name, job.submitted_at)
+    ended = Job.objects.filter(cluster=cluster, ended_at__gte=since, submitted_at__gte=since)
+    named = ended.filter(name__regex=rf"^{_NAME.pattern}$").order_by()
+    for spool_id, name, submitted_at in named.values_list("spool_id", "name").annotate(
+        first=Min("submitted_at")
+    ):
+        yield _NamedArray(spool_id, name, submitted_at)
+
+
+def _unknown(
+    arrays: Iterable[_NamedArray], cluster: Cluster, at: datetime
+) -> Iterator[UnknownArray]:
+    """Yield those of a request of this portal whose token no submission has."""
+    parts = {}
+    for array in arrays:
+        if match := _NAME.fullmatch(array.name):
+            parts[array] = match.groups()
+    tokens = {UUID(token) for _, _, token in parts.values()}
+    known = set(Submission.objects.filter(token__in=tokens).values_list("token", flat=True))
+    keys = {key for key, _, _ in parts.values()}
+    requests = {request.key: request for request in Request.objects.filter(key__in=keys)}
+    for array, (key, number, token) in parts.items():
+        if UUID(token) not in known and key in requests:
+            yield UnknownArray(
+                cluster=cluster,
+                spool_id=array.spool_id,
+                request=requests[key],
+                position=int(number) - 1,
+                submitted_at=array.submitted_at,
+                noticed_at=at,
+            )
+
+
+@transaction.atomic
+def _store(request: Request, rows: list[UnknownArray], at: datetime) -> None:
+    UnknownArray.objects.bulk_create(rows, ignore_conflicts=True)
+    people = responsible_users(RequestState.ON_HOLD, request.experiment_id)
+    for stage in request.stages.filter(position__in={row.position for row in rows}):
+        spool_ids = [row.spool_id for row in rows if row.position == stage.position]
+        names = ", ".join(sorted(spool_ids)[:NAMED])
+        if len(spool_ids) > NAMED:
+            names += f" and {len(spool_ids) - NAMED} more"
+        hold_stage(
+            stage=stage,
+            at=at,
+            reason=(
+                f"Since the restore of the database, jobs of this stage on {rows[0].cluster.name}"
+                f" are not known here: {names}. Cancel them there, or accept the stage as it is."
+                " Then lift this hold; else they run twice."
+            ),
+            people=people,
+        )
