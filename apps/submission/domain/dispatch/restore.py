@@ -144,10 +144,8 @@ def _arrays_of(cluster: Cluster, since: datetime) -> Iterator[_NamedArray]:
             if job.submitted_at >= since:
                 yield _NamedArray(job.spool_id, job.name, job.submitted_at)
     ended = Job.objects.filter(cluster=cluster, ended_at__gte=since, submitted_at__gte=since)
-    named = ended.filter(name__regex=rf"^{_NAME.pattern}$").order_by()
-    for spool_id, name, submitted_at in named.values_list("spool_id", "name").annotate(
-        first=Min("submitted_at")
-    ):
+    named = ended.filter(name__contains=".").order_by().values_list("spool_id", "name")
+    for spool_id, name, submitted_at in named.annotate(first=Min("submitted_at")).iterator():
         yield _NamedArray(spool_id, name, submitted_at)
 
 
