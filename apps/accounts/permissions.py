@@ -79,6 +79,13 @@ def is_opg(user: Anyone) -> bool:
     return scope_of(user).sees_all
 
 
+def may_see_health(user: Anyone) -> bool:
+    """Return whether the user sees the health of the portal: the OPG, and superusers."""
+    if user is None or isinstance(user, str):
+        return False
+    return is_opg(user) or (user.is_active and user.is_superuser)
+
+
 def is_approver(user: Anyone, experiment_id: int | None = None) -> bool:
     return scope_of(user).has(Role.APPROVER, experiment_id)
 

@@ -31,6 +31,9 @@ def mail_password_link(*, user_id: int) -> None:
         "username": user.username,
         "url": settings.PORTAL_URL + reverse("accounts:new-password", args=[uid, token]),
         "minutes": settings.PASSWORD_RESET_TIMEOUT // 60,
+        "is_new": user.last_login is None,
+        "portal_url": settings.PORTAL_URL,
     }
     text = render_to_string("accounts/password_mail.txt", context)
-    send_mail("[opsportal] Choose a new password", text, settings.DEFAULT_FROM_EMAIL, [user.email])
+    subject = "Your account on opsportal" if user.last_login is None else "Choose a new password"
+    send_mail(f"[opsportal] {subject}", text, settings.DEFAULT_FROM_EMAIL, [user.email])

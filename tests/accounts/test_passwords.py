@@ -35,6 +35,22 @@ def link_in(mail) -> str:
     return re.search(r"http://localhost:8000(\S+)", mail.body)[1]
 
 
+def test_first_mail_of_an_account_tells_of_the_account(liaison, mailed):
+    now = timezone.now()
+    domain.request_password_reset(user=liaison, at=now)
+    (mail,) = mailed
+    assert mail.subject == "[opsportal] Your account on opsportal"
+    assert "you have an account on opsportal" in mail.body
+    assert "did not request" not in mail.body
+    assert link_in(mail)
+
+    liaison.last_login = now
+    liaison.save()
+    domain.request_password_reset(user=liaison, at=now + domain.RESET_PAUSE + timedelta(seconds=1))
+    assert mailed[1].subject == "[opsportal] Choose a new password"
+    assert "If you did not request it" in mailed[1].body
+
+
 def test_settings_lead_to_the_change_which_ends_other_sessions(client, liaison, django_user_model):
     other = client.__class__()
     for browser in (client, other):

@@ -31,6 +31,20 @@ def page_of(client, user) -> str:
     return text_of(response)
 
 
+def test_superuser_without_a_role_sees_it_and_a_link_to_it(client, db, django_user_model):
+    first = django_user_model.objects.create_superuser("first", password="x")
+    assert "Health" in page_of(client, first)
+    assert client.get("/health/storage/").status_code == 200
+    assert client.get("/metrics").status_code == 200
+    assert 'href="/health/"' in client.get("/accounts/settings/").content.decode()
+
+
+def test_others_without_a_role_do_not(client, db, django_user_model):
+    client.force_login(django_user_model.objects.create_user("second", is_staff=True))
+    for path in ("/health/", "/health/storage/", "/metrics"):
+        assert client.get(path).status_code == 403
+
+
 @pytest.fixture
 def broken(monkeypatch):
     """A kind of plugins in which one is broken and one repeats a name."""

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from apps.accounts.models import Principal, User
-from apps.accounts.permissions import is_opg
+from apps.accounts.permissions import is_opg, may_see_health
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import has_measured_states, link_excluded_hosts, link_exclusion_of
@@ -199,6 +199,8 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, s
     clusters with excluded hosts, and loads what probes measured.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
+    if may_see_health(user):
+        links = {**links, "account": PAGE_LINKS["account"]}
     match = request.resolver_match
     if match is not None and match.view_name == "statusboard:board":
         at = timezone.now()

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.domain import note_visit
-from apps.accounts.permissions import is_opg
+from apps.accounts.permissions import may_see_health
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context
 from apps.core.domain.tokens import bearer_token
@@ -108,19 +108,19 @@ def text_search(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def health(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the health of the portal to the OPG only.
+    """Show the health of the portal to the OPG and superusers.
 
     It contains paths and error messages of hosts.
     """
-    if not is_opg(request.user):
+    if not may_see_health(request.user):
         raise PermissionDenied
     return render(request, "portal/health.html", health_page(at=timezone.now()))
 
 
 @require_safe
 def storage(request: AuthenticatedRequest) -> HttpResponse:
-    """Show what the tables hold, cost and keep, to the OPG only."""
-    if not is_opg(request.user):
+    """Show what the tables hold, cost and keep, to the OPG and superusers."""
+    if not may_see_health(request.user):
         raise PermissionDenied
     page = storage_page(at=timezone.now())
     return render(request, "portal/storage.html", {"page": page})
@@ -135,7 +135,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     by_token = settings.METRICS_TOKEN and hmac.compare_digest(
         token.encode(), settings.METRICS_TOKEN.encode()
     )
-    if by_token or is_opg(request.user):
+    if by_token or may_see_health(request.user):
         from prometheus_client import CONTENT_TYPE_LATEST
 
         from apps.portal.pages.health.metrics import metrics_text
