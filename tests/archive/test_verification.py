@@ -106,7 +106,8 @@ def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
 def test_job_whose_end_is_not_known_is_filled_in_only_by_name(monkeypatch):
     store(captured_job(2))
 
-    assert (Kind.MISSING, "") in check(monkeypatch, copy(), backfill=True)
+    too_soon = "not filled in: it ended less than an hour ago, or is not collected"
+    assert (Kind.MISSING, too_soon) in check(monkeypatch, copy(), backfill=True)
     assert (Kind.BACKFILLED, "") in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
     assert (Kind.BACKFILLED, "") not in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
 

@@ -102,10 +102,11 @@ def check_copies(
                 filled = backfill and copy.script is not None and copy.spool_id in settled
                 if filled:
                     store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
-                if copy.script is not None:
-                    detail = ""
-                else:
+                detail = ""
+                if copy.script is None:
                     detail = "accounting has no script either"
+                elif backfill and not filled:
+                    detail = "not filled in: it ended less than an hour ago, or is not collected"
                 yield Finding(
                     copy.spool_id,
                     copy.submitted_at,
