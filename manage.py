@@ -11,7 +11,7 @@ def main() -> None:
 
     if not all(map(find_spec, ("django", "celery", "pydantic"))):
         continue_in_environment()
-    if sys.argv[1:] not in (["version"], ["files"]):
+    if sys.argv[1:] not in (["version"], ["files"]) and sys.argv[1:2] != ["setup"]:
         from opsportal.checkout import adopt_settings
 
         adopt_settings(Path(__file__).resolve().parent, os.environ)

@@ -27,6 +27,10 @@ def main() -> None:
         start_capture(sys.argv[2:])
     if find_spec("django") is None:
         sys.exit("error: only capture is installed: pip install 'opsportal[portal]'")
+    if sys.argv[1:2] == ["setup"]:  # there are no settings yet
+        from opsportal.setup.main import main as set_up
+
+        sys.exit(set_up(sys.argv[2:]))
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

@@ -1,0 +1,175 @@
+"""Finds out what there is and what is missing, and checks every answer. Changes nothing."""
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from opsportal.setup.answers import Answers
+from opsportal.setup.database import (
+    Admin,
+    DatabaseError,
+    Target,
+    choose_admin,
+    create_database_sql,
+    create_role_sql,
+    find_connection_fault,
+    has_admin,
+    look_at,
+)
+from opsportal.setup.errors import SetupError
+from opsportal.setup.files import Owner, exists
+from opsportal.setup.portal import find_admin_faults
+from opsportal.setup.questions import (
+    ADMIN,
+    ASKED,
+    DATABASE_ADMIN,
+    SYSTEM_USER,
+    default_user,
+    find_fault,
+)
+from opsportal.setup.site import Site, check_directories, find_var_owner, is_real_directory
+
+_TIMEOUT_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done.
+
+    `statements` are the SQL that creates what is missing, by what it creates. `admin` runs them;
+    `None`: a person has to.
+    """
+
+    site: Site
+    answers: Answers
+    owner: Owner
+    target: Target
+    statements: dict[str, str]
+    admin: Admin | None
+    needs_first_admin: bool
+
+
+def prepare(env_file: Path, answers: Answers) -> Work:
+    """Return what is to be done, having asked all questions.
+
+    Raises `BadAnswers` for answers that do not work, `SetupError` for files that are not safe.
+    """
+    site = Site(env_file=env_file)
+    check_directories([site.directory, site.secrets])
+    if exists(env_file):
+        site.load(answers)
+        _default_system_user(site, answers)
+    else:
+        answers.complete(ASKED)
+        site.create(answers)
+    for name in ("VAR_DIR", "STATIC_DIR"):
+        is_real_directory(Path(site.settings[name]))
+    owner = _make_owner(answers.values[SYSTEM_USER.key])
+
+    answers.reject({"REDIS_URL": _find_redis_fault(site.settings["REDIS_URL"])})
+    target = Target.parse(site.settings["DATABASE_URL"])
+    admin = None
+    statements: dict[str, str] = {}
+    if _find_database_fault(target, answers):
+        answers.complete([DATABASE_ADMIN])
+        admin = choose_admin(answers.values[DATABASE_ADMIN.key], target.url)
+        statements = _list_missing(site, target, admin, answers)
+
+    needs_first_admin = bool(statements) or not has_admin(target.url)
+    if needs_first_admin:
+        answers.complete(ADMIN)
+        answers.ask_again(
+            ADMIN,
+            lambda: find_admin_faults(answers.values, settings=site.settings, owner=owner),
+        )
+    return Work(site, answers, owner, target, statements, admin, needs_first_admin)
+
+
+def _default_system_user(site: Site, answers: Answers) -> None:
+    """Let the user of a site that is there be the owner of its files, without a question."""
+    if SYSTEM_USER.key not in answers.values:
+        uid = find_var_owner(site.settings)
+        name = default_user() if uid is None else pwd.getpwuid(uid).pw_name
+        answers.values[SYSTEM_USER.key] = name
+    name = answers.values[SYSTEM_USER.key]
+    answers.reject({SYSTEM_USER.key: find_fault(SYSTEM_USER.key, name)})
+
+
+def _make_owner(name: str) -> Owner:
+    entry = pwd.getpwnam(name)
+    return Owner(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
+
+
+def _find_redis_fault(url: str) -> str:
+    try:
+        client = redis.Redis.from_url(
+            url, socket_connect_timeout=_TIMEOUT_SECONDS, socket_timeout=_TIMEOUT_SECONDS
+        )
+        with client:
+            client.ping()
+    except (redis.RedisError, ValueError) as error:
+        return f"Redis does not answer: {error}"
+    return ""
+
+
+def _find_database_fault(target: Target, answers: Answers) -> str:
+    try:
+        return find_connection_fault(target.url)
+    except DatabaseError as error:
+        answers.reject({"DATABASE_URL": str(error)})
+        raise
+
+
+def _list_missing(
+    site: Site, target: Target, admin: Admin | None, answers: Answers
+) -> dict[str, str]:
+    """Return the statements that create what the server lacks; without an admin, all of them.
+
+    Raises `BadAnswers` where nothing is missing, and the role cannot log in all the same.
+    """
+    create_role = {f"role {target.role}": create_role_sql(target)}
+    create_database = {f"database {target.name}": create_database_sql(target)}
+    if admin is None:
+        return create_role | create_database
+    try:
+        server = look_at(admin, target)
+    except DatabaseError as error:
+        answers.reject({DATABASE_ADMIN.key: str(error)})
+        raise
+
+    if server.owner not in {"", target.role}:
+        reason = f"the database {target.name} belongs to {server.owner}, not to {target.role}"
+        answers.reject({"DATABASE_URL": reason})
+    if server.has_role:
+        answers.reject({"DATABASE_URL": _find_role_fault(site, target, has_database=server.owner)})
+        create_role = {}
+    if server.owner:
+        create_database = {}
+    return create_role | create_database
+
+
+def _find_role_fault(site: Site, target: Target, *, has_database: str) -> str:
+    """Return why a role that is there cannot be used; its password is never changed."""
+    if site.is_password_new:
+        return (
+            f"the role {target.role} exists already: give its password, as in "
+            f"postgresql://{target.role}:PASSWORD@HOST/{target.name}"
+        )
+    fault = find_connection_fault(target.url)
+    if has_database or "password authentication failed" in fault:
+        return fault
+    return ""
+
+
+def owner_of_static_files(site: Site, owner: Owner) -> Owner:
+    """Return who collects static files: who did so before, else the portal's user."""
+    path = Path(site.settings["STATIC_DIR"])
+    if not is_real_directory(path):
+        return owner
+    uid = path.stat().st_uid
+    if uid not in {0, os.geteuid(), owner.uid}:
+        raise SetupError(f"{path} belongs to another user: chown -R {owner.name} {path}")
+    return _make_owner(pwd.getpwuid(uid).pw_name)
