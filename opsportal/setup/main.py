@@ -196,29 +196,28 @@ def _lacks_migrations(run: Callable[..., str]) -> bool:
 
 
 def _collect_static_files(work: Work, steps: Steps, descriptor: int | None) -> None:
-    """Collect what is missing or older than the code; without a change, no file differs after."""
-    manifest = Path(work.site.settings["STATIC_DIR"]) / _MANIFEST
-    before = _read(manifest)
-    if not before:
-        if not steps.begin(f"collect static files in {manifest.parent}"):
-            return
-    elif steps.is_dry_run:
-        print(f"  static files in {manifest.parent} are brought up to date")
-        return
-    else:
-        print(f"  bringing static files in {manifest.parent} up to date", flush=True)
-    run_portal(
-        ["collectstatic", "--no-input", "--verbosity=0"],
-        settings=work.site.env,
-        owner=owner_of_static_files(work.site, work.owner),
-        lock=descriptor,
-    )
-    if before and before == _read(manifest):
-        steps.keep("static files")
-    elif before:
-        steps.changes += 1
-        print("  static files changed")
+    """Collect static files, unless all are there: nginx may be serving them."""
+    directory = Path(work.site.settings["STATIC_DIR"])
+    owner = owner_of_static_files(work.site, work.owner)
+
+    def collect(*options: str) -> str:
+        arguments = ["collectstatic", "--no-input", *options]
+        return run_portal(arguments, settings=work.site.env, owner=owner, lock=descriptor)
+
+    if _is_collected(directory) and "\n0 static files copied" in collect("--dry-run"):
+        steps.keep(f"static files in {directory}")
+    elif steps.begin(f"collect static files in {directory}"):
+        collect("--verbosity=0")
 
 
-def _read(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
+def _is_collected(directory: Path) -> bool:
+    """Return whether collecting has come to its end: it writes the manifest after the files."""
+    manifest = directory / _MANIFEST
+    if not manifest.is_file():
+        return False
+    written_at = manifest.stat().st_mtime
+    for path in directory.rglob("*"):
+        is_compressed = path.suffix in {".gz", ".br"}  # afterwards; without them all works
+        if path.is_file() and not is_compressed and path.stat().st_mtime > written_at:
+            return False
+    return True

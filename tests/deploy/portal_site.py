@@ -110,7 +110,7 @@ class NewSite:
             for path in (top, *top.rglob("*")) if top.exists() else ():
                 status = path.lstat()
                 content = path.read_bytes() if path.is_file() else b""
-                state[str(path)] = (status.st_mode, status.st_uid, content)
+                state[str(path)] = (status.st_mode, status.st_mtime_ns, content)
         return state
 
     def rows(self) -> dict[str, list]:

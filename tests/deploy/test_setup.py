@@ -76,3 +76,157 @@ def test_repeated_setup_changes_nothing(ready):
     assert ready.files() == files
     assert ready.rows() == rows
     assert ready.server.run("SELECT rolpassword FROM pg_authid WHERE rolname = 'ready'") == password
+
+
+@pytest.fixture
+def web(ready):
+    """The web server as its unit starts it: with the env file that a shell reads."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    gunicorn = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "opsportal.wsgi",
+        "--no-control-socket",
+        "--bind",
+        f"127.0.0.1:{port}",
+    ]
+    script = f"set -a; . {ready.env_file}; set +a; exec {shlex.join(gunicorn)}"
+    process = subprocess.Popen(["sh", "-euc", script], cwd=ROOT, env=bare_environment())
+    yield port
+    process.terminate()
+    process.wait(timeout=60)
+
+
+def ask(port, method, path, form=None, **headers):
+    """Ask the web server as nginx does; return status, headers and text."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers |= {"Host": "opsportal.example.org", "X-Forwarded-Proto": "https"}
+    headers |= {"Referer": "https://opsportal.example.org/"}
+    if form:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    connection.request(method, path, urlencode(form or {}), headers)
+    answer = connection.getresponse()
+    return answer.status, answer.headers, answer.read().decode()
+
+
+def wait_for_web(port):
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            return ask(port, "GET", "/readyz")
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the web server did not start")
+
+
+def test_portal_is_ready_and_its_admin_logs_in(ready, web):
+    status, _, said = wait_for_web(web)
+    assert status == 200, said
+    status, headers, page = ask(web, "GET", "/accounts/login/")
+    assert status == 200
+    assert "OPG, ops@example.org" in page
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[1]
+    cookie = headers["Set-Cookie"].partition(";")[0]
+    form = {
+        "csrfmiddlewaretoken": token,
+        "username": "ann",
+        "password": ready.answers["admin_password"],
+    }
+    status, headers, page = ask(web, "POST", "/accounts/login/", form, Cookie=cookie)
+    assert status == 302, page
+    cookies = "; ".join(value.partition(";")[0] for value in headers.get_all("Set-Cookie"))
+    status, _, page = ask(web, "GET", "/health/", Cookie=cookies)  # for the role Admin alone
+    assert status == 200
+    assert "ann" in page
+
+
+def test_setup_continues_after_a_kill_at_each_step(site):
+    """Each run gets one step further than the one before, and is killed as it takes it."""
+    steps = (
+        f"create the directory {site.etc}/secrets",
+        f"write the secret {site.etc}/secrets/secret-key",
+        f"write the secret {site.etc}/secrets/redis-url",
+        f"write the settings {site.env_file}",
+        f"create the directory {site.var}",
+        "create the PostgreSQL role",
+        "create the PostgreSQL database",
+        "apply the migrations",
+        "collect static files",
+        "create the admin ann",
+    )
+    secrets = {}
+    for step in steps:
+        kill_at(site, step)
+        for path in (site.etc / "secrets").glob("[!.]*"):
+            assert secrets.setdefault(path, path.read_bytes()) == path.read_bytes()
+    site.set_up()
+    for path, content in secrets.items():
+        assert path.read_bytes() == content
+    assert len(site.rows()["accounts_user"]) == 1
+    assert not list(site.etc.rglob(".*"))
+    assert "Nothing was changed" in site.set_up()
+
+
+def kill_at(site, step):
+    """Kill the setup when it prints this step."""
+    process = subprocess.Popen(
+        site.command(), cwd=site.directory, env=bare_environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith(f"* {step}"):
+            process.kill()
+            break
+    else:
+        pytest.fail(f"no step {step!r} in:\n{''.join(said)}")
+    process.wait()
+    process.stdout.close()
+
+
+def test_dry_run_changes_nothing(site):
+    said = site.set_up("--dry-run")
+    assert f"* write the settings {site.env_file}" in said
+    assert "* create the admin ann" in said
+    assert "Dry run: nothing was changed." in said
+    assert list(site.directory.iterdir()) == [site.directory / "answers.toml"]
+    assert site.server.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{site.name}'") == []
+
+
+def test_without_an_admin_connection_the_sql_is_printed(site):
+    said = site.set_up(database_admin="none", code=1)
+    statements = re.findall(r"^    ((?:CREATE ROLE|CREATE DATABASE) .*);$", said, re.MULTILINE)
+    assert len(statements) == 2
+    password = (site.etc / "secrets/database-url").read_text().split(":")[2].split("@")[0]
+    assert password not in said
+    for statement in statements:
+        site.server.run(statement)
+    said = site.set_up(database_admin="none")
+    assert "unchanged: role" in said
+    assert len(site.rows()["accounts_user"]) == 1
+
+
+def test_root_creates_the_database_as_the_user_postgres(site, tmp_path, monkeypatch):
+    """`runuser` stands for the system's: it checks the user and reaches the server of the test."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    fake = tmp_path / "bin/runuser"
+    fake.parent.mkdir()
+    psql = site.server.postgres.bin / "psql"
+    (tmp_path / "bin/psql").symlink_to(psql)
+    fake.write_text(
+        f'#!/bin/sh\n[ "$1 $2 $3 $4" = "-u postgres -- psql" ] || exit 9\nshift 4\n'
+        f'exec {psql} --host={site.server.sockets} --username=opsportal "$@"\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    said = site.set_up("--dry-run", database_admin="local")
+    assert "create the PostgreSQL database" in said
+    site.server.run(f"CREATE ROLE \"{site.name}\" LOGIN PASSWORD 'of-an-admin'")
+    said = site.set_up(database_admin="local", code=1)
+    assert re.search(r"answers.toml, line \d+: DATABASE_URL: the role \w+ exists already", said)
+    assert not site.etc.exists()

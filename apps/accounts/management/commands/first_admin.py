@@ -22,6 +22,7 @@ class Command(BaseCommand):
         "Create the first admin, with the role Admin for all experiments, unless there is one. "
         'Standard input is JSON: {"username": …, "email": …, "password": …}.'
     )
+    requires_system_checks = []  # `check --deploy` runs before, and they take seconds
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
