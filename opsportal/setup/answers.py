@@ -132,6 +132,7 @@ def _find_unknown(key: str) -> str:
 
 def _ask(question: Question, answers: Mapping[str, str]) -> str:
     """Ask a question until the answer is good. Raises `SetupError` at the end of the input."""
+    _require_terminal()
     default = question.default(answers)
     prompt = f"{question.text} [{default}]: " if default else f"{question.text}: "
     while True:
@@ -142,9 +143,10 @@ def _ask(question: Question, answers: Mapping[str, str]) -> str:
                 value = input(prompt).strip() or default or ""
         except EOFError as error:
             raise SetupError("No answer. Nothing was changed.") from error
-        fault = find_fault(question.key, value)
-        if not fault and not value and default is None:
+        if not value and default is None:
             fault = "is missing"
+        else:
+            fault = find_fault(question.key, value)
         if not fault:
             return value
         print(f"{question.key}: {fault}")
@@ -159,7 +161,7 @@ def _ask_secret(prompt: str) -> str:
         print("The two differ.")
 
 
-def require_terminal() -> None:
+def _require_terminal() -> None:
     """Raise `SetupError` where nobody can be asked."""
     if not (os.isatty(0) and sys.stdout.isatty()):
         raise SetupError("There is no terminal to ask questions at: give --answers FILE")

@@ -149,7 +149,10 @@ def _find_setting_fault(key: str, value: str) -> str:
     try:
         Environment.model_validate({key: value})
     except ValidationError as error:
-        return error.errors()[0]["msg"].removeprefix("Value error, ")
+        problem = error.errors()[0]
+        if problem["type"] == "string_pattern_mismatch":
+            return f"is not valid. {Environment.model_fields[key].description}"
+        return problem["msg"].removeprefix("Value error, ")
     if key in {"VAR_DIR", "STATIC_DIR"} and not value.startswith("/"):
         return "must begin with /"
     return _find_database_fault(value) if key == "DATABASE_URL" else ""
