@@ -1,4 +1,4 @@
-"""Files of the setup: created whole or not at all, never replaced, read by root and one group alone.
+"""Files of the setup: created whole, never replaced, read by root and one group alone.
 
 Symbolic links are not followed: whoever may write in one of these directories could lead root
 elsewhere with them.

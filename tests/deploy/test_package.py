@@ -227,6 +227,7 @@ def test_portal_runs_outside_a_checkout(portal, environment):
     assert portal("version") == f"opsportal {VERSION}\n"
     files = portal("files").strip()
     assert files.startswith(str(environment))
+    assert "--answers FILE" in portal("setup", "--help")
     # One process: each start of Django takes seconds.
     pages = portal("shell", "--no-imports", "-c", PAGES)
     assert pages.splitlines()[0] == files

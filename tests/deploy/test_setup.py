@@ -127,7 +127,7 @@ def test_portal_is_ready_and_its_admin_logs_in(ready, web):
     assert status == 200, said
     status, headers, page = ask(web, "GET", "/accounts/login/")
     assert status == 200
-    assert "OPG, ops@example.org" in page
+    assert "times in Europe/Berlin" in page
     token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[1]
     cookie = headers["Set-Cookie"].partition(";")[0]
     form = {
@@ -148,7 +148,6 @@ def test_setup_continues_after_a_kill_at_each_step(site):
     steps = (
         f"create the directory {site.etc}/secrets",
         f"write the secret {site.etc}/secrets/secret-key",
-        f"write the secret {site.etc}/secrets/redis-url",
         f"write the settings {site.env_file}",
         f"create the directory {site.var}",
         "create the PostgreSQL role",
@@ -167,7 +166,6 @@ def test_setup_continues_after_a_kill_at_each_step(site):
         assert path.read_bytes() == content
     assert len(site.rows()["accounts_user"]) == 1
     assert not list(site.etc.rglob(".*"))
-    assert "Nothing was changed" in site.set_up()
 
 
 def kill_at(site, step):
