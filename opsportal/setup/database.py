@@ -74,7 +74,7 @@ class LocalAdmin:
         )
         if done.returncode:
             raise DatabaseError(done.stderr.strip() or f"psql ended with {done.returncode}")
-        return done.stdout.split()
+        return done.stdout.splitlines()
 
 
 def choose_admin(answer: str, database_url: str) -> Admin | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from opsportal.setup.answers import Answers, read_answers
 from opsportal.setup.database import find_connection_fault, join_sql
 from opsportal.setup.errors import SetupError
-from opsportal.setup.files import create_directory, create_file, exists, lock
+from opsportal.setup.files import check_directory, create_directory, create_file, exists, lock
 from opsportal.setup.portal import format_admin, run_portal
 from opsportal.setup.preparation import Work, owner_of_static_files, prepare
 from opsportal.setup.questions import DATABASE_ADMIN
@@ -76,6 +76,7 @@ def _set_up(options: argparse.Namespace, steps: Steps) -> int:
     # Held until the process ends.
     descriptor = None
     if exists(env_file.parent) and not steps.is_dry_run:
+        check_directory(env_file.parent)
         descriptor = lock(env_file.parent)
     work = prepare(env_file, answers)
     if steps.is_dry_run:

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from opsportal.setup.questions import (
     ADMIN,
     ASKED,
     DATABASE_ADMIN,
+    REDIS,
     SYSTEM_USER,
     default_user,
     find_fault,
@@ -62,14 +64,16 @@ def prepare(env_file: Path, answers: Answers) -> Work:
     if exists(env_file):
         site.load(answers)
         _default_system_user(site, answers)
+        for name, reason in _find_redis_faults(site.settings).items():
+            raise SetupError(f"{env_file}: {name}: {reason}")
     else:
         answers.complete(ASKED)
+        answers.ask_again([REDIS], lambda: _find_redis_faults(answers.values))
         site.create(answers)
     for name in ("VAR_DIR", "STATIC_DIR"):
         is_real_directory(Path(site.settings[name]))
     owner = _make_owner(answers.values[SYSTEM_USER.key])
 
-    answers.reject({"REDIS_URL": _find_redis_fault(site.settings["REDIS_URL"])})
     target = Target.parse(site.settings["DATABASE_URL"])
     admin = None
     statements: dict[str, str] = {}
@@ -103,16 +107,18 @@ def _make_owner(name: str) -> Owner:
     return Owner(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
 
 
-def _find_redis_fault(url: str) -> str:
+def _find_redis_faults(settings: Mapping[str, str]) -> dict[str, str]:
     try:
         client = redis.Redis.from_url(
-            url, socket_connect_timeout=_TIMEOUT_SECONDS, socket_timeout=_TIMEOUT_SECONDS
+            settings[REDIS.key],
+            socket_connect_timeout=_TIMEOUT_SECONDS,
+            socket_timeout=_TIMEOUT_SECONDS,
         )
         with client:
             client.ping()
     except (redis.RedisError, ValueError) as error:
-        return f"Redis does not answer: {error}"
-    return ""
+        return {REDIS.key: f"Redis does not answer: {error}"}
+    return {}
 
 
 def _find_database_fault(target: Target, answers: Answers) -> str:

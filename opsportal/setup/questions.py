@@ -63,6 +63,7 @@ def _default_sender(answers: Mapping[str, str]) -> str:
     return f"opsportal@{host}"
 
 
+REDIS = Question("REDIS_URL", "Redis or Valkey", _fixed("redis://127.0.0.1:6379/0"))
 SETTINGS = (
     Question(
         "PORTAL_URL", "Address of the portal, such as https://opsportal.example.org", _fixed(None)
@@ -91,7 +92,7 @@ SETTINGS = (
         "Directory of static files, which nginx serves",
         lambda answers: f"{answers['VAR_DIR']}/static",
     ),
-    Question("REDIS_URL", "Redis or Valkey", _fixed("redis://127.0.0.1:6379/0")),
+    REDIS,
     Question(
         "DATABASE_URL",
         "PostgreSQL; without a password, one is generated",

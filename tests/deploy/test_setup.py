@@ -146,10 +146,8 @@ def test_portal_is_ready_and_its_admin_logs_in(ready, web):
 def test_setup_continues_after_a_kill_at_each_step(site):
     """Each run gets one step further than the one before, and is killed as it takes it."""
     steps = (
-        f"create the directory {site.etc}/secrets",
         f"write the secret {site.etc}/secrets/secret-key",
         f"write the settings {site.env_file}",
-        f"create the directory {site.var}",
         "create the PostgreSQL role",
         "create the PostgreSQL database",
         "apply the migrations",

@@ -19,6 +19,7 @@ from opsportal.setup.files import (
     parse_env,
     read_file,
 )
+from opsportal.setup.main import main
 from opsportal.setup.portal import make_environment
 from opsportal.setup.questions import holds_secret
 from opsportal.setup.site import Site
@@ -84,6 +85,17 @@ def test_directory_that_is_a_link_is_refused(closed, tmp_path_factory):
         check_directory(link)
     with pytest.raises(SetupError, match=r"symbolic|Too many levels|Not a directory"):
         create_file(link / "secret", "x", OWNER)
+
+
+def test_settings_are_not_written_through_a_link(closed, tmp_path_factory, capsys):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (closed / "etc").symlink_to(elsewhere)
+    (closed / "answers.toml").write_text('PORTAL_URL = "https://opsportal.example.org"')
+    options = ["--answers", str(closed / "answers.toml"), "--env-file", str(closed / "etc/env")]
+    for more in ([], ["--dry-run"]):
+        assert main([*options, *more]) == 1
+        assert "symbolic links are not followed" in capsys.readouterr().err
+    assert not list(elsewhere.iterdir())
 
 
 def test_directory_in_which_others_write_is_refused(closed):
