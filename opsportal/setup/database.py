@@ -129,19 +129,6 @@ def find_connection_fault(url: str) -> str:
     return ""
 
 
-def has_admin(url: str) -> bool:
-    """Return whether a portal's database has an active superuser. Raises `DatabaseError`."""
-    try:
-        with psycopg.connect(url, connect_timeout=_TIMEOUT_SECONDS) as connection:
-            table = connection.execute("SELECT to_regclass('accounts_user')").fetchone()
-            if table == (None,):
-                return False
-            query = "SELECT EXISTS (SELECT FROM accounts_user WHERE is_superuser AND is_active)"
-            return connection.execute(query).fetchone() == (True,)
-    except psycopg.Error as error:
-        raise DatabaseError(str(error).strip()) from error
-
-
 @dataclass(frozen=True)
 class Server:
     """What a server has of a target. `owner` is that of the database; empty: there is none."""

@@ -68,6 +68,12 @@ def make_environment(settings: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
+def has_admin(*, settings: Mapping[str, str], owner: Owner) -> bool:
+    """Return whether the portal's database has an active admin; without tables it has none."""
+    output = run_portal(["first_admin", "--exists"], settings=settings, owner=owner)
+    return output.splitlines()[-1] == "yes"
+
+
 def find_admin_faults(
     answers: Mapping[str, str], *, settings: Mapping[str, str], owner: Owner
 ) -> dict[str, str]:

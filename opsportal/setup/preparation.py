@@ -17,12 +17,11 @@ from opsportal.setup.database import (
     create_database_sql,
     create_role_sql,
     find_connection_fault,
-    has_admin,
     look_at,
 )
 from opsportal.setup.errors import SetupError
 from opsportal.setup.files import Owner, exists
-from opsportal.setup.portal import find_admin_faults
+from opsportal.setup.portal import find_admin_faults, has_admin
 from opsportal.setup.questions import (
     ADMIN,
     ASKED,
@@ -82,7 +81,7 @@ def prepare(env_file: Path, answers: Answers) -> Work:
         admin = choose_admin(answers.values[DATABASE_ADMIN.key], target.url)
         statements = _list_missing(site, target, admin, answers)
 
-    needs_first_admin = bool(statements) or not has_admin(target.url)
+    needs_first_admin = bool(statements) or not has_admin(settings=site.settings, owner=owner)
     if needs_first_admin:
         answers.complete(ADMIN)
         answers.ask_again(

@@ -9,7 +9,7 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from apps.accounts.domain import ensure_user, grant_role
@@ -31,7 +31,14 @@ class Command(BaseCommand):
             help="only check the input, without the database; prints the problems as JSON",
         )
 
-    def handle(self, *args: Any, validate: bool, **options: Any) -> None:
+        parser.add_argument(
+            "--exists", action="store_true", help="only print whether there is an admin: yes or no"
+        )
+
+    def handle(self, *args: Any, validate: bool, exists: bool, **options: Any) -> None:
+        if exists:
+            self.stdout.write("yes" if has_admin() else "no")
+            return
         person = json.load(sys.stdin)
         username = person["username"]
         password = person["password"]
@@ -43,7 +50,7 @@ class Command(BaseCommand):
             raise CommandError(json.dumps(problems))
 
         with transaction.atomic():
-            if User.objects.filter(is_superuser=True, is_active=True).exists():
+            if has_admin():
                 self.stdout.write("There is an admin already: nothing was changed.")
                 return
             if User.objects.filter(username=username).exists():
@@ -58,6 +65,13 @@ class Command(BaseCommand):
             )
             grant_role(user=user, role=Role.ADMIN, experiment=None, by="setup", at=at)
         self.stdout.write(f"Created the admin {username}.")
+
+
+def has_admin() -> bool:
+    """Return whether there is an active admin; a database without tables has none."""
+    if User._meta.db_table not in connection.introspection.table_names():
+        return False
+    return User.objects.filter(is_superuser=True, is_active=True).exists()
 
 
 def find_problems(username: str, email: str, password: str) -> dict[str, str]:
