@@ -1,0 +1,98 @@
+"""The dump of each supported release, with two months of work in it, is restored, migrated by this
+code, with kills, and compared with what that release said about itself.
+
+Each dump is restored and migrated once, for all of its tests.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from apps.core.domain.schema import find_faults
+from tests.archive.test_kills import on_database
+from tests.upgrade import databases
+
+SUPPORTED = sorted(
+    path.name.removesuffix(".sql.gz") for path in databases.RELEASES.glob("*.sql.gz")
+)
+KILLS = 1
+#: Columns whose values migrations change, and why.
+CHANGED: dict[str, set[str]] = {}
+#: Pages that answer otherwise than they did, with what they answer now, and why.
+CHANGED_PAGES: dict[str, list[object]] = {}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db,
+    pytest.mark.xdist_group("upgrade"),
+    pytest.mark.parametrize("migrated", SUPPORTED, indirect=True),
+]
+
+
+class Migrated:
+    """A migrated database, what its release said of it, and a directory for its portal."""
+
+    def __init__(self, release: str, directory: Path) -> None:
+        self.name = f"upgraded_from_{release.replace('.', '_')}"
+        self.facts = databases.read_facts(release)
+        self.directory = directory
+        databases.restore(self.name, release)
+        before = databases.count_applied(self.name)
+        kill_after = [random.randrange(1, 60) for _ in range(KILLS)]
+        print(f"{before} migrations; killed after {kill_after} more")
+        databases.migrate_with_kills(self.name, directory, sorted(kill_after))
+        self.now = databases.describe(self.name, directory, self.facts)
+
+
+@pytest.fixture(scope="module")
+def migrated(request, tmp_path_factory):
+    made = Migrated(request.param, tmp_path_factory.mktemp("portal"))
+    yield made
+    databases.administer(f'DROP DATABASE "{made.name}" WITH (FORCE)')
+
+
+def test_schema_is_that_of_a_new_database(migrated):
+    new = databases.read_schema(connection.settings_dict["NAME"])
+    assert databases.read_schema(migrated.name) == new
+
+
+def test_database_fits_and_the_archive_is_whole(migrated, capsys):
+    with on_database(databases.url_of(migrated.name)):
+        assert find_faults(database="default") == []
+        call_command("migrate", check_unapplied=True, verbosity=0)
+        call_command("check", databases=["default"])
+        call_command("archive", "verify")
+    assert migrated.facts["rows"]["archive_archivedjob"] > 20
+    assert "Every content is as it was stored." in capsys.readouterr().out
+
+
+def test_no_row_is_lost_and_no_value_changes(migrated):
+    assert migrated.facts["rows"]["jobs_job"] > 500
+    assert migrated.now["rows"] == migrated.facts["rows"]
+    changed = set()
+    for table, columns in migrated.facts["columns"].items():
+        for column, digest in columns.items():
+            if migrated.now["columns"].get(table, {}).get(column) != digest:
+                changed.add(f"{table}.{column}")
+    assert changed == CHANGED.get(migrated.facts["version"], set())
+
+
+def test_totals_are_the_same(migrated):
+    assert len(migrated.facts["jobs"]) > 100
+    assert migrated.now["jobs"] == migrated.facts["jobs"]
+    assert migrated.now["requests"] == migrated.facts["requests"]
+
+
+def test_each_person_sees_what_they_saw(migrated):
+    people = migrated.facts["visible"]
+    assert len({str(seen) for seen in people.values()}) > 3
+    assert migrated.now["visible"] == people
+
+
+def test_main_pages_answer_each_role(migrated):
+    assert len(migrated.facts["pages"]) >= 4
+    for person, pages in migrated.facts["pages"].items():
+        expected = pages | {path: CHANGED_PAGES.get(path, now) for path, now in pages.items()}
+        assert migrated.now["pages"][person] == expected, person
