@@ -35,7 +35,7 @@ def test_systemd_takes_every_unit(tmp_path):
         commands = re.findall(r"^Exec\w+=(/opt/opsportal/\S+)", text, re.MULTILINE)
         for command in commands:
             text = text.replace(command, "/bin/true")
-        (tmp_path / name).write_text(text.replace("=/opt/opsportal", "=/"))
+        (tmp_path / name).write_text(text.replace("=/opt/opsportal/current", "=/"))
     units = [str(tmp_path / name.replace("@.", "@default.")) for name in UNITS]
     assert run(analyze, "verify", "--man=no", *units).strip() == ""
 
@@ -44,7 +44,9 @@ def test_systemd_takes_every_unit(tmp_path):
 def test_unit_starts_a_program_of_the_lock_without_rights(name):
     text = (DEPLOY / "systemd" / name).read_text()
     assert re.search(
-        r"^ExecStart=/opt/opsportal/\.venv/bin/(gunicorn|celery|python) ", text, re.MULTILINE
+        r"^ExecStart=/opt/opsportal/current/\.venv/bin/(gunicorn|celery|python) ",
+        text,
+        re.MULTILINE,
     )
     assert re.search(r"^User=opsportal", text, re.MULTILINE)
     for line in (

@@ -39,7 +39,7 @@ class Slurm(CommandScheduler):
     * `cpu_models`: CPU models by node feature, such as `rome=AMD EPYC 7702, icelake=Xeon Gold
       6330`.
     * `owner_command`: the command to submit as the owner of a job, such as
-      `/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner`.
+      `/usr/bin/sudo -n -u {user} /opt/opsportal/current/bin/submit-as-owner`.
     """
 
     name = "slurm"

@@ -1,0 +1,398 @@
+#!/bin/sh
+# Upgrade the portal of this host, installed as docs/production.md describes.
+#
+#   upgrade.sh [--check] [--yes] [--joining] SOURCE    to the release in SOURCE: a checkout, or the
+#                                                      directory of a package
+#   upgrade.sh --back [--restore DUMP]                 to the release before
+#
+# --check ends before anything is stopped, --yes asks nothing. --joining is for the second and each
+# further host: the database was dumped and migrated by the first. --restore replaces the database
+# by a dump; without it the database stays as it is.
+set -eu
+# Also from a shell with `umask 077`: the portal's user reads what is installed.
+umask 022
+
+root=${OPSPORTAL_ROOT:-/opt/opsportal}
+units=${OPSPORTAL_UNITS:-/etc/systemd/system}
+backups=${OPSPORTAL_BACKUPS:-/var/backups/opsportal}
+socket=${OPSPORTAL_SOCKET:-/run/opsportal/web.sock}
+stop_seconds=${OPSPORTAL_STOP_SECONDS:-700}
+ready_seconds=${OPSPORTAL_READY_SECONDS:-120}
+needed_kb=1500000
+here=$(dirname "$(readlink -f "$0")")
+
+say() {
+    echo "upgrade: $*"
+}
+
+refuse() {
+    echo "error: $*" >&2
+    exit 1
+}
+
+usage() {
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+}
+
+# ---- Services: nothing else in this file knows what starts and stops the portal.
+
+# The portal's units that are not inactive. Capture is not one of them: it goes on meanwhile.
+list_running() {
+    systemctl list-units --all --plain --no-legend 'opsportal-web*' 'opsportal-worker@*' \
+        opsportal-beat.service | awk '$3 != "inactive" && $3 != "failed" { print $1 }'
+}
+
+stop_portal() {
+    say "stopping; running tasks are finished first"
+    systemctl stop opsportal.target 'opsportal-web*' 'opsportal-worker@*' opsportal-beat.service
+    waited=0
+    while [ -n "$(list_running)" ]; do
+        if [ "$waited" -ge "$stop_seconds" ]; then
+            refuse "still running: $(list_running | tr '\n' ' ')"
+        fi
+        sleep 1
+        waited=$((waited + 1))
+    done
+}
+
+# The units in $1, and whatever the target starts besides.
+start_portal() {
+    say "starting"
+    systemctl daemon-reload
+    # shellcheck disable=SC2086  # names without spaces
+    systemctl start opsportal.target $1
+}
+
+# ---- Releases
+
+read_version() {
+    if [ -f "$1/pyproject.toml" ]; then
+        sed -n 's/^version = "\(.*\)"$/\1/p' "$1/pyproject.toml" | head -n 1
+    else
+        find "$1" -maxdepth 1 -name 'opsportal-*-py3-none-any.whl' |
+            sed -n 's/.*opsportal-\([^-]*\)-py3-none-any.whl$/\1/p' | head -n 1
+    fi
+}
+
+# Whether version $1 is older than version $2.
+is_older() {
+    [ "$1" != "$2" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
+}
+
+# A management command of the release in directory $1, as the units run it.
+manage() {
+    OPSPORTAL_RELEASE=$1
+    export OPSPORTAL_RELEASE
+    shift
+    "$here/opsportal-manage" "$@"
+}
+
+# The same as whoever runs this script.
+manage_as_root() {
+    portal_user=${OPSPORTAL_USER:-opsportal}
+    OPSPORTAL_USER=$(id -un)
+    export OPSPORTAL_USER
+    status=0
+    manage "$@" || status=$?
+    OPSPORTAL_USER=$portal_user
+    return "$status"
+}
+
+# Program $2 of PostgreSQL on the portal's database, with the rest as its arguments, by release $1.
+# The password is in no command line.
+postgres() {
+    by=$1
+    shift
+    manage "$by" --python -c '
+import os, sys
+import django
+django.setup()
+from django.db import connection
+settings = connection.settings_dict
+command, environment = connection.client.settings_to_cmd_args_env(settings, [])
+program = [sys.argv[1], *command[1:], *sys.argv[2:]]
+os.execvpe(program[0], program, {**os.environ, **(environment or {})})
+' "$@"
+}
+
+# Applied migrations that the release in directory $1 does not have. Releases before 0.3 did not look.
+list_newer_migrations() {
+    manage "$1" --python -c '
+import django
+django.setup()
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+loader = MigrationLoader(connection)
+for migration in sorted(set(loader.applied_migrations) - set(loader.disk_migrations)):
+    print(*migration, sep=".")
+'
+}
+
+# Make the release in SOURCE that of directory $1, with an environment of its own. What was made
+# halfway is made again.
+install_release() {
+    if [ -e "$1/.complete" ]; then
+        return
+    fi
+    say "installing into $1"
+    rm -rf "$1"
+    mkdir -p "$1"
+    if [ -f "$source/pyproject.toml" ]; then
+        tar -C "$source" --exclude=./.git --exclude=./.venv --exclude=./var -cf - . |
+            tar -C "$1" --no-same-owner -xf -
+        lock=$1/requirements.lock
+    else
+        (cd "$source" && sha256sum --check --quiet SHA256SUMS) || refuse "the package is damaged"
+        lock=$source/opsportal-$new_version.requirements.lock
+    fi
+    # A checkout made under `umask 077` has files of mode 0600.
+    chmod -R u+rwX,go+rX,go-w "$1"
+    python3 -m venv "$1/.venv"
+    offline=
+    if [ -d "$source/wheels" ]; then
+        offline="--no-index --find-links $source/wheels"
+    fi
+    # shellcheck disable=SC2086  # options
+    "$1/.venv/bin/pip" install --quiet $offline --require-hashes -r "$lock"
+    if [ ! -f "$1/pyproject.toml" ]; then
+        "$1/.venv/bin/pip" install --quiet --no-deps "$source"/opsportal-*-py3-none-any.whl
+        files=$("$1/.venv/bin/opsportal" files)
+        ln -s "$files/deploy" "$files/gunicorn.conf.py" "$files/CHANGELOG.md" "$1/"
+    fi
+    touch "$1/.complete"
+}
+
+# What each version after the one in use says to do by hand: the part *Upgrade* of its section in
+# the changelog.
+print_notes() {
+    [ -f "$1/CHANGELOG.md" ] || return 0
+    awk -v old="$old_version" '
+        /^## / { version = $2; wanted = 0; if (version == old) exit }
+        /^### / { wanted = ($2 == "Upgrade"); if (wanted) print "Version " version ":"; next }
+        wanted && NF { print }
+    ' "$1/CHANGELOG.md"
+}
+
+# Files that nginx serves belong to root. Their names hold their contents, so those of the release in
+# use stay beside them.
+collect_static() {
+    manage_as_root "$new" collectstatic --noinput --verbosity 0
+}
+
+# Let `current` be the release in directory $1: at no moment is there none.
+switch_to() {
+    ln -sfn "$1" "$root/current.new"
+    mv -T "$root/current.new" "$root/current"
+    cp "$1"/deploy/systemd/* "$units/"
+}
+
+free_kb() {
+    df -Pk "$1" | awk 'NR == 2 { print $4 }'
+}
+
+wait_until_ready() {
+    say "waiting for /readyz"
+    waited=0
+    # Only nginx and root may connect to the socket.
+    until answer=$(manage_as_root "$root/current" --python - "$socket" 2>&1 <<'PYTHON'
+import http.client, os, socket, sys
+from urllib.parse import urlsplit
+
+connection = http.client.HTTPConnection(urlsplit(os.environ["PORTAL_URL"]).netloc, timeout=10)
+connection.sock = socket.socket(socket.AF_UNIX)
+try:
+    connection.sock.connect(sys.argv[1])
+    connection.request("GET", "/readyz", headers={"X-Forwarded-Proto": "https"})
+    answer = connection.getresponse()
+    print(answer.status, answer.read().decode(errors="replace")[:500])
+    sys.exit(answer.status != 200)
+except OSError as error:
+    sys.exit(f"{sys.argv[1]}: {error}")
+PYTHON
+    ); do
+        if [ "$waited" -ge "$ready_seconds" ]; then
+            say "not ready: $answer"
+            return 1
+        fi
+        sleep 1
+        waited=$((waited + 1))
+    done
+    say "ready: $answer"
+}
+
+# ---- What is asked of us
+
+read_options() {
+    source='' is_back='' dump='' is_check='' is_sure='' is_joining=''
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --back) is_back=yes ;;
+        --restore)
+            [ $# -ge 2 ] || usage
+            dump=$2
+            shift
+            ;;
+        --check) is_check=yes ;;
+        --yes) is_sure=yes ;;
+        --joining) is_joining=yes ;;
+        -*) usage ;;
+        *)
+            [ -z "$source" ] || usage
+            source=$(readlink -f "$1")
+            ;;
+        esac
+        shift
+    done
+    if [ -n "$is_back" ]; then
+        [ -z "$source" ] || usage
+    else
+        [ -n "$source" ] || usage
+        [ -z "$dump" ] || usage
+    fi
+}
+
+# The release in use, which an installation without releases has in the directory of all.
+find_current() {
+    if [ -L "$root/current" ]; then
+        old=$(readlink -f "$root/current")
+    elif [ -x "$root/.venv/bin/python" ]; then
+        old=$root
+    else
+        refuse "no portal in $root: install it by docs/production.md"
+    fi
+    if [ -f "$old/pyproject.toml" ]; then
+        old_version=$(read_version "$old")
+    else
+        old_version=$("$old/.venv/bin/opsportal" version | awk '{ print $2 }')
+    fi
+}
+
+check_versions() {
+    new_version=$(read_version "$source")
+    [ -n "$new_version" ] || refuse "$source holds no release"
+    [ "$new_version" != "$old_version" ] || refuse "$old_version is installed already"
+    if is_older "$new_version" "$old_version"; then
+        refuse "$new_version is older than $old_version: the way back is upgrade.sh --back"
+    fi
+}
+
+# Versions between the two that must not be skipped.
+check_path() {
+    oldest=$(cat "$1/deploy/upgrade-from")
+    if is_older "$old_version" "$oldest"; then
+        refuse "$new_version takes the database of $oldest and later: upgrade to $oldest first"
+    fi
+}
+
+check_space() {
+    mkdir -p "$root/releases" "$backups"
+    chmod 700 "$backups"
+    [ "$(free_kb "$root/releases")" -ge "$needed_kb" ] ||
+        refuse "less than $needed_kb kB are free in $root/releases"
+    [ -z "$is_joining" ] || return 0
+    size_kb=$(postgres "$old" psql -XAtc \
+        'SELECT pg_database_size(current_database()) / 1024') || refuse "the database does not answer"
+    [ "$(free_kb "$backups")" -ge "$size_kb" ] ||
+        refuse "less than $size_kb kB, the size of the database, are free in $backups"
+}
+
+make_dump() {
+    dump=$backups/$old_version-$(date -u +%Y%m%dT%H%M%SZ).dump
+    say "dumping the database to $dump"
+    (umask 077 && postgres "$old" pg_dump --format=custom >"$dump.part") || refuse "no dump, no upgrade"
+    mv "$dump.part" "$dump"
+}
+
+confirm() {
+    [ -z "$is_sure" ] || return 0
+    printf 'Stop the portal and upgrade %s to %s? [y/N] ' "$old_version" "$new_version"
+    read -r answer || answer=
+    case $answer in
+    y | Y | yes) ;;
+    *) refuse "nothing was changed" ;;
+    esac
+}
+
+upgrade() {
+    check_versions
+    check_space
+    new=$root/releases/$new_version
+    install_release "$new"
+    check_path "$new"
+    say "$old_version is in use, $new_version is installed beside it"
+    print_notes "$new"
+    manage "$new" check --deploy --fail-level ERROR
+    if [ -n "$is_check" ]; then
+        say "nothing was stopped: this was a check"
+        return
+    fi
+    confirm
+    collect_static
+    running=$(list_running | tr '\n' ' ')
+    stop_portal
+    way_back="way back: upgrade.sh --back"
+    if [ -z "$is_joining" ]; then
+        make_dump
+        way_back="$way_back --restore $dump"
+    fi
+    ln -sfn "$old" "$root/previous"
+    switch_to "$new"
+    if [ -z "$is_joining" ]; then
+        manage "$new" migrate --verbosity 1 ||
+            refuse "the migration failed and the portal is stopped; $way_back"
+        manage "$new" check --database default ||
+            refuse "the schema does not fit and the portal is stopped; $way_back"
+    fi
+    start_portal "$running"
+    finish "$running" "$new_version runs; $way_back"
+}
+
+# Wait for the web server, if this host had one running, which $1 says; then say $2.
+finish() {
+    case " $1 " in
+    *opsportal-web.service*)
+        wait_until_ready || refuse "not ready after $ready_seconds s; $2"
+        ;;
+    esac
+    say "$2"
+}
+
+# Replace the database by the dump, in one transaction: a restore that fails changes nothing.
+restore_dump() {
+    say "restoring $dump"
+    {
+        echo 'DROP SCHEMA public CASCADE; CREATE SCHEMA public;'
+        echo 'ALTER SCHEMA public OWNER TO pg_database_owner; GRANT USAGE ON SCHEMA public TO PUBLIC;'
+        pg_restore --no-owner --no-privileges --file=- "$dump" || echo 'SELECT 1 / 0;'
+    } | postgres "$old" psql -Xq --single-transaction -v ON_ERROR_STOP=1 -o /dev/null -f -
+}
+
+go_back() {
+    [ -L "$root/previous" ] || refuse "no release before $old_version is known"
+    before=$(readlink -f "$root/previous")
+    if [ -n "$dump" ]; then
+        pg_restore --list "$dump" >/dev/null || refuse "$dump is no dump"
+    elif [ -n "$(list_newer_migrations "$before")" ]; then
+        refuse "the database has migrations that the release before lacks: give --restore DUMP"
+    fi
+    running=$(list_running | tr '\n' ' ')
+    stop_portal
+    if [ -n "$dump" ]; then
+        restore_dump || refuse "the dump was not restored; the database is as it was"
+    fi
+    # A second --back would otherwise lead forward again.
+    rm "$root/previous"
+    switch_to "$before"
+    start_portal "$running"
+    finish "$running" "$(read_version "$before") runs again"
+}
+
+read_options "$@"
+[ "$(id -u)" = 0 ] || [ "$(id -un)" = "${OPSPORTAL_USER:-}" ] || refuse "run this as root"
+find_current
+if [ -n "$is_back" ]; then
+    go_back
+else
+    upgrade
+fi
