@@ -338,7 +338,9 @@ def test_documented_rule_of_sudo_allows_the_helper_and_nothing_else(slurm, place
     helper = slurm.directory / "submit-as-owner"
     rule = rule.replace("opsportal ", "daemon ").replace("%nova", "%nogroup")
     sudoers = slurm.directory / "sudoers"
-    sudoers.write_text(rule.replace("/opt/opsportal/current/bin/submit-as-owner", str(helper)) + "\n")
+    sudoers.write_text(
+        rule.replace("/opt/opsportal/current/bin/submit-as-owner", str(helper)) + "\n"
+    )
     sudoers.chmod(0o440)
 
     def sudo(user: str, *command: str) -> subprocess.CompletedProcess[str]:

@@ -48,16 +48,28 @@ def read_facts(release):
     return json.loads(gzip.decompress((RELEASES / f"{release}.json.gz").read_bytes()))
 
 
+def copy_schema(name, copy):
+    """Make a database with the schema of another, and no rows."""
+    administer(f'DROP DATABASE IF EXISTS "{copy}" WITH (FORCE)')
+    administer(f'CREATE DATABASE "{copy}"')
+    psql = [BINARIES / "psql", "-Xqo", "/dev/null", "-v", "ON_ERROR_STOP=1", "-d", url_of(copy)]
+    subprocess.run(psql, input=_dump_schema(name), env=clean_environment(), check=True)
+
+
+def _dump_schema(name):
+    command = [BINARIES / "pg_dump", "--schema-only", "--no-owner", "-d", url_of(name)]
+    return subprocess.check_output(command, env=clean_environment())
+
+
 def read_schema(name):
-    """Return the lines of a database's schema, sorted, without comments."""
-    done = subprocess.run(
-        [BINARIES / "pg_dump", "--schema-only", "--no-owner", "-d", url_of(name)],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = done.stdout.splitlines()
+    """Return the lines of a database's schema, sorted, without comments.
+
+    PostgreSQL words the constraints of a restored database otherwise, so a copy is read.
+    """
+    copy = f"{name}_schema"
+    copy_schema(name, copy)
+    lines = _dump_schema(copy).decode().splitlines()
+    administer(f'DROP DATABASE "{copy}"')
     return sorted(line.rstrip(",") for line in lines if line and not line.startswith(("--", "\\")))
 
 

@@ -19,13 +19,22 @@ SUPPORTED = sorted(
     path.name.removesuffix(".sql.gz") for path in databases.RELEASES.glob("*.sql.gz")
 )
 KILLS = 1
-#: Columns whose values migrations change, and why.
+#: What each version ships and `migrate` brings up to date, and a table that was renamed.
+SHIPPED = {
+    "diagnosis_cataloguestate",
+    "diagnosis_exitcodemeaning",
+    "diagnosis_knownerror",
+    "diagnosis_knownerrorchange",
+    "production_workflowtype",
+    "production_workflowversion",
+    "quality_outputfile",
+}
+#: Columns whose values migrations change, by release.
 CHANGED: dict[str, set[str]] = {}
 #: Pages that answer otherwise than they did, with what they answer now, and why.
 CHANGED_PAGES: dict[str, list[object]] = {}
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.django_db,
     pytest.mark.xdist_group("upgrade"),
     pytest.mark.parametrize("migrated", SUPPORTED, indirect=True),
 ]
@@ -53,13 +62,14 @@ def migrated(request, tmp_path_factory):
     databases.administer(f'DROP DATABASE "{made.name}" WITH (FORCE)')
 
 
+@pytest.mark.django_db
 def test_schema_is_that_of_a_new_database(migrated):
     new = databases.read_schema(connection.settings_dict["NAME"])
     assert databases.read_schema(migrated.name) == new
 
 
-def test_database_fits_and_the_archive_is_whole(migrated, capsys):
-    with on_database(databases.url_of(migrated.name)):
+def test_database_fits_and_the_archive_is_whole(migrated, capsys, django_db_blocker):
+    with django_db_blocker.unblock(), on_database(databases.url_of(migrated.name)):
         assert find_faults(database="default") == []
         call_command("migrate", check_unapplied=True, verbosity=0)
         call_command("check", databases=["default"])
@@ -70,9 +80,11 @@ def test_database_fits_and_the_archive_is_whole(migrated, capsys):
 
 def test_no_row_is_lost_and_no_value_changes(migrated):
     assert migrated.facts["rows"]["jobs_job"] > 500
-    assert migrated.now["rows"] == migrated.facts["rows"]
+    for table in migrated.facts["rows"].keys() - SHIPPED:
+        assert migrated.now["rows"][table] == migrated.facts["rows"][table], table
     changed = set()
-    for table, columns in migrated.facts["columns"].items():
+    for table in migrated.facts["columns"].keys() - SHIPPED:
+        columns = migrated.facts["columns"][table]
         for column, digest in columns.items():
             if migrated.now["columns"].get(table, {}).get(column) != digest:
                 changed.add(f"{table}.{column}")
