@@ -206,6 +206,10 @@ class Environment(BaseModel):
         description="Directory of the archived months of job records. Default: "
         "`VAR_DIR/job-months`.",
     )
+    BACKUP_DIR: Path | None = Field(
+        default=None,
+        description="Directory of the dumps of the database, whose age `manage.py doctor` checks.",
+    )
     ENERGY_MODEL: Path | None = Field(
         default=None,
         description="JSON file with the power of cores and of sites; see docs/jobs.md. None: the "
@@ -538,6 +542,15 @@ def _values(names: Iterable[str]) -> dict[str, str]:
         elif name in os.environ:
             values[name] = os.environ[name]
     return values
+
+
+def setting_files() -> dict[str, Path]:
+    """Return the files that settings are read from, by variable such as `SECRET_KEY_FILE`."""
+    files = {}
+    for name in Environment.model_fields:
+        if path := os.environ.get(f"{name}_FILE"):
+            files[f"{name}_FILE"] = Path(path)
+    return files
 
 
 def _is_set(name: str) -> bool:

@@ -57,13 +57,13 @@ def health_page(*, at: datetime) -> dict[str, Any]:
     return {
         "at": at,
         "checks": [*components(at), search_index_check()],
-        "captures": [_capture(heart) for heart in hearts],
+        "captures": [capture_state(heart) for heart in hearts],
         "sinks": sinks_health(at=at),
         "intake": dict(zip(("jobs", "bytes"), intake_size(), strict=True)),
         "queues": all_queues(at=at),
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
-        "channels": [_channel(channel) for channel in Channel],
+        "channels": [channel_state(channel) for channel in Channel],
         "collections": collections(),
         "catalogues": Catalogue.objects.filter(active=True),
         "plugins": loaded_plugins(),
@@ -141,7 +141,7 @@ def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
     return [checks.Warning(problem, hint=hint, id="opsportal.W001")]
 
 
-def _capture(heart: Heartbeat) -> dict[str, Any]:
+def capture_state(heart: Heartbeat) -> dict[str, Any]:
     """Return the last report of a capture process, with its problems."""
     report = CaptureReport.from_detail(heart.detail)
     problems = [report.last_error] if report.last_error else []
@@ -161,7 +161,7 @@ def _capture(heart: Heartbeat) -> dict[str, Any]:
     return {"name": heart.name, "at": heart.at, "report": report, "problems": problems}
 
 
-def _channel(channel: Channel) -> dict[str, Any]:
+def channel_state(channel: Channel) -> dict[str, Any]:
     """Return how many messages of a channel wait, are `late` after a failure, or were refused."""
     messages = Message.objects.filter(channel=channel)
     waiting = messages.filter(state=MessageState.WAITING)

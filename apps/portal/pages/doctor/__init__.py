@@ -1,0 +1,1 @@
+"""The checks of `opsportal doctor`, which looks at a running site."""
