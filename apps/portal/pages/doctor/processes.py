@@ -95,7 +95,8 @@ def check_sinks(at: datetime) -> Iterator[Finding]:
     """Check the URLs of ARCHIVE_SINKS, and whether workers reach the sinks."""
     for number, url in enumerate(settings.ARCHIVE_SINKS, 1):
         try:
-            open_sink(url).close()
+            # It does not connect yet. To close it would close the portal's own connection.
+            open_sink(url)
         except BadSink as error:
             yield problem(f"sink {number}", str(error), "Correct ARCHIVE_SINKS (docs/archive.md).")
     for health in sinks_health(at=at):
@@ -151,7 +152,7 @@ def check_accounting(at: datetime) -> Iterator[Finding]:
             yield problem(
                 name,
                 collection.last_error,
-                "Let a worker's host reach the scheduler's accounting (docs/production.md, step 8).",
+                "Let the workers' hosts reach accounting (docs/production.md, step 8).",
             )
         else:
             yield ok(name, f"collected until {collection.collected_until:%Y-%m-%d %H:%M} UTC")
