@@ -103,7 +103,7 @@ def _in_transaction(check: DoctorCheck, at: datetime, limit_seconds: float) -> l
 def _in_thread(check: DoctorCheck, at: datetime, limit_seconds: float) -> list[Finding]:
     """Run a check that uses no database, and stop waiting for it after a time.
 
-    A file system of a server that is away, for example, never answers.
+    A file system of a server that is down, for example, never answers.
     """
     results: list[Finding] = []
 
