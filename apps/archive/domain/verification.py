@@ -102,17 +102,19 @@ def check_copies(
                 filled = backfill and copy.script is not None and copy.spool_id in settled
                 if filled:
                     store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
-                detail = ""
-                if copy.script is None:
-                    detail = "accounting has no script either"
-                elif backfill and not filled:
-                    detail = "not filled in: it ended less than an hour ago, or is not collected"
-                yield Finding(
-                    copy.spool_id,
-                    copy.submitted_at,
-                    Kind.BACKFILLED if filled else Kind.MISSING,
-                    detail,
-                )
+                    yield Finding(copy.spool_id, copy.submitted_at, Kind.BACKFILLED)
+                else:
+                    detail = _why_missing(copy, backfill=backfill)
+                    yield Finding(copy.spool_id, copy.submitted_at, Kind.MISSING, detail)
+
+
+def _why_missing(copy: StoredCopy, *, backfill: bool) -> str:
+    """Return why a job that the archive does not have was not filled in; empty if unasked."""
+    if copy.script is None:
+        return "accounting has no script either"
+    if backfill:
+        return "not filled in: it ended less than an hour ago, or is not collected"
+    return ""
 
 
 def _pairs(
