@@ -109,10 +109,12 @@ import os, sys
 import django
 django.setup()
 from django.db import connection
-settings = connection.settings_dict
-command, environment = connection.client.settings_to_cmd_args_env(settings, [])
-program = [sys.argv[1], *command[1:], *sys.argv[2:]]
-os.execvpe(program[0], program, {**os.environ, **(environment or {})})
+names = "host port user password sslmode sslrootcert sslcert sslkey passfile service".split()
+variables = {"dbname": "PGDATABASE"} | {name: "PG" + name.upper() for name in names}
+for name, value in connection.get_connection_params().items():
+    if name in variables and value:
+        os.environ[variables[name]] = str(value)
+os.execvp(sys.argv[1], sys.argv[1:])
 ' "$@"
 }
 

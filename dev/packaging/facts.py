@@ -85,7 +85,7 @@ def describe(asked: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-def _rows(statement: str, *values: str) -> list[Any]:
+def _rows(statement: str, *values: str | int) -> list[Any]:
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -93,7 +93,7 @@ def _rows(statement: str, *values: str) -> list[Any]:
         return list(cursor.fetchall())
 
 
-def _names(statement: str, *values: str) -> list[str]:
+def _names(statement: str, *values: str | int) -> list[str]:
     return [name for (name,) in _rows(statement, *values)]
 
 

@@ -47,6 +47,7 @@ CONNECT = {
     "archive/sinks/kafka/sink": "the operator's brokers",
     "capture/portal": "the operator's portal",
     "core/bounded_pool": "a pair of sockets of its own",
+    "portal/pages/doctor/site": "the portal's own address, and its mail server",
     "diagnosis/engine/logs/remote": "servers listed by the operator",
     "accounts/web/provider": "the operator's provider of single sign-on",
     "core/http/addresses": "resolves names, to check their addresses",
