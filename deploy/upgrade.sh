@@ -370,6 +370,15 @@ restore_dump() {
     } | postgres "$old" psql -Xq --single-transaction -v ON_ERROR_STOP=1 -o /dev/null -f -
 }
 
+# What was submitted since the dump must not be submitted again. 0.2.0 has no such command.
+hold_production() {
+    if manage "$1" help after_restore >/dev/null 2>&1; then
+        manage "$1" after_restore || refuse "production is not on hold, and the portal is stopped"
+    else
+        say "put all production on hold: jobs submitted since the dump are not known"
+    fi
+}
+
 go_back() {
     [ -L "$root/previous" ] || refuse "no release before $old_version is known"
     before=$(readlink -f "$root/previous")
@@ -386,6 +395,7 @@ go_back() {
     # A second --back would otherwise lead forward again.
     rm "$root/previous"
     switch_to "$before"
+    [ -z "$dump" ] || hold_production "$before"
     start_portal "$running"
     finish "$running" "$(read_version "$before") runs again"
 }

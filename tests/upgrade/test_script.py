@@ -195,7 +195,9 @@ def test_upgrade_and_the_way_back(site, database, tmp_path):
     refused = site.upgrade("--back", code=1)
     assert "give --restore DUMP" in refused
     assert site.current() == NEW
-    assert "0.2.0 runs again" in site.upgrade("--back", "--restore", dump)
+    said = site.upgrade("--back", "--restore", dump)
+    assert "0.2.0 runs again" in said
+    assert "production is on hold" in said
     assert (site.current(), site.is_marked()) == ("0.2.0", None)
 
 

@@ -114,7 +114,7 @@ def test_jobs_that_the_copy_does_not_know_hold_their_stage(
     assert note_unknown_arrays(cluster=running.cluster, at=week_later) == []
 
 
-def test_command_tells_of_a_copy_that_is_not_noticed_by_itself(running, fake) -> None:
+def test_command_tells_of_a_copy_that_is_not_noticed_by_itself(running, fake, approver) -> None:
     fake.asked_by("nobody")
     tasks.send_to(cluster_id=running.cluster_id)
     assert not Hold.objects.exists()
@@ -125,3 +125,6 @@ def test_command_tells_of_a_copy_that_is_not_noticed_by_itself(running, fake) ->
         assert "0 arrays are not known to the portal" in output.getvalue()
     assert Hold.objects.count() == 1
     assert KnownDatabase.objects.filter(state_at__isnull=False).count() == 1
+    lift_hold(hold=Hold.objects.get(), by=approver, at=LATER)
+    call_command("after_restore", stdout=StringIO())
+    assert Hold.objects.filter(lifted_at=None).count() == 1, "it was restored once more"

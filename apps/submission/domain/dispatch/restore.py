@@ -24,7 +24,7 @@ from apps.jobs.models import Job
 from apps.production.domain.approvals.inbox import responsible_users
 from apps.production.domain.holds import hold_all_production, hold_stage
 from apps.production.enums import RequestState
-from apps.production.models import Request
+from apps.production.models import Hold, Request
 from apps.submission.enums import RetryState, SubmissionState
 from apps.submission.models import KnownDatabase, RetryJob, Submission, UnknownArray
 
@@ -115,6 +115,12 @@ def newest_restore(*, at: datetime) -> KnownDatabase | None:
     """Return the last restore, unless it is so long ago that nothing is looked for any more."""
     restores = KnownDatabase.objects.filter(state_at__isnull=False, noticed_at__gte=at - LOOKED_FOR)
     return restores.order_by("-pk").first()
+
+
+def is_on_hold_after_restore(*, at: datetime) -> bool:
+    """Return whether the hold of the last restore was not lifted yet."""
+    holds = Hold.objects.filter(experiment=None, stage=None, by=None, lifted_at=None)
+    return newest_restore(at=at) is not None and holds.exists()
 
 
 def note_unknown_arrays(*, cluster: Cluster, at: datetime) -> list[UnknownArray]:

@@ -8,6 +8,7 @@ from django.utils import timezone
 from apps.clusters.schedulers.base import SchedulerError
 from apps.submission.domain.arrays.submissions import clusters_to_look_at
 from apps.submission.domain.dispatch.restore import (
+    is_on_hold_after_restore,
     newest_restore,
     note_restore,
     note_unknown_arrays,
@@ -24,12 +25,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         at = timezone.now()
+        # A new database is noticed by itself; a copy of the server is not told from the original.
+        if not (stop_after_restore(at=at) or is_on_hold_after_restore(at=at)):
+            note_restore(at=at)
         restored = newest_restore(at=at)
-        # A dump is noticed by itself; a copy of the whole server is not told from the original.
-        if stop_after_restore(at=at):
-            restored = newest_restore(at=at)
-        elif restored is None:
-            restored = note_restore(at=at)
         if restored is None or restored.state_at is None:
             return
         self.stdout.write(
