@@ -51,9 +51,14 @@ class Copies:
 
     def _run(self, statement: str) -> None:
         parameters = connection.get_connection_params()
-        connection.close()  # a database in use cannot be copied
+        connection.close()
         address = {key: parameters[key] for key in ("user", "host", "port") if key in parameters}
         with psycopg.connect(dbname="postgres", autocommit=True, **address) as server:
+            # One that is in use cannot be copied, nor removed.
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname IN (%s, %s)",
+                [self.original, self.copy],
+            )
             server.execute(statement)
 
 
@@ -79,6 +84,9 @@ def test_nothing_runs_twice_after_a_restore(
     approver,
 ):
     request = start("#!/bin/bash\n", jobs=JOBS)
+    # Slurm knows jobs of other tests, whose requests have the same key.
+    request.key = "RESTORED-0001"
+    request.save()
     cluster.submission |= {"array_size": ARRAY_SIZE}
     cluster.save()
     portal = Portal(cluster, slurm, tmp_path / "journal")

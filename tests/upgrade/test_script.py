@@ -42,7 +42,11 @@ printf '#!/bin/sh\\nexec {python} "$@"\\n' >"$3/bin/python"
 printf '#!/bin/sh\\necho pip "$@"\\n' >"$3/bin/pip"
 chmod 755 "$3"/bin/*
 """
-pytestmark = [pytest.mark.django_db, pytest.mark.xdist_group("upgrade")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.xdist_group("upgrade"),
+    pytest.mark.timeout(1200),
+]
 
 
 def make_release(directory, version, statement=""):
@@ -98,6 +102,7 @@ class Site:
             "OPSPORTAL_BACKUPS": str(self.backups),
             "OPSPORTAL_SOCKET": str(base / "web.sock"),
             "OPSPORTAL_SETTINGS": str(base / "opsportal.env"),
+            "OPSPORTAL_READY_SECONDS": "600",
             "OPSPORTAL_USER": subprocess.check_output(["id", "-un"], text=True).strip(),
         }
         for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL"):

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 
+JOULES_PER_KWH = 3_600_000
+
 #: The units in which sizes are shown.
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 _BYTE_UNITS = {

@@ -15,7 +15,7 @@ from apps.core.charts import Part, share_bar
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.domain.pagination import with_changes
-from apps.core.domain.quantities import round_duration, round_size
+from apps.core.domain.quantities import JOULES_PER_KWH, round_duration, round_size
 
 register = template.Library()
 
@@ -109,7 +109,7 @@ def energy(joules: float | None) -> str:
     """Format joules as kilowatt-hours: `1.2 kWh`, `0.004 kWh`."""
     if joules is None:
         return NONE
-    kilowatt_hours = joules / 3_600_000
+    kilowatt_hours = joules / JOULES_PER_KWH
     if kilowatt_hours < 10:
         return f"{kilowatt_hours:.2g} kWh"
     return f"{kilowatt_hours:,.0f} kWh"

@@ -18,12 +18,12 @@ from typing import Annotated
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from apps.core.domain.quantities import JOULES_PER_KWH
 from apps.core.errors import DomainError
 from apps.jobs.models import Job
 
 log = logging.getLogger(__name__)
 
-JOULES_PER_KWH = 3_600_000
 GIGABYTE = 10**9
 #: The power of memory in Green Algorithms, in watts per gigabyte.
 MEMORY_WATTS_PER_GB = 0.3725

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
+from apps.core.domain.quantities import JOULES_PER_KWH
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.levels import DIMENSIONS, OF_HOUR
 from apps.jobs.domain.statistics.windows import WEEKDAYS, parse_hour, parse_weekday, window_names
@@ -50,7 +51,6 @@ class Measure:
 
 
 _HOUR = 1 / 3600
-_KILOWATT_HOUR = 1 / 3_600_000
 MEASURES = {
     measure.name: measure
     for measure in (
@@ -79,7 +79,7 @@ MEASURES = {
         Measure("wall_time", "mean wall time", "s", "wall_seconds", "jobs", figure="wall_seconds"),
         Measure("gpu_hours", "GPU-hours", "GPU-h", "gpu_seconds", scale=_HOUR),
         Measure("gpu_use", "GPU use", "%", "gpu_used_seconds", "gpu_measured_seconds"),
-        Measure("energy", "kWh, as measured", "kWh", "energy_joules", scale=_KILOWATT_HOUR),
+        Measure("energy", "kWh, as measured", "kWh", "energy_joules", scale=1 / JOULES_PER_KWH),
     )
 }
 
