@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.jobs.models import Job
 from apps.production.domain.holds import lift_hold
-from apps.production.models import Hold
+from apps.production.models import Hold, Request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.models import Assignment, KnownDatabase, Submission, UnknownArray
 from apps.submission.tasks import look_after_restore, send_to
@@ -85,8 +85,8 @@ def test_nothing_runs_twice_after_a_restore(
 ):
     request = start("#!/bin/bash\n", jobs=JOBS)
     # Slurm knows jobs of other tests, whose requests have the same key.
-    request.key = "RESTORED-0001"
-    request.save()
+    Request.objects.update(key="RESTORED-0001")
+    request.refresh_from_db()
     cluster.submission |= {"array_size": ARRAY_SIZE}
     cluster.save()
     portal = Portal(cluster, slurm, tmp_path / "journal")
