@@ -105,7 +105,7 @@ class Site:
             "OPSPORTAL_READY_SECONDS": "600",
             "OPSPORTAL_USER": subprocess.check_output(["id", "-un"], text=True).strip(),
         }
-        for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL"):
+        for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "DJANGO_ALLOW_ASYNC_UNSAFE"):
             self.environment.pop(name, None)
 
     def run(self, *command, code=0, umask=0o022):

@@ -207,7 +207,7 @@ def test_form_offers_only_experiments_with_a_role(client, nova, dune, liaison):
 @pytest.fixture
 def omitted(make_job, at, approver, monkeypatch):
     """A job out of whose log a known error was left that is too slow for it."""
-    monkeypatch.setattr(scan_budget, "SECONDS", 0.1)
+    monkeypatch.setattr(scan_budget, "SECONDS", 0.5)
     values = {**NEW, "regex": f"{slow_expressions.REGEX}#", "example": "ab" * 54 + "#"}
     submit_change(known_error="GEO-GONE", values=values, by=approver, at=at, reason="Seen.")
 
