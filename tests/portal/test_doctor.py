@@ -27,6 +27,9 @@ from apps.portal.pages.doctor.support import POSTGRESQL, SUPPORTED, version_find
 from opsportal.checkout import FILES
 from tests.factories import clusters
 
+# One of these tests changes a setting of the Redis of all.
+pytestmark = pytest.mark.xdist_group("doctor")
+
 
 @pytest.fixture
 def site(live_server, settings, tmp_path):
