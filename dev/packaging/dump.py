@@ -209,11 +209,11 @@ def _this_host() -> str:
 def check_dump(sql: bytes, checkout: Path) -> None:
     """Raise `SetupError` if the dump names this host, or a directory of this machine's."""
     host = re.escape(socket.gethostname().encode())
-    found = re.search(rb"(?<![\w.])" + host + rb"(?!\w)", sql)
+    leak = re.search(rb"(?<![\w.])" + host + rb"(?!\w)", sql)
     for directory in (ROOT, checkout, Path.home()):
-        found = found or re.search(re.escape(f"{directory}/".encode()), sql)
-    if found:
-        near = sql[max(0, found.start() - 80) : found.end() + 80]
+        leak = leak or re.search(re.escape(f"{directory}/".encode()), sql)
+    if leak:
+        near = sql[max(0, leak.start() - 80) : leak.end() + 80]
         raise SetupError(f"the dump names this machine: {near!r}")
 
 

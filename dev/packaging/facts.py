@@ -69,8 +69,8 @@ def describe(asked: dict[str, Any] | None = None) -> dict[str, Any]:
         tables = [table for table in tables if table in asked["columns"]]
     columns = {}
     for table in tables:
-        wanted = list(asked["columns"][table]) if asked else _names(_COLUMNS, table)
-        columns[table] = _digests(table, wanted)
+        compared = list(asked["columns"][table]) if asked else _names(_COLUMNS, table)
+        columns[table] = _digests(table, compared)
     people = _names("SELECT username FROM accounts_user WHERE is_active ORDER BY username")
     return {
         "rows": {table: _rows(f'SELECT count(*) FROM "{table}"')[0][0] for table in tables},
@@ -106,8 +106,8 @@ def _digests(table: str, columns: list[str]) -> dict[str, str]:
 
     A column that the table no longer has is left out.
     """
-    found = set(_names(_COLUMNS, table))
-    columns = [column for column in columns if column in found]
+    existing = set(_names(_COLUMNS, table))
+    columns = [column for column in columns if column in existing]
     order = ", ".join(f'"{name}"' for name in _names(_KEYS, table)) or f'"{table}"::text'
     digests = [
         f"left(md5(coalesce(string_agg(coalesce(\"{column}\"::text, '-'), ',' ORDER BY {order}), "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from opsportal.setup.database import OLDEST_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Supported:
 
 
 PYTHON = Supported("Python", (3, 11), (3, 14))
-POSTGRESQL = Supported("PostgreSQL", (15,), (18,))
+POSTGRESQL = Supported("PostgreSQL", (OLDEST_VERSION,), (18,))
 REDIS = Supported("Redis", (6, 2), (8,))
 VALKEY = Supported("Valkey", (7, 2), (9,))
 SUPPORTED = (PYTHON, POSTGRESQL, REDIS, VALKEY)
