@@ -4,7 +4,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
-from django.db.migrations.state import ProjectState
+from django.db.migrations.state import ModelState, ProjectState
+from django.db.migrations.utils import field_is_referenced
 from django.db.models import Field
 
 from apps.core.domain.schema import find_faults, find_refusal, summarise
@@ -37,41 +38,43 @@ class Command(migrate.Command):
 
 @contextmanager
 def rendered_once() -> Iterator[None]:
-    """Do not render models again for new indexes and constraints, nor for words of fields.
+    """Render no model again because another one changes, nor for what no statement depends on.
 
-    Django renders a model and all related ones for each of these changes, which takes half of the
-    time of all migrations. Until something else renders a model, it keeps its former words, indexes
-    and constraints, and no statement depends on them.
+    Where a field or a model is added, Django renders all models that are related to it in any way,
+    which are nearly all, and takes most of the time of a migration for it. The statements need the
+    changed model alone: the others find it by its name, and refer to its primary key, which stays
+    as it is. For new indexes, constraints, options and words of fields, nothing is rendered.
+
+    What `RunPython` gets, and what is left after a change that other models depend on, is rendered
+    anew as a whole.
     """
-    add_index = ProjectState.add_index
-    add_constraint = ProjectState.add_constraint
-    alter_field = ProjectState.alter_field
-
-    def alter(
-        state: ProjectState,
-        app_label: str,
-        model_name: str,
-        name: str,
-        field: "Field[Any, Any]",
-        preserve_default: bool,
-    ) -> None:
-        before = state.models[app_label, model_name].fields[name]
-        only_words = _without_words(before) == _without_words(field)
-        change = _keep_rendered(alter_field) if only_words else alter_field
-        change(state, app_label, model_name, name, field, preserve_default)
-
-    ProjectState.add_index = _keep_rendered(add_index)  # type: ignore[method-assign]
-    ProjectState.add_constraint = _keep_rendered(add_constraint)  # type: ignore[method-assign]
-    ProjectState.alter_field = alter  # type: ignore[method-assign, assignment]
+    changed = {
+        "add_index": _keep_rendered,
+        "add_constraint": _keep_rendered,
+        "remove_index": _keep_rendered,
+        "remove_constraint": _keep_rendered,
+        "alter_model_options": _keep_rendered,
+        "add_model": _render_new_model,
+        "add_field": _render_model_alone,
+        "alter_field": _render_altered,
+        "rename_field": _render_renamed,
+        "reload_model": _render_all_later,
+        "reload_models": _render_all_later,
+    }
+    django = {name: getattr(ProjectState, name) for name in changed}
+    for name, change in changed.items():
+        setattr(ProjectState, name, change(django[name]))
     try:
         yield
     finally:
-        ProjectState.add_index = add_index  # type: ignore[method-assign]
-        ProjectState.add_constraint = add_constraint  # type: ignore[method-assign]
-        ProjectState.alter_field = alter_field  # type: ignore[method-assign]
+        for name, method in django.items():
+            setattr(ProjectState, name, method)
 
 
-def _keep_rendered(change: Callable[..., None]) -> Callable[..., None]:
+Method = Callable[..., None]
+
+
+def _keep_rendered(change: Method) -> Method:
     """Return a function that changes the state of the models, but not the rendered ones."""
 
     def change_state(state: ProjectState, *arguments: Any) -> None:
@@ -81,6 +84,86 @@ def _keep_rendered(change: Callable[..., None]) -> Callable[..., None]:
             state.__dict__["apps"] = rendered
 
     return change_state
+
+
+def _render_model_alone(change: Method) -> Method:
+    """Return a function that changes a model, and renders no other one."""
+    change_state = _keep_rendered(change)
+
+    def change_and_render(
+        state: ProjectState, app_label: str, model_name: str, *arguments: Any
+    ) -> None:
+        change_state(state, app_label, model_name, *arguments)
+        _render(state, app_label, model_name)
+
+    return change_and_render
+
+
+def _render_new_model(add: Method) -> Method:
+    """Return a function that adds a model, and renders no other one."""
+    change_state = _keep_rendered(add)
+
+    def add_and_render(state: ProjectState, model_state: ModelState) -> None:
+        change_state(state, model_state)
+        _render(state, model_state.app_label, model_state.name_lower)
+
+    return add_and_render
+
+
+def _render_altered(alter: Method) -> Method:
+    """Return a function that alters a field, and renders what depends on it."""
+
+    def alter_and_render(
+        state: ProjectState, app_label: str, model_name: str, name: str, *arguments: Any
+    ) -> None:
+        field = arguments[0]
+        before = state.models[app_label, model_name].fields[name]
+        if _without_words(before) == _without_words(field):
+            change = _keep_rendered(alter)
+        elif _others_depend_on(state, app_label, model_name, name):
+            change = alter
+        else:
+            change = _render_model_alone(alter)
+        change(state, app_label, model_name, name, *arguments)
+
+    return alter_and_render
+
+
+def _render_renamed(rename: Method) -> Method:
+    """Return a function that renames a field, and renders what depends on it."""
+
+    def rename_and_render(
+        state: ProjectState, app_label: str, model_name: str, old_name: str, new_name: str
+    ) -> None:
+        others = _others_depend_on(state, app_label, model_name, old_name)
+        change = rename if others else _render_model_alone(rename)
+        change(state, app_label, model_name, old_name, new_name)
+
+    return rename_and_render
+
+
+def _render_all_later(_reload: Method) -> Method:
+    """Return a function that drops all rendered models; they are rendered again on demand."""
+
+    def drop_rendered(state: ProjectState, *_arguments: Any, **_options: Any) -> None:
+        state.__dict__.pop("apps", None)
+
+    return drop_rendered
+
+
+def _render(state: ProjectState, app_label: str, model_name: str) -> None:
+    """Render a model again, if models are rendered, and remember that no other one was."""
+    if "apps" in state.__dict__:
+        state.is_delayed = True
+        state._reload({(app_label, model_name)})  # type: ignore[attr-defined]
+
+
+def _others_depend_on(state: ProjectState, app_label: str, model_name: str, name: str) -> bool:
+    """Tell whether other models may refer to this field."""
+    field = state.models[app_label, model_name].fields[name]
+    return field.primary_key or bool(
+        field_is_referenced(state, (app_label, model_name), (name, field))
+    )
 
 
 def _without_words(field: "Field[Any, Any]") -> tuple[Any, ...]:
