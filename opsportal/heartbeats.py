@@ -4,10 +4,12 @@ They need only the database, so the health page can tell a dead worker from an u
 """
 
 import logging
+import platform
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from celery.signals import beat_embedded_init, beat_init, worker_ready, worker_shutdown
+from celery.signals import beat_init, worker_ready, worker_shutdown
 
 logger = logging.getLogger(__name__)
 
@@ -19,11 +21,13 @@ STOP_SECONDS = 10.0
 class Heart:
     """Beats every `SECONDS` in a thread, from `start` until `stop`.
 
-    Stopping also deletes the heartbeat of the process.
+    `find_name` is asked for the name before each beat. Of the names that belong to this process
+    alone, the others have no heartbeat, and once it stops, none has.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, find_name: Callable[[], str], own_names: tuple[str, ...]) -> None:
+        self._find_name = find_name
+        self._own_names = own_names
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -35,16 +39,28 @@ class Heart:
         self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._try(self._beat)
+            self._stopping.wait(SECONDS)
+        self._try(self._forget)
+
+    def _beat(self) -> None:
         from django.utils import timezone
 
-        from apps.core.domain.health import beat_heart, forget_heart
+        from apps.core.domain.health import beat_heart
 
-        while not self._stopping.is_set():
-            self._try(lambda: beat_heart(name=self.name, at=timezone.now()))
-            self._stopping.wait(SECONDS)
-        self._try(lambda: forget_heart(name=self.name))
+        name = self._find_name()
+        self._forget(except_for=name)
+        beat_heart(name=name, at=timezone.now(), detail={"host": platform.node()})
 
-    def _try(self, write: Any) -> None:
+    def _forget(self, *, except_for: str = "") -> None:
+        from apps.core.domain.health import forget_heart
+
+        for name in self._own_names:
+            if name != except_for:
+                forget_heart(name=name)
+
+    def _try(self, write: Callable[[], None]) -> None:
         from django.db import DatabaseError, connection
 
         try:
@@ -61,23 +77,28 @@ _hearts: list[Heart] = []
 
 
 @beat_init.connect
-@beat_embedded_init.connect
-def on_beat_init(**_: Any) -> None:
-    _begin("beat")
+def on_beat_init(sender: Any, **_: Any) -> None:
+    from apps.core.domain.health import BEAT, WAITING_BEAT
+
+    turn = sender.scheduler.turn
+    turn.take()
+    waiting = f"{WAITING_BEAT}{platform.node()}"
+    _begin(Heart(lambda: BEAT if turn.is_ours else waiting, (waiting,)))
 
 
 @worker_ready.connect
 def on_worker_ready(sender: Any, **_: Any) -> None:
-    _begin(f"worker {sender.hostname}")
+    name = f"worker {sender.hostname}"
+    _begin(Heart(lambda: name, (name,)))
 
 
 @worker_shutdown.connect
-def on_worker_shutdown(**_: Any) -> None:
+def stop_hearts(**_: Any) -> None:
+    """Stop the heartbeats of this process."""
     while _hearts:
         _hearts.pop().stop()
 
 
-def _begin(name: str) -> None:
-    heart = Heart(name)
+def _begin(heart: Heart) -> None:
     _hearts.append(heart)
     heart.start()

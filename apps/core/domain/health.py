@@ -1,7 +1,7 @@
 """Health of the database, the queue and the portal's processes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ HEARTBEAT_LIMIT = timedelta(seconds=60)
 #: Names of heartbeats, or prefixes of them. A worker beats `QUEUE` when it receives a message from
 #: beat.
 BEAT = "beat"
+WAITING_BEAT = "waiting beat on "
 QUEUE = "queue"
 WORKER = "worker "
 CAPTURE = "capture "
@@ -119,11 +120,21 @@ def _portal_processes(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Che
             checks.append(_process(name, hearts[name].at, at))
     if not any(check.ok for check in checks):
         checks.append(Check("workers", ok=False, detail="none is running"))
-    beat = hearts.get(BEAT)
+    waiting = [name for name in sorted(hearts) if name.startswith(WAITING_BEAT)]
     return [
-        _process(BEAT, beat.at, at) if beat else Check(BEAT, ok=False, detail="no heartbeat yet"),
+        _beat(hearts.get(BEAT), at),
+        *(_process(name, hearts[name].at, at) for name in waiting),
         *checks,
     ]
+
+
+def _beat(heart: Heartbeat | None, at: datetime) -> Check:
+    """Assess the beat that sends the periodic tasks, and name its host."""
+    if not heart:
+        return Check(BEAT, ok=False, detail="no heartbeat yet")
+    check = _process(BEAT, heart.at, at)
+    host = heart.detail.get("host")
+    return replace(check, detail=f"on {host}: {check.detail}") if host else check
 
 
 def _captures(hearts: Mapping[str, Heartbeat], at: datetime) -> list[Check]:

@@ -8,7 +8,15 @@ from django.conf import settings
 from apps.archive.domain.sinks import sinks_health
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sink
-from apps.core.domain.health import BEAT, CAPTURE, QUEUE, WORKER, Check, components
+from apps.core.domain.health import (
+    BEAT,
+    CAPTURE,
+    QUEUE,
+    WAITING_BEAT,
+    WORKER,
+    Check,
+    components,
+)
 from apps.core.models import Heartbeat
 from apps.jobs.domain.records.jobs import collections
 from apps.notifications.enums import Channel
@@ -22,7 +30,9 @@ from apps.search.domain.engine.chosen import engine_in_use
 WARNING_SECONDS = 300
 PROBLEM_SECONDS = 3_600
 _FIXES = {
-    BEAT: "Start it on one host: `systemctl start opsportal-beat`.",
+    BEAT: "Start it: `systemctl start opsportal-beat`.",
+    WAITING_BEAT: "Start it again (`systemctl start opsportal-beat`), or delete the heartbeat of one "
+    "that is retired under *Heartbeats* in the admin.",
     WORKER: "Start it again (`systemctl restart 'opsportal-worker@*'`), or delete the heartbeat of "
     "one that is retired under *Heartbeats* in the admin.",
     "workers": "Start them: `systemctl start opsportal-worker@default opsportal-worker@harvest "
