@@ -47,6 +47,8 @@ class BadEnvironment(Exception):
 Urls = Annotated[list[str], BeforeValidator(split_blanks)]
 Words = Annotated[list[str], BeforeValidator(split_commas)]
 Paths = Annotated[list[Path], BeforeValidator(split_commas)]
+Key = Annotated[SecretStr, AfterValidator(check_key)]
+Keys = Annotated[list[Key], BeforeValidator(split_commas)]
 
 
 class Environment(BaseModel):
@@ -54,11 +56,18 @@ class Environment(BaseModel):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True, frozen=True)
 
-    SECRET_KEY: Annotated[SecretStr, AfterValidator(check_key)] | None = Field(
+    SECRET_KEY: Key | None = Field(
         default=None,
         description=(
             "Signs sessions and tokens. At least 50 random characters; changing it logs all users "
-            "out."
+            "out, unless the former one is in `SECRET_KEY_FALLBACKS`."
+        ),
+    )
+    SECRET_KEY_FALLBACKS: Keys = Field(
+        default=[],
+        description=(
+            "Former values of `SECRET_KEY`, separated by commas: what they signed is still valid "
+            "(docs/production.md)."
         ),
     )
     DATABASE_URL: Annotated[SecretStr, check_scheme("postgresql", "postgres")] | None = Field(

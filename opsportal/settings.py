@@ -27,6 +27,7 @@ def _secret(value: SecretStr | None) -> str:
 
 
 SECRET_KEY = _secret(ENV.SECRET_KEY)
+SECRET_KEY_FALLBACKS = [key.get_secret_value() for key in ENV.SECRET_KEY_FALLBACKS]
 DEBUG = ENV.DEBUG
 DEMO = ENV.DEMO
 PORTAL_VERSION = VERSION

@@ -29,6 +29,7 @@ CREDENTIALS = (
     "OIDC_CLIENT_SECRET",
     "REDIS_URL",
     "SECRET_KEY",
+    "SECRET_KEY_FALLBACKS",
 )
 _PORTAL_URL = "http://localhost:8000"  # the default of that setting
 _ROOT = Path(__file__).parents[2]

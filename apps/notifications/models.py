@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils.crypto import salted_hmac
 
+from apps.core.domain.keys import find_key, key_id, signing_keys
 from apps.core.enums import Group
 from apps.core.models import Event, Work
 from apps.notifications.enums import Channel, Level, MessageState, When
@@ -38,8 +39,16 @@ class Preferences(models.Model):
     @property
     def feed_token(self) -> str:
         """The token in the URLs of the feeds; the database alone does not reveal it."""
+        return self._feed_token(settings.SECRET_KEY)
+
+    def all_feed_tokens(self) -> list[str]:
+        """Return all tokens that open the feeds: those of former keys that still count, too."""
+        return [self._feed_token(key) for key in signing_keys()]
+
+    def _feed_token(self, key: str) -> str:
         name = self.feed_name or ""
-        return name + salted_hmac("opsportal.feed", name, algorithm="sha256").hexdigest()[:40]
+        digest = salted_hmac("opsportal.feed", name, secret=key, algorithm="sha256").hexdigest()
+        return name + digest[:40]
 
 
 class Rule(models.Model):
@@ -98,6 +107,9 @@ class Webhook(models.Model):
     nonce = models.CharField(
         max_length=64, help_text="The secret is derived from it and SECRET_KEY."
     )
+    key_id = models.CharField(
+        max_length=16, blank=True, help_text="Tells which SECRET_KEY the secret is derived from."
+    )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField()
     created_by = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="+")
@@ -126,8 +138,18 @@ class Webhook(models.Model):
 
     @property
     def secret(self) -> str:
-        """The secret that signs the calls; the database alone does not reveal it."""
-        return salted_hmac("opsportal.webhook", self.nonce, algorithm="sha256").hexdigest()
+        """The secret that signs the calls; the database alone does not reveal it.
+
+        It is the one that the receiver was given, as long as the `SECRET_KEY` of that time counts.
+        """
+        key = find_key(self.key_id)
+        digest = salted_hmac("opsportal.webhook", self.nonce, secret=key, algorithm="sha256")
+        return digest.hexdigest()
+
+    @property
+    def has_former_secret(self) -> bool:
+        """Whether the secret is of a former `SECRET_KEY`, so that the webhook should be renewed."""
+        return self.key_id != key_id(settings.SECRET_KEY)
 
 
 class Message(Work):

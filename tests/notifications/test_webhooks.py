@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic
 
 import pytest
+from django.urls import reverse
 
 from apps.accounts import domain as accounts
 from apps.accounts.models import User
@@ -99,6 +100,40 @@ def test_call_is_signed_and_made_once(receiver, hook, waiting):
     )
     assert told["url"] == f"https://portal.example.org/requests/{waiting.key}/"
     assert Message.objects.get().state == MessageState.SENT
+
+
+NEW_KEY = "a new key of many random characters: 3kZq81LmT0xvB7dRfYw2NcPjQe5H"
+
+
+def test_secret_stays_until_the_key_that_it_was_made_with_is_gone(receiver, hook, settings):
+    webhook, secret = hook
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = NEW_KEY
+    webhook.refresh_from_db()
+    assert webhook.secret == secret
+    assert webhook.has_former_secret
+    call(AT)
+    ((headers, body),) = receiver.told
+    signed = f"{headers['X-Opsportal-Timestamp']}.".encode() + body
+    digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    assert headers["X-Opsportal-Signature"] == f"sha256={digest}"
+
+    settings.SECRET_KEY_FALLBACKS = []
+    assert webhook.secret != secret
+
+
+def test_new_webhook_gets_a_secret_of_the_present_key(receiver, hook, approver, settings, client):
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = NEW_KEY
+    client.force_login(approver)
+    page = client.get(reverse("notifications:settings")).content.decode()
+    assert "remove the webhook and add it again" in page
+    hook[0].delete()
+    renewed = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
+    assert not renewed.has_former_secret
+    assert renewed.secret != hook[1]
+    page = client.get(reverse("notifications:settings")).content.decode()
+    assert "remove the webhook and add it again" not in page
 
 
 def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(

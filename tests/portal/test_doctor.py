@@ -18,6 +18,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.health import beat_heart
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.models import Collection
+from apps.notifications.domain.webhooks import add_webhook
 from apps.portal.management.commands import doctor
 from apps.portal.pages.doctor import database, files
 from apps.portal.pages.doctor.checks import CHECKS, DoctorCheck
@@ -26,6 +27,8 @@ from apps.portal.pages.doctor.findings import Level, ok
 from apps.portal.pages.doctor.support import POSTGRESQL, SUPPORTED, version_finding
 from opsportal.checkout import FILES
 from tests.factories import clusters
+
+NEW_KEY = "a new key of many random characters: 3kZq81LmT0xvB7dRfYw2NcPjQe5H"
 
 # One of these tests changes a setting of the Redis of all.
 pytestmark = pytest.mark.xdist_group("doctor")
@@ -92,6 +95,19 @@ def test_tools_get_json_and_a_status(site, capsys):
     assert (finding["check"], finding["seen"]) == ("beat", "no heartbeat yet")
     assert "systemctl start opsportal-beat" in finding["fix"]
     assert answer["not_checked"] == ["messages"]
+
+
+def test_webhooks_of_former_keys_are_counted(site, approver):
+    site.WEBHOOK_HTTP, site.WEBHOOK_NETWORKS = True, ["127.0.0.0/8"]
+    add_webhook(url="http://127.0.0.1/hook", experiment=None, by=approver, at=timezone.now())
+    former, site.SECRET_KEY = site.SECRET_KEY, NEW_KEY
+    site.SECRET_KEY_FALLBACKS = [former]
+    findings, _ = examine()
+    (finding,) = [finding for finding in findings if finding.check == "keys"]
+    assert finding.level == Level.WARNING
+    assert finding.seen == "1 webhooks have a secret of a former SECRET_KEY"
+    site.SECRET_KEY_FALLBACKS = []
+    assert the_problem().check == "keys"
 
 
 def test_redis_that_is_away_is_one_problem(site):

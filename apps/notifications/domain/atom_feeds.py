@@ -59,7 +59,9 @@ def reader_of(token: str) -> User | None:
         feed_name=token[:_NAME_LENGTH], user__is_active=True
     )
     preferences = rows.first()
-    if preferences is None or not constant_time_compare(preferences.feed_token, token):
+    if preferences is None:
+        return None
+    if not any(constant_time_compare(valid, token) for valid in preferences.all_feed_tokens()):
         return None
     return preferences.user
 

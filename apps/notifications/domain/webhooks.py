@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.crypto import get_random_string
@@ -10,6 +11,7 @@ from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import is_opg
 from apps.core.domain.event_kinds import kind_of
 from apps.core.domain.events import publish
+from apps.core.domain.keys import key_id
 from apps.core.enums import Audience
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.notifications.domain.notifications import notify_users
@@ -51,7 +53,14 @@ def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: dateti
             {"url": [f"You already have {MAX_WEBHOOKS} webhooks. Remove one first."]}
         )
     nonce = get_random_string(32)
-    hook = Webhook.objects.create(url=url, nonce=nonce, created_at=at, created_by=by, **owner)
+    hook = Webhook.objects.create(
+        url=url,
+        nonce=nonce,
+        key_id=key_id(settings.SECRET_KEY),
+        created_at=at,
+        created_by=by,
+        **owner,
+    )
     publish(kind="webhook.added", target=hook, by=by, at=at, data={"host": hook.host})
     return hook
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.portal.pages.doctor import broker, database, files, processes, site
+from apps.portal.pages.doctor import broker, database, files, keys, processes, site
 from apps.portal.pages.doctor.findings import Finding
 
 
@@ -34,6 +34,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("Redis", broker.check_broker),
     DoctorCheck("Redis' clock", broker.check_clock, ("Redis",)),
     DoctorCheck("settings", site.check_settings),
+    DoctorCheck("keys", keys.check_keys, _SCHEMA, asks_database=True),
     DoctorCheck("secrets", files.check_secret_files),
     DoctorCheck("directories", files.check_directories),
     DoctorCheck("LOG_ROOTS", files.check_log_roots),
