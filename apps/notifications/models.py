@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils.crypto import salted_hmac
 
-from apps.core.domain.keys import find_key, key_id, signing_keys
+from apps.core.domain.secrets.signing_keys import find_key, key_id, signing_keys
 from apps.core.enums import Group
 from apps.core.models import Event, Work
 from apps.notifications.enums import Channel, Level, MessageState, When

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 from pydantic import ValidationError
 
-from apps.core.domain.keys import find_key, key_id, signing_keys
+from apps.core.domain.secrets.signing_keys import find_key, key_id, signing_keys
 from apps.jobs.domain.phases.tokens import new_phase_token, read_phase_token
 from opsportal.env import Environment
 

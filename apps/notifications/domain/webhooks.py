@@ -11,7 +11,7 @@ from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import is_opg
 from apps.core.domain.event_kinds import kind_of
 from apps.core.domain.events import publish
-from apps.core.domain.keys import key_id
+from apps.core.domain.secrets.signing_keys import key_id
 from apps.core.enums import Audience
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.notifications.domain.notifications import notify_users

@@ -3,7 +3,7 @@ from django.conf import settings
 from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-from apps.core.domain.keys import key_id
+from apps.core.domain.secrets.signing_keys import key_id
 
 
 def store_present_key(apps: Apps, _editor: BaseDatabaseSchemaEditor) -> None:

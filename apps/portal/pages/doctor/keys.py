@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.conf import settings
 
-from apps.core.domain.keys import key_id, signing_keys
+from apps.core.domain.secrets.signing_keys import key_id, signing_keys
 from apps.notifications.models import Webhook
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 

@@ -31,8 +31,8 @@ WARNING_SECONDS = 300
 PROBLEM_SECONDS = 3_600
 _FIXES = {
     BEAT: "Start it: `systemctl start opsportal-beat`.",
-    WAITING_BEAT: "Start it again (`systemctl start opsportal-beat`), or delete the heartbeat of one "
-    "that is retired under *Heartbeats* in the admin.",
+    WAITING_BEAT: "Start it again (`systemctl start opsportal-beat`), or delete the heartbeat of "
+    "one that is retired under *Heartbeats* in the admin.",
     WORKER: "Start it again (`systemctl restart 'opsportal-worker@*'`), or delete the heartbeat of "
     "one that is retired under *Heartbeats* in the admin.",
     "workers": "Start them: `systemctl start opsportal-worker@default opsportal-worker@harvest "
