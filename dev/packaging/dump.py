@@ -3,7 +3,8 @@
 CHECKOUT is the release, with its own `.venv` (`make install` there). Two servers of our own are
 started below `--var`, the release migrates an empty database and fills it with two months of its
 demo: jobs, failures, verdicts, incidents, requests, archived scripts. Then it says what it holds
-(`facts.py`), and both are written to `tests/upgrade/releases/VERSION.{sql,json}.gz`.
+(`facts.py`), and both are written to `tests/upgrade/releases/VERSION.{sql,json}.gz`;
+its API's schema to `VERSION.openapi.json.gz`.
 
 The dump is SQL by PostgreSQL 15, which later versions read, too. Nothing of this machine is in it.
 """
@@ -75,8 +76,8 @@ class ReleaseDump:
             "PYTHONWARNINGS": "ignore",
         }
 
-    def make(self) -> tuple[str, bytes]:
-        """Return the facts as JSON, and the dump as SQL. Raises `SetupError`."""
+    def make(self) -> tuple[str, str, bytes]:
+        """Return facts and schema of the API as JSON, and the dump as SQL. Raises `SetupError`."""
         self._start_servers()
         say("migrating and loading the demo")
         self._manage("demo", "--migrate", "--dir", str(self.simulation))
@@ -92,7 +93,8 @@ class ReleaseDump:
         facts = {"version": version, "at": datetime.now(UTC).isoformat(timespec="seconds")} | facts
         with psycopg.connect(self.postgres.url("opsportal"), autocommit=True) as connection:
             forget_machine(connection)
-        return json.dumps(facts, indent=1), self._dump()
+        schema = self._call("manage.py", "spectacular", "--format", "openapi-json")
+        return json.dumps(facts, indent=1), schema, self._dump()
 
     def stop(self) -> None:
         """Stop servers and whatever else still runs."""
@@ -241,11 +243,12 @@ def main() -> int:
         major = subprocess.run(version_file, capture_output=True, text=True, check=True).stdout
         if f") {OLDEST_MAJOR}." not in major:
             raise SetupError(f"dumps are made by PostgreSQL {OLDEST_MAJOR}: set POSTGRES_BIN")
-        facts, sql = release.make()
+        facts, schema, sql = release.make()
         check_dump(sql, release.checkout)
         name = json.loads(facts)["version"]
         write(RELEASES / f"{name}.sql.gz", sql)
         write(RELEASES / f"{name}.json.gz", facts.encode())
+        write(RELEASES / f"{name}.openapi.json.gz", schema.encode())
     except (SetupError, OSError) as error:
         return fail(SetupError(str(error)))
     finally:
