@@ -62,17 +62,19 @@ INSERT INTO search_readlogs (hour, experiment_id, stage, failed, good) {_LOGS};
 
 
 def recount_dirty_hours(*, limit: int = 500) -> int:
-    """Recount marked hours, newest first; return their number.
+    """Recount marked hours, newest first; return how many could be counted.
 
     An hour that cannot be counted is logged, and costs the others nothing.
     """
-    hours = rollups.dirty_hours(Counted.LINES, limit=limit)
-    for hour in hours:
+    counted = 0
+    for hour in rollups.dirty_hours(Counted.LINES, limit=limit):
         try:
             recount_hour(hour=hour)
         except DatabaseError:
             log.exception("lines of %s cannot be counted", hour)
-    return len(hours)
+        else:
+            counted += 1
+    return counted
 
 
 def recount_hour(*, hour: datetime) -> None:

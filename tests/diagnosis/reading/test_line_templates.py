@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import DatabaseError
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.reading.line_templates import (
@@ -15,6 +16,7 @@ from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.models import CompletedLog
 from apps.jobs.models import Job
+from apps.search.domain import line_totals
 from apps.search.models import JobTemplates, LineTemplate, TemplateTotals
 
 pytestmark = pytest.mark.django_db
@@ -92,3 +94,16 @@ def test_kept_logs_of_an_earlier_version_get_their_templates(make_job, at, capsy
     TemplateTotals.objects.update(failed=9)
     with pytest.raises(CommandError, match="The totals of 1 hour differ"):
         call_command("line_templates", check=True)
+
+
+def test_command_ends_although_an_hour_cannot_be_counted(make_job, at, monkeypatch, caplog):
+    job = make_job(1, stage="reco", log="event 1\n")
+    queue_harvests(job_ids=[job.pk], at=at)
+    harvest_batch(at=at)
+
+    def fail(**_: object) -> None:
+        raise DatabaseError("the disk is full")
+
+    monkeypatch.setattr(line_totals, "recount_hour", fail)
+    call_command("line_templates")
+    assert caplog.text.count("cannot be counted") == 1
