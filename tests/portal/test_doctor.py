@@ -105,7 +105,7 @@ def test_webhooks_of_former_keys_are_counted(site, approver):
     findings, _ = examine()
     (finding,) = [finding for finding in findings if finding.check == "keys"]
     assert finding.level == Level.WARNING
-    assert finding.seen == "1 webhooks have a secret of a former SECRET_KEY"
+    assert finding.seen == "webhooks with a secret of a former SECRET_KEY: 1"
     site.SECRET_KEY_FALLBACKS = []
     assert the_problem().check == "keys"
 

@@ -18,16 +18,14 @@ def check_keys(_at: datetime) -> Iterator[Finding]:
     ids = [key_id(key) for key in signing_keys()]
     lost = hooks.exclude(key_id__in=ids).count()
     if lost:
-        yield problem(
-            "keys", f"{lost} webhooks are signed with a secret that their receivers lack", _RENEW
-        )
+        yield problem("keys", f"webhooks whose secret their receivers lack: {lost}", _RENEW)
     if not settings.SECRET_KEY_FALLBACKS:
         if not lost:
             yield ok("keys", "no former key is in use")
         return
     former = hooks.filter(key_id__in=ids[1:]).count()
     if former:
-        yield warning("keys", f"{former} webhooks have a secret of a former SECRET_KEY", _RENEW)
+        yield warning("keys", f"webhooks with a secret of a former SECRET_KEY: {former}", _RENEW)
     else:
         yield ok(
             "keys",
