@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import gc
+import secrets
 from datetime import UTC, datetime
 
 import pytest
@@ -114,6 +115,18 @@ def shifter(db):
 @pytest.fixture
 def admin(db):
     return people.person("admin-one", ("admin", None))
+
+
+@pytest.fixture
+def replace_key(settings):
+    """Return a function that replaces `SECRET_KEY`, and keeps the former one valid or not."""
+    former = settings.SECRET_KEY
+
+    def replace(*, keep: bool) -> None:
+        settings.SECRET_KEY = secrets.token_urlsafe(50)
+        settings.SECRET_KEY_FALLBACKS = [former] if keep else []
+
+    return replace
 
 
 @pytest.fixture

@@ -95,11 +95,10 @@ def test_new_address_and_revoking_shut_the_old_one(read, token, liaison):
     assert read(f"/feeds/{new}/inbox.atom").status_code == 404
 
 
-def test_address_of_a_former_key_opens_the_feeds_while_that_key_counts(read, token, settings):
-    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
-    settings.SECRET_KEY = "a new key of many random characters: 3kZq81LmT0xvB7dRfYw2NcPjQe5H"
+def test_address_of_a_former_key_opens_the_feeds_while_that_key_counts(read, token, replace_key):
+    replace_key(keep=True)
     assert read(f"/feeds/{token}/inbox.atom").status_code == 200
-    settings.SECRET_KEY_FALLBACKS = []
+    replace_key(keep=False)
     assert read(f"/feeds/{token}/inbox.atom").status_code == 404
 
 

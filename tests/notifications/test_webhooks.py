@@ -102,13 +102,9 @@ def test_call_is_signed_and_made_once(receiver, hook, waiting):
     assert Message.objects.get().state == MessageState.SENT
 
 
-NEW_KEY = "a new key of many random characters: 3kZq81LmT0xvB7dRfYw2NcPjQe5H"
-
-
-def test_secret_stays_until_the_key_that_it_was_made_with_is_gone(receiver, hook, settings):
+def test_secret_stays_until_the_key_that_it_was_made_with_is_gone(receiver, hook, replace_key):
     webhook, secret = hook
-    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
-    settings.SECRET_KEY = NEW_KEY
+    replace_key(keep=True)
     webhook.refresh_from_db()
     assert webhook.secret == secret
     assert webhook.has_former_secret
@@ -118,13 +114,14 @@ def test_secret_stays_until_the_key_that_it_was_made_with_is_gone(receiver, hook
     digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
     assert headers["X-Opsportal-Signature"] == f"sha256={digest}"
 
-    settings.SECRET_KEY_FALLBACKS = []
+    replace_key(keep=False)
     assert webhook.secret != secret
 
 
-def test_new_webhook_gets_a_secret_of_the_present_key(receiver, hook, approver, settings, client):
-    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
-    settings.SECRET_KEY = NEW_KEY
+def test_new_webhook_gets_a_secret_of_the_present_key(
+    receiver, hook, approver, replace_key, client
+):
+    replace_key(keep=True)
     client.force_login(approver)
     page = client.get(reverse("notifications:settings")).content.decode()
     assert "remove the webhook and add it again" in page

@@ -28,8 +28,6 @@ from apps.portal.pages.doctor.support import POSTGRESQL, SUPPORTED, version_find
 from opsportal.checkout import FILES
 from tests.factories import clusters
 
-NEW_KEY = "a new key of many random characters: 3kZq81LmT0xvB7dRfYw2NcPjQe5H"
-
 # One of these tests changes a setting of the Redis of all.
 pytestmark = pytest.mark.xdist_group("doctor")
 
@@ -97,16 +95,15 @@ def test_tools_get_json_and_a_status(site, capsys):
     assert answer["not_checked"] == ["messages"]
 
 
-def test_webhooks_of_former_keys_are_counted(site, approver):
+def test_webhooks_of_former_keys_are_counted(site, approver, replace_key):
     site.WEBHOOK_HTTP, site.WEBHOOK_NETWORKS = True, ["127.0.0.0/8"]
     add_webhook(url="http://127.0.0.1/hook", experiment=None, by=approver, at=timezone.now())
-    former, site.SECRET_KEY = site.SECRET_KEY, NEW_KEY
-    site.SECRET_KEY_FALLBACKS = [former]
+    replace_key(keep=True)
     findings, _ = examine()
     (finding,) = [finding for finding in findings if finding.check == "keys"]
     assert finding.level == Level.WARNING
     assert finding.seen == "webhooks with a secret of a former SECRET_KEY: 1"
-    site.SECRET_KEY_FALLBACKS = []
+    replace_key(keep=False)
     assert the_problem().check == "keys"
 
 
