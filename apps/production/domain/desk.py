@@ -24,8 +24,10 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.priority.shares import (
     Prospect,
+    QueueNow,
     forecasts_if_approved,
     prospects_if_approved,
+    read_queue,
 )
 from apps.production.domain.requests.status import last_return, notes_on_fields
 from apps.production.domain.slack import Slack, slack_of
@@ -64,10 +66,14 @@ class DeskRow:
 
 @dataclass(frozen=True)
 class Desk:
-    """The rows of a desk, earliest deadline first, and the number of further requests."""
+    """The rows of a desk, earliest deadline first, and the number of further requests.
+
+    `queue` is the queue that the ends of the rows were computed with.
+    """
 
     rows: list[DeskRow]
-    more: int = 0
+    more: int
+    queue: QueueNow
 
     @property
     def core_seconds(self) -> float:
@@ -146,8 +152,9 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     estimates = estimates_of(
         {request.pk: (contents[request.pk], request.experiment_id) for request in requests}, at
     )
+    queue = read_queue()
     forecasts = forecasts_if_approved(
-        [(request, estimates[request.pk]) for request in requests], at=at
+        [(request, estimates[request.pk]) for request in requests], at=at, queue=queue
     )
     today = timezone.localdate(at)
     desk_rows = []
@@ -157,7 +164,7 @@ def desk_of(user: User, *, at: datetime) -> Desk:
         desk_rows.append(
             DeskRow(request, contents[request.pk], estimate, slack, request.pk in again)
         )
-    return Desk(desk_rows, len(pks) - len(desk_rows))
+    return Desk(desk_rows, len(pks) - len(desk_rows), queue)
 
 
 @dataclass(frozen=True)
@@ -336,8 +343,8 @@ class Sheet:
         return labels
 
 
-def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
-    """Return the sheet of a request on the desk."""
+def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None = None) -> Sheet:
+    """Return the sheet of a request on the desk. Pass the desk's `queue` to save its queries."""
     request = with_stages(Request.objects.all()).get(pk=row.request.pk)
     content = content_of(request)
     report = check_report(content, experiment=request.experiment, at=at, request=request)
@@ -352,7 +359,7 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
     sets_priority = may_prioritise(user, request)
     prospects = {}
     if sets_priority:
-        prospects = prospects_if_approved(request, row.estimate, at=at)
+        prospects = prospects_if_approved(request, row.estimate, at=at, queue=queue)
     return Sheet(
         row=row,
         groups=_groups(request, texts, changes_since, threads),

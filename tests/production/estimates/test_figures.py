@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import (
+    Distribution,
     PastStage,
     Range,
     estimate,
     jobs_at_once,
-    quantile,
 )
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.outputs.datasets import Dataset
@@ -254,5 +254,5 @@ def test_ranges_are_in_order_and_nothing_breaks(given_rows):
 )
 def test_quantile_is_a_value_that_enough_do_not_exceed(points):
     total = sum(weight for _, weight in points)
-    median = quantile(points, 0.5)
+    median = Distribution(points).quantile(0.5)
     assert sum(weight for value, weight in points if value <= median) >= total / 2 * (1 - 1e-6)

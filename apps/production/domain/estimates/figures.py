@@ -227,7 +227,7 @@ def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
         days_of_job = row.completed_wall_seconds / row.completed / DAY
         return [jobs_per_day * days_of_job for jobs_per_day in row.per_day]
 
-    return _range(_weighted_values(timed_rows, concurrency))
+    return Distribution.over(timed_rows, concurrency).range
 
 
 def _stage(
@@ -255,10 +255,10 @@ def _stage(
             disk_bytes=disk,
             disk_basis=disk_basis,
         )
-    walls = _weighted_values(
+    walls = Distribution.over(
         rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds]
     )
-    memories = _weighted_values(rows, lambda row: row.memory_bytes)
+    memories = Distribution.over(rows, lambda row: row.memory_bytes)
     days = _days(stage, rows, walls, at_once)
     return StageEstimate(
         name=name,
@@ -267,14 +267,14 @@ def _stage(
         requests=tuple(dict.fromkeys(row.request for row in rows)),
         alike=alike,
         scaled=bool(stage.events and stage.jobs) and all(row.events_per_job for row in rows),
-        wall_seconds=_range(walls),
-        memory_bytes=_range(memories),
-        wall_used=_quantiles(walls),
-        memory_used=_quantiles(memories),
-        wall_most=quantile(walls, 0.9),
-        memory_most=quantile(memories, 0.9),
+        wall_seconds=walls.range,
+        memory_bytes=memories.range,
+        wall_used=walls.quantiles(QUANTILES),
+        memory_used=memories.quantiles(QUANTILES),
+        wall_most=walls.quantile(0.9),
+        memory_most=memories.quantile(0.9),
         core_seconds=_core_seconds(stage, rows),
-        at_once=stage.jobs * (quantile(walls, 0.5) or 0) / DAY / days.mid
+        at_once=stage.jobs * (walls.quantile(0.5) or 0) / DAY / days.mid
         if stage.jobs and days and days.mid
         else None,
         days=days,
@@ -336,7 +336,7 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
             cores = 0.0
         return [wall * _scale(stage, row) * cores * jobs for wall in row.wall_seconds]
 
-    spread = _range(_weighted_values(rows, by_job))
+    spread = Distribution.over(rows, by_job).range
     if spread is None:
         return None
     return Range(min(spread.low, mean), mean, max(spread.high, mean))
@@ -345,7 +345,7 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
 def _days(
     stage: StageContent,
     rows: Sequence[PastStage],
-    walls: list[tuple[float, float]],
+    walls: "Distribution",
     at_once: Range | None,
 ) -> Range | None:
     """Return the days for all jobs at the pace of past jobs, at least the time of one job.
@@ -353,9 +353,10 @@ def _days(
     A past stage of few jobs is slow because it has few jobs, not because few can run. Therefore the
     pace is at least that of `at_once` jobs running at the same time.
     """
-    paces = _weighted_values(rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day])
-    pace = _range(paces)
-    least = (quantile(walls, 0.5) or 0) / DAY
+    pace = Distribution.over(
+        rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day]
+    ).range
+    least = (walls.quantile(0.5) or 0) / DAY
     if pace is not None and at_once is not None and least:
         shared = at_once.low / least, at_once.mid / least, at_once.high / least
         pace = Range(*map(max, (pace.low, pace.mid, pace.high), shared))
@@ -406,38 +407,46 @@ def _disk(
     ), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
 
 
-def _weighted_values(
-    rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[float]]
-) -> list[tuple[float, float]]:
-    """Return values with their weights, smallest first.
+class Distribution:
+    """Values of past jobs, smallest first, each with the number of jobs up to it."""
 
-    Each quantile represents a fraction of the jobs of its row.
-    """
-    points = []
-    for row in rows:
-        for value, weight in zip(values(row) or (), _WEIGHTS, strict=False):
-            points.append((value, weight * row.completed))
-    return sorted(points)
+    def __init__(self, points: Iterable[tuple[float, float]]) -> None:
+        """`points` are values with their weights, in any order."""
+        ordered = sorted(points)
+        self._values = [value for value, _ in ordered]
+        self._reached = list(accumulate(weight for _, weight in ordered))
 
+    @classmethod
+    def over(
+        cls, rows: Iterable[PastStage], values: Callable[[PastStage], Sequence[float]]
+    ) -> "Distribution":
+        """Return the distribution of values of these rows.
 
-def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None:
-    """Return the smallest value at which the cumulative weight reaches a fraction, or None."""
-    return next(iter(_quantiles(points, (part,))), None)
+        Each quantile of a row represents a fraction of its jobs.
+        """
+        points = []
+        for row in rows:
+            for value, weight in zip(values(row) or (), _WEIGHTS, strict=False):
+                points.append((value, weight * row.completed))
+        return cls(points)
 
+    def quantile(self, part: float) -> float | None:
+        """Return the smallest value at which the cumulative weight reaches a fraction, or None."""
+        return next(iter(self.quantiles((part,))), None)
 
-def _quantiles(
-    points: Sequence[tuple[float, float]], parts: Sequence[float] = QUANTILES
-) -> tuple[float, ...]:
-    """Return the quantile for each fraction. Empty without points."""
-    if not points:
-        return ()
-    reached = list(accumulate(weight for _, weight in points))
-    return tuple(points[bisect_left(reached, part * reached[-1] * (1 - 1e-9))][0] for part in parts)
+    def quantiles(self, parts: Sequence[float]) -> tuple[float, ...]:
+        """Return the quantile for each fraction. Empty without values."""
+        if not self._values:
+            return ()
+        total = self._reached[-1]
+        places = (bisect_left(self._reached, part * total * (1 - 1e-9)) for part in parts)
+        return tuple(self._values[place] for place in places)
 
-
-def _range(points: Sequence[tuple[float, float]]) -> Range | None:
-    quartiles = _quantiles(points, (0.25, 0.5, 0.75))
-    return Range(*quartiles) if quartiles else None
+    @property
+    def range(self) -> Range | None:
+        """The median between the quartiles, or None."""
+        quartiles = self.quantiles((0.25, 0.5, 0.75))
+        return Range(*quartiles) if quartiles else None
 
 
 def _sum(parts: Iterable[Range | None]) -> Range | None:

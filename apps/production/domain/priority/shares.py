@@ -31,7 +31,13 @@ from apps.production.domain.priority.score import sort_key, terms_of, total
 from apps.production.domain.priority.what_if import Shift, if_shares
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import SIGNED, RequestedPriority, RequestState
-from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request
+from apps.production.models import (
+    MAX_WEIGHT,
+    ExperimentShare,
+    QueueEntry,
+    QueueState,
+    Request,
+)
 from apps.production.permissions import may_set_shares
 
 
@@ -173,27 +179,50 @@ class Prospect:
     delay: timedelta | None = None
 
 
+@dataclass(frozen=True)
+class QueueNow:
+    """The queue as one reading found it, for the prospects of any number of requests."""
+
+    places: "_Places"
+    state: QueueState
+    holds: set[int | None]
+
+
+def read_queue() -> QueueNow:
+    """Return the queue as it is now, in a fixed number of queries."""
+    return QueueNow(_read_places(), queue_state(), experiments_on_hold())
+
+
 def prospects_if_approved(
-    request: Request, estimate: Estimate, *, at: datetime
+    request: Request, estimate: Estimate, *, at: datetime, queue: QueueNow | None = None
 ) -> dict[str, Prospect]:
-    """Return the prospect of a request by class, if it were approved now with this estimate."""
+    """Return the prospect of a request by class, if it were approved now with this estimate.
+
+    Pass `queue`, the result of `read_queue`, to save its queries.
+    """
     entry = _entry_if_approved(request, estimate)
     prospects = _prospects(
-        [(entry, name) for name in RequestedPriority.values], at, assumption=IF_APPROVED
+        [(entry, name) for name in RequestedPriority.values],
+        at,
+        queue or read_queue(),
+        assumption=IF_APPROVED,
     )
     return dict(zip(RequestedPriority.values, prospects, strict=True))
 
 
 def forecasts_if_approved(
-    estimates: Sequence[tuple[Request, Estimate]], *, at: datetime
+    estimates: Sequence[tuple[Request, Estimate]], *, at: datetime, queue: QueueNow | None = None
 ) -> list[Forecast]:
     """Return the forecast of each request, if it alone were approved now as requested.
 
-    The number of queries is fixed.
+    The number of queries is fixed. Pass `queue`, the result of `read_queue`, to save them.
     """
     entries = [_entry_if_approved(request, estimate) for request, estimate in estimates]
     prospects = _prospects(
-        [(entry, expected_class(entry.request)) for entry in entries], at, assumption=IF_APPROVED
+        [(entry, expected_class(entry.request)) for entry in entries],
+        at,
+        queue or read_queue(),
+        assumption=IF_APPROVED,
     )
     return [prospect.forecast for prospect in prospects]
 
@@ -223,9 +252,8 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None or not entry.is_queued or not has_rank(request) or len(classes[own:]) < 2:
         return {}
-    prospects = dict(
-        zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True)
-    )
+    in_classes = _prospects([(entry, name) for name in classes[own:]], at, read_queue())
+    prospects = dict(zip(classes[own:], in_classes, strict=True))
     # In its own class the stored values apply, which may depend on a manual move or a free cluster.
     stored = forecast_of(request)
     if stored is not None:
@@ -273,25 +301,27 @@ def _entry_if_approved(request: Request, estimate: Estimate) -> QueueEntry:
 
 
 def _prospects(
-    entries: Sequence[tuple[QueueEntry, str]], at: datetime, *, assumption: str = ""
+    entries: Sequence[tuple[QueueEntry, str]],
+    at: datetime,
+    queue: QueueNow,
+    *,
+    assumption: str = "",
 ) -> list[Prospect]:
-    """Return the prospect of each entry in its class, in a fixed number of queries."""
-    numbered = [(entry, name, entry.request.priority) for entry, name in entries]
-    ahead = _count_ahead(numbered, at)
-    state = queue_state()
+    """Return the prospect of each entry in its class."""
+    state = queue.state
     # One more request delays those behind it by the mean time between starts, if that is known.
     delay = None
     if state.starts >= FEWEST_STARTS and state.starts_days > 0:
         delay = state.starts_days / state.starts * timedelta(days=1)
-    holds = experiments_on_hold()
     prospects = []
-    for (entry, name), (before, startable, behind) in zip(entries, ahead, strict=True):
-        held = held_by(entry.request, holds)
-        start = expected_start(ahead=startable, state=state, at=at, held=held)
+    for entry, name in entries:
+        place = queue.places.place_of(entry, name, entry.request.priority, at)
+        held = held_by(entry.request, queue.holds)
+        start = expected_start(ahead=place.startable_ahead, state=state, at=at, held=held)
         forecast = forecast_of_queued(
             entry, start, at=at, priority_class=name, assumption=assumption
         )
-        prospects.append(Prospect(before + 1, forecast, behind, delay))
+        prospects.append(Prospect(place.ahead + 1, forecast, place.startable_behind, delay))
     return prospects
 
 
@@ -305,57 +335,70 @@ def _queued(request: Request) -> QueueEntry | None:
 def _ranks_with(
     entry: QueueEntry | None, classes: Sequence[str], number: int | None, at: datetime
 ) -> dict[str, int]:
-    """Return the rank of an entry with each of these classes, in one query.
+    """Return the rank of an entry with each of these classes, in two queries.
 
     Empty without an entry.
     """
     if entry is None:
         return {}
-    ahead = _count_ahead([(entry, name, number) for name in classes], at)
-    return {name: before + 1 for name, (before, _, _) in zip(classes, ahead, strict=True)}
+    places = _read_places()
+    return {name: places.place_of(entry, name, number, at).ahead + 1 for name in classes}
 
 
-def _count_ahead(
-    entries: Sequence[tuple[QueueEntry, str, int | None]], at: datetime
-) -> list[tuple[int, int, int]]:
-    """Return how many requests would be ahead of each entry, how many of these can start,
+@dataclass(frozen=True)
+class _Place:
+    """How many requests would be ahead of one, how many of these can start,
     and how many of those behind can.
-
-    Each entry has a class and a number to count with.
     """
-    shares = read_shares()
-    today = timezone.localdate(at)
-    if not entries:
-        return []
 
-    # The places of the queue in order, and how many requests before each can start. Two aggregates
-    # per entry in the database took 27 % of the CPU time of a desk of 25 requests; counting here
-    # takes 5 %.
-    queue = QueueEntry.objects.filter(is_queued=True).order_by("-sort_key", "tie", "pk")
-    places: list[tuple[float, float]] = []
-    startable_before = [0]
-    index = {}
-    for pk, sort_points, tie, state in queue.values_list("pk", "sort_key", "tie", "request__state"):
-        index[pk] = len(places)
-        places.append((-sort_points, tie))
-        startable_before.append(startable_before[-1] + (state == RequestState.QUEUED))
+    ahead: int
+    startable_ahead: int
+    startable_behind: int
 
-    counts = []
-    for entry, priority_class, number in entries:
-        facts = replace(facts_of(entry, shares), priority_class=priority_class, number=number)
-        key = sort_key(total(terms_of(facts, today=today)), entry.request.submitted_at or at)
-        place = bisect_left(places, (-key, float(entry.request_id or math.inf)))
+
+@dataclass(frozen=True)
+class _Places:
+    """The places of the queue in order, and how many requests before each can start.
+
+    Two aggregates per entry in the database took 27 % of the CPU time of a desk of 25 requests;
+    counting here takes 5 %.
+    """
+
+    shares: Shares
+    keys: list[tuple[float, float]]
+    startable_before: list[int]
+    index: Mapping[int, int]
+
+    def place_of(
+        self, entry: QueueEntry, priority_class: str, number: int | None, at: datetime
+    ) -> _Place:
+        """Return the place of an entry if it had this class and number."""
+        facts = replace(facts_of(entry, self.shares), priority_class=priority_class, number=number)
+        points = total(terms_of(facts, today=timezone.localdate(at)))
+        key = sort_key(points, entry.request.submitted_at or at)
+        place = bisect_left(self.keys, (-key, float(entry.request_id or math.inf)))
         ahead = place
-        startable_ahead = startable_before[place]
-        startable_behind = startable_before[-1] - startable_ahead
-        own = index.get(entry.request_id)
+        startable_ahead = self.startable_before[place]
+        startable_behind = self.startable_before[-1] - startable_ahead
+        own = self.index.get(entry.request_id)
         if own is not None:
             # The request itself is neither ahead of its new place nor behind it.
-            itself = startable_before[own + 1] - startable_before[own]
+            itself = self.startable_before[own + 1] - self.startable_before[own]
             if own < place:
                 ahead -= 1
                 startable_ahead -= itself
             else:
                 startable_behind -= itself
-        counts.append((ahead, startable_ahead, startable_behind))
-    return counts
+        return _Place(ahead, startable_ahead, startable_behind)
+
+
+def _read_places() -> _Places:
+    queue = QueueEntry.objects.filter(is_queued=True).order_by("-sort_key", "tie", "pk")
+    keys: list[tuple[float, float]] = []
+    startable_before = [0]
+    index = {}
+    for pk, sort_points, tie, state in queue.values_list("pk", "sort_key", "tie", "request__state"):
+        index[pk] = len(keys)
+        keys.append((-sort_points, tie))
+        startable_before.append(startable_before[-1] + (state == RequestState.QUEUED))
+    return _Places(read_shares(), keys, startable_before, index)

@@ -141,7 +141,7 @@ def _desk(
         "about": about,
     }
     if row is not None:
-        sheet = sheet_of(row, user=request.user, at=at)
+        sheet = sheet_of(row, user=request.user, at=at, queue=desk.queue)
         context |= {
             "sheet": sheet,
             "object": sheet.row.request,
