@@ -69,6 +69,7 @@ from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.data_quality import DataQuality, data_quality_of
 from apps.statusboard.enums import State
+from apps.submission.domain.dispatch.start import automatic_clusters
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,15 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     )
 
 
+def _class_url(request: Request, *, sets: bool, requests: bool) -> str:
+    """Return where a user sets or requests a priority class; empty if they may do neither."""
+    if sets:
+        return f"{request.get_absolute_url()}?do={PRIORITY}#do"
+    if requests:
+        return f"{request.get_absolute_url()}?do={RESCHEDULE}#do"
+    return ""
+
+
 def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
     """Return the needs for attention.
 
@@ -119,8 +129,11 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
     return attention
 
 
-def next_by(request: Request, approval: Approval) -> str:
-    """Return who must act next on a request. Empty once it is closed."""
+def next_by(request: Request, approval: Approval, *, starts_by_itself: bool = True) -> str:
+    """Return who must act next on a request. Empty once it is closed.
+
+    `starts_by_itself` is whether a cluster starts it once it is queued.
+    """
     state = RequestState(request.state)
     if state in CLOSED:
         return ""
@@ -128,6 +141,8 @@ def next_by(request: Request, approval: Approval) -> str:
         names = dict.fromkeys(chain.from_iterable(slot.people for slot in approval.missing))
         return ", ".join(list(names)[:3]) or "approvers"
 
+    if state == RequestState.QUEUED and not starts_by_itself:
+        return "approvers and shifters"
     waits = {state, *(row.kind for row in request.attention.all())} - {AttentionKind.LATE}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
     named = {
@@ -244,15 +259,17 @@ def request_page(
     progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
 
+    is_queued = request.state == RequestState.QUEUED
+    starts_by_itself = not is_queued or bool(automatic_clusters(request))
     to_sign = any(move.verb is Verb.APPROVE for move in moves)
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
     return RequestPage(
         object=request,
-        status=status_of(request, events, user, to_sign=to_sign),
+        status=status_of(request, events, user, to_sign=to_sign, starts_by_itself=starts_by_itself),
         steps=steps_of(request),
-        next_by=next_by(request, approval),
+        next_by=next_by(request, approval, starts_by_itself=starts_by_itself),
         schedule=schedule,
         attention=_attention(request, schedule),
         begun=request.state in IN_PRODUCTION and not has_rank(request),
@@ -278,6 +295,7 @@ def request_page(
             holds=holds,
             needs=needs,
             progress=progress,
+            class_url=_class_url(request, sets=prioritises, requests=reschedules),
             at=at,
         ),
         progress=progress,

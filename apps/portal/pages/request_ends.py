@@ -49,12 +49,16 @@ def earlier_end(
     holds: Sequence[ActiveHold],
     needs: Sequence[RequiredService],
     progress: RequestNow | None,
+    class_url: str,
     at: datetime,
 ) -> list[EndingChange]:
-    """Return the changes that would end an open request earlier, obstacles to its work first."""
+    """Return the changes that would end an open request earlier, obstacles to its work first.
+
+    `class_url` is where this user sets or requests a class; empty if they may do neither.
+    """
     state = RequestState(request.state)
     if state == RequestState.AWAITING_APPROVAL:
-        return [*_signatures(request, approval, estimate, at)]
+        return [*_signatures(request, approval, estimate, class_url, at)]
     if state not in IN_PRODUCTION | {RequestState.QUEUED}:
         return []
     changes = []
@@ -79,12 +83,16 @@ def earlier_end(
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
         prospects = list(prospects_in_queue(request, at=at).items())
         if prospects:
-            changes += _classes(request, prospects[0], prospects[1:])
+            changes += _classes(prospects[0], prospects[1:], class_url)
     return changes
 
 
 def _signatures(
-    request: Request, approval: Approval, estimate: Estimate | None, at: datetime
+    request: Request,
+    approval: Approval,
+    estimate: Estimate | None,
+    class_url: str,
+    at: datetime,
 ) -> Iterator[EndingChange]:
     """Yield the missing signatures, then the higher classes that would end the request earlier.
 
@@ -107,14 +115,14 @@ def _signatures(
     )
 
     if prospects:
-        yield from _classes(request, prospects[0], prospects[1:])
+        yield from _classes(prospects[0], prospects[1:], class_url)
 
 
 def _classes(
-    request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]]
+    now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]], class_url: str
 ) -> Iterator[EndingChange]:
     """Yield the higher classes in which a request would end earlier."""
-    was, url = now[1].forecast.end, f"{request.get_absolute_url()}?do=priority#do"
+    was = now[1].forecast.end
     rank = now[1].rank
     for name, then in higher:
         end = then.forecast.end
@@ -126,7 +134,7 @@ def _classes(
             yield EndingChange(
                 f"Class {name} instead of {now[0]}",
                 text,
-                url,
+                class_url,
                 end[1] if end and days else None,
                 days,
             )

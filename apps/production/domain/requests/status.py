@@ -78,14 +78,24 @@ class Status:
     last: Event | None
 
 
-def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign: bool) -> Status:
+def status_of(
+    request: Request,
+    events: Sequence[Event],
+    user: User,
+    *,
+    to_sign: bool,
+    starts_by_itself: bool = True,
+) -> Status:
     """Return the status for this user.
 
-    `to_sign` is whether the request waits for their signature.
+    `to_sign` is whether the request waits for their signature, `starts_by_itself` whether a cluster
+    starts it once it is queued.
     """
     state = RequestState(request.state)
     last = next((event for event in reversed(events) if event.new == state), None)
     summary, next_step = _status_texts(request, state, user, to_sign=to_sign)
+    if state == RequestState.QUEUED and not starts_by_itself:
+        next_step = "No cluster starts it automatically: an approver or shifter must start it."
     return Status(summary, next_step, last=last)
 
 
@@ -93,10 +103,12 @@ def _status_texts(
     request: Request, state: RequestState, user: User, *, to_sign: bool
 ) -> tuple[str, str]:
     """Return a sentence on the state, and one on the next step."""
-    attention = next(iter(request.attention.all()), None)
-    if attention is not None and attention.kind != AttentionKind.LATE:
+    for attention in request.attention.all():
         kind = AttentionKind(attention.kind)
-        return f"{kind.label.capitalize()}: {attention.words.rstrip('.')}.", f"{NEXT_STEPS[kind]}."
+        if kind != AttentionKind.LATE:
+            return f"{kind.label.capitalize()}: {attention.words.rstrip('.')}.", (
+                f"{NEXT_STEPS[kind]}."
+            )
 
     if state == RequestState.DRAFT:
         if may(user, Actor.LIAISON, request):

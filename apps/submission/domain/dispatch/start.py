@@ -179,16 +179,13 @@ class AutomaticStart:
     files_checked_at: datetime | None = None
 
 
-def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
-    """Return how a queued request starts; None in other states. No catalogue is asked."""
-    if request.state != RequestState.QUEUED:
-        return None
+def automatic_clusters(request: Request) -> list[Cluster]:
+    """Return the clusters that start a queued request without a person; empty if none does."""
     chosen = assignment_of(request)
     if chosen:
         clusters = [chosen.cluster]
     else:
         clusters = list(Cluster.objects.filter(submits=True))
-    now = outlook(at)
     able = []
     for cluster in clusters:
         with suppress(SchedulerError):
@@ -196,6 +193,15 @@ def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
             is_open = not options.experiments or request.experiment.key in options.experiments
             if cluster.submits and options.automatic and is_open:
                 able.append(cluster)
+    return able
+
+
+def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
+    """Return how a queued request starts; None in other states. No catalogue is asked."""
+    if request.state != RequestState.QUEUED:
+        return None
+    able = automatic_clusters(request)
+    now = outlook(at)
     obstacles = [obstacle(request, cluster, now) for cluster in able]
     stopped = obstacles[0] if obstacles and all(obstacles) else ""
     check = files_check_of(request)
