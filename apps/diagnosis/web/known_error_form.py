@@ -77,14 +77,20 @@ class KnownErrorForm(forms.ModelForm):
         """Return the ID of the known error."""
         return str(self.cleaned_data.get("id") or self.instance.pk)
 
+    def keep_errors_of(self, *fields: str) -> None:
+        """Drop the errors of all other fields, which a preview does not need."""
+        for name in [*self.errors]:
+            if name not in fields:
+                del self.errors[name]
+
     def values(self) -> dict[str, Any]:
         """Return the fields as plain data, in the form that changes store."""
         values = {}
         for name, value in self.cleaned_data.items():
             if name not in {"id", "reason", "base"}:
                 values[name] = value
-        experiment = values["experiment"]
-        expires_at = values["expires_at"]
+        experiment = values.get("experiment")
+        expires_at = values.get("expires_at")
         values["experiment"] = experiment.key if experiment else ""
         values["expires_at"] = expires_at.isoformat() if expires_at else None
         return values

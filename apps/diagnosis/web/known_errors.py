@@ -21,6 +21,7 @@ from apps.core.web.sorting import read_sort, sort_rows
 from apps.diagnosis.domain.groups.where_else import text_of_template
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
+    check_pattern,
     checked_row,
     decide_change,
     proposed_values,
@@ -158,18 +159,25 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
 def _edit(
     request: AuthenticatedRequest, row: KnownError | None, initial: dict[str, Any]
 ) -> HttpResponse:
-    """Show the form; on POST, preview the pattern or submit the change."""
+    """Show the form; on POST, preview the pattern or submit the change.
+
+    A preview needs the pattern alone.
+    """
     if not may_propose_known_errors(request.user):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
     form = KnownErrorForm(request.POST or None, instance=row, initial=initial, by=request.user)
     preview = None
-    if request.method == "POST" and form.is_valid():
+    if "preview" in request.POST:
+        form.keep_errors_of("regex", "experiment")
+        if not form.errors:
+            with show_errors(request, form):
+                values = form.values()
+                check_pattern(values["regex"], values.get("example") or None, by=request.user)
+                preview = _preview(request, values)
+    elif request.method == "POST" and form.is_valid():
         with show_errors(request, form):
             checked_row(form.known_error, form.values(), by=request.user)
-            if "preview" in request.POST:
-                preview = _preview(request, form.values())
-            else:
-                return redirect(_submit(request, form))
+            return redirect(_submit(request, form))
     may_edit = may_edit_catalogue(request.user)
     context = {"form": form, "row": row, "preview": preview, "may_edit": may_edit}
     return render(

@@ -14,7 +14,7 @@ from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
 from apps.jobs.domain.records.jobs import behind, totals_as_of
-from apps.jobs.domain.statistics.levels import DIMENSIONS
+from apps.jobs.domain.statistics.levels import DIMENSIONS, OF_THE_END
 from apps.jobs.domain.statistics.questions import (
     MEASURES,
     MOST_BY,
@@ -110,6 +110,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "comparison": comparison,
         "change_of_all": _change_text(comparison.all, question.measure) if comparison else None,
         "top": top,
+        "compares_rates": OF_THE_END.isdisjoint(question.by),
         "more": max(answer.groups, len(shown)) - min(len(shown), SHOWN),
         "headline": charts.value_text(answer.all.value(question.measure), question.measure),
         "all_query": job_list_query(question),

@@ -255,6 +255,11 @@ class Changes:
     returned: Event | None = None
     fields: tuple[ChangedField, ...] = ()
 
+    @property
+    def names_no_fields(self) -> bool:
+        """Whether the request was returned with a reason, but with no note on a changed field."""
+        return self.returned is not None and not any(field.answer for field in self.fields)
+
 
 @dataclass(frozen=True)
 class Sheet:

@@ -130,7 +130,12 @@ def schedule_maintenance(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def new_announcement(request: AuthenticatedRequest) -> HttpResponse:
-    form = AnnouncementForm(request.POST or None)
+    initial = {
+        "title": request.GET.get("title", "")[:200],
+        "services": request.GET.getlist("service"),
+        "experiments": request.GET.getlist("experiment"),
+    }
+    form = AnnouncementForm(request.POST or None, initial=initial)
     return _form_page(request, form, "Post announcement", "Post announcement", post_announcement)
 
 

@@ -113,15 +113,25 @@ def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -
     row, problems = read_row(known_error, values)
     if expression := expression_of(row, problems):
         try:
-            fault = expression_faults([expression], by=by)[0]
-        except TooCostly as error:
-            problems["regex"] = [str(error)]
-        else:
-            if fault:
-                problems["regex"] = [f"The pattern {fault}."]
+            check_pattern(*expression, by=by)
+        except InvalidFields as error:
+            problems |= error.problems
     if problems:
         raise InvalidFields(problems)
     return row
+
+
+def check_pattern(regex: str, example: str | None, *, by: Principal) -> None:
+    """Check that an expression can be used and, with an example, that it matches it.
+
+    Raises `InvalidFields`.
+    """
+    try:
+        fault = expression_faults([(regex, example)], by=by)[0]
+    except TooCostly as error:
+        raise InvalidFields({"regex": [str(error)]}) from error
+    if fault:
+        raise InvalidFields({"regex": [f"The pattern {fault}."]})
 
 
 @transaction.atomic

@@ -97,6 +97,9 @@ def experience_of(
     corrected = Counter(VerdictKind(kind) for kind, overridden_at, _, _ in cases if overridden_at)
     retried = [later for _, _, later, _ in cases if later]
     ids = {group for *_, group in cases if group}
+    if with_itself:
+        # The page of a group shows its own status elsewhere.
+        ids.discard(verdict.group_id)
     groups = FailureGroup.objects.filter(pk__in=ids, status__in=CONFIRMED).order_by("-status_at")[
         :3
     ]

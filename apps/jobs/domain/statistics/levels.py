@@ -25,6 +25,9 @@ STORED = {
 #: Dimensions computed from the hour in which a job finished, in the portal's time zone.
 OF_HOUR = {"hour": "hour of day", "weekday": "weekday", "window": "time window"}
 DIMENSIONS = STORED | OF_HOUR
+#: Dimensions that say how a job ended. A failure rate by one of them says nothing: only failed jobs
+#: have a verdict, a cause or a signal.
+OF_THE_END = frozenset({"state", "exit_code", "signal", "verdict", "cause"})
 
 #: These four are stored as one column, `KIND`: most queries need most of them, and few combinations
 #: occur.

@@ -9,7 +9,7 @@ from apps.production.domain.content.model import MAX_STAGES
 from apps.production.domain.types.declaration import Workflow
 
 #: The columns of a table without a row of titles.
-COLUMNS = ("name", "configuration", "output_dataset", "jobs", "memory_bytes", "wall_seconds")
+PASTED_COLUMNS = ("name", "configuration", "output_dataset", "jobs", "memory_bytes", "wall_seconds")
 #: Titles of columns besides the names and labels of fields.
 _TITLES = {
     "stage": "name",
@@ -31,7 +31,7 @@ class PastedTable:
 def read_table(text: str, workflow: Workflow, *, first_column: str = "") -> PastedTable:
     """Read the text that a spreadsheet copies.
 
-    Without a row of titles, the columns are `COLUMNS`, from `first_column` on.
+    Without a row of titles, the columns are `PASTED_COLUMNS`, from `first_column` on.
     """
     try:
         lines = list(csv.reader(StringIO(text, newline=""), delimiter="\t"))
@@ -49,8 +49,8 @@ def read_table(text: str, workflow: Workflow, *, first_column: str = "") -> Past
                 notes.append(f"Column “{title.strip()[:40]}” is not a field of a stage.")
         del lines[0]
     else:
-        begin = COLUMNS.index(first_column) if first_column in COLUMNS else 0
-        columns = COLUMNS[begin:]
+        begin = PASTED_COLUMNS.index(first_column) if first_column in PASTED_COLUMNS else 0
+        columns = PASTED_COLUMNS[begin:]
     if len(lines) > MAX_STAGES:
         notes.append(f"A request has at most {MAX_STAGES} stages. The other rows were left out.")
 

@@ -58,6 +58,7 @@ from apps.production.web.forms.request import (
 )
 from apps.production.web.forms.review import review_context
 from apps.production.web.forms.rows import change_rows
+from apps.production.web.forms.spreadsheet import PASTED_COLUMNS
 from apps.production.web.forms.steps import steps_of
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import (
@@ -350,6 +351,9 @@ class FormPage:
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
             "next_kind": forms.next_kind(),
+            "pasted_columns": [
+                forms.stages.empty_form.fields[name].label for name in PASTED_COLUMNS
+            ],
         }
 
     def _mark_fields(self, threads: Sequence[Thread]) -> Event | None:
