@@ -1,9 +1,25 @@
 """The portal's cache in Redis."""
 
 from functools import cached_property
+from typing import Any
 
 from django.core.cache.backends import redis
 from django.core.cache.backends.redis import RedisCacheClient
+
+from opsportal.servers import redis_pool
+
+
+class Client(RedisCacheClient):
+    """Connects to the server, or to the primary of the service, that `REDIS_URL` names."""
+
+    _pools: dict[int, Any]
+    _servers: list[str]
+    _pool_options: dict[str, Any]
+
+    def _get_connection_pool(self, write: bool) -> Any:
+        if 0 not in self._pools:
+            self._pools[0] = redis_pool(self._servers[0], **self._pool_options)
+        return self._pools[0]
 
 
 class RedisCache(redis.RedisCache):
@@ -18,6 +34,4 @@ class RedisCache(redis.RedisCache):
         one_retry = Retry(NoBackoff(), 1)
         servers = self._servers  # type: ignore[attr-defined]
         options = self._options  # type: ignore[attr-defined]
-        client_class = self._class  # type: ignore[attr-defined]
-        client: RedisCacheClient = client_class(servers, retry=one_retry, **options)
-        return client
+        return Client(servers, retry=one_retry, **options)

@@ -24,12 +24,13 @@ from pydantic import (
 from apps.core.domain.masked_names import MASKED_NAMES
 from opsportal.setting_values import (
     check_address,
+    check_database,
     check_key,
     check_mail_address,
     check_mail_server,
     check_networks,
+    check_redis,
     check_regex,
-    check_scheme,
     check_zone,
     read_roles,
     split_blanks,
@@ -70,18 +71,22 @@ class Environment(BaseModel):
             "(docs/production.md)."
         ),
     )
-    DATABASE_URL: Annotated[SecretStr, check_scheme("postgresql", "postgres")] | None = Field(
+    DATABASE_URL: Annotated[SecretStr, AfterValidator(check_database)] | None = Field(
         default=None,
         description=(
             "PostgreSQL 15 or later: `postgresql://USER:PASSWORD@HOST:5432/NAME`; for a socket "
-            "directory add `?host=/DIR`."
+            "directory add `?host=/DIR`. With several hosts, `…@HOST:5432,HOST2:5432/NAME`, the "
+            "one that accepts changes is used; see docs/scale-out.md."
         ),
     )
-    REDIS_URL: Annotated[SecretStr, check_scheme("redis", "rediss", "unix")] | None = Field(
+    REDIS_URL: Annotated[SecretStr, AfterValidator(check_redis)] | None = Field(
         default=None,
         description=(
             "Redis or Valkey for queue and cache: `redis://HOST:6379/0`, `rediss://…` or "
-            "`unix:///PATH?db=0`."
+            "`unix:///PATH?db=0`. With Sentinels, "
+            "`sentinel://USER:PASSWORD@HOST:26379,HOST2:26379/0?service=NAME`, the primary of that "
+            "service is used; user and password are its own, `&sentinel_password=…` is that of "
+            "the Sentinels; see docs/scale-out.md."
         ),
     )
     PORTAL_URL: Annotated[str, AfterValidator(check_address)] = Field(

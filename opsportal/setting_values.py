@@ -8,7 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, SecretStr
+from pydantic import SecretStr
+
+from opsportal.servers import check_database_url, check_redis_url
 
 #: Roles for `SSO_ROLES`. They repeat `apps.accounts.enums.Role`, which needs Django.
 ROLES = ("liaison", "approver", "shifter", "admin")
@@ -21,22 +23,16 @@ def split_commas(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-def check_scheme(*schemes: str) -> Any:
-    """Return a check that a URL has one of these schemes."""
+def check_database(value: SecretStr) -> SecretStr:
+    """Return the URL of a PostgreSQL database."""
+    check_database_url(value.get_secret_value())
+    return value
 
-    def check(value: SecretStr) -> SecretStr:
-        if value.get_secret_value().partition("://")[0] not in schemes:
-            raise ValueError(f"must begin with {' or '.join(s + '://' for s in schemes)}")
-        try:
-            urlsplit(value.get_secret_value()).port  # noqa: B018 - parsed on access
-        except ValueError:
-            # The message of the error contains a part of the value.
-            raise ValueError(
-                "is not a URL: encode special characters in user and password, such as %40 for @"
-            ) from None
-        return value
 
-    return AfterValidator(check)
+def check_redis(value: SecretStr) -> SecretStr:
+    """Return the URL of Redis, Valkey or Sentinels."""
+    check_redis_url(value.get_secret_value())
+    return value
 
 
 def check_address(value: str) -> str:

@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import dj_database_url
 from csp.constants import NONE, SELF
 from django.urls import reverse
 from pydantic import SecretStr
 
 from opsportal.checkout import FILES
 from opsportal.env import BadEnvironment, Environment
+from opsportal.servers import broker_options, broker_url, database_settings
 from opsportal.version import VERSION
 
 BASE_DIR = FILES
@@ -228,19 +228,14 @@ ABSOLUTE_URL_OVERRIDES = {
 }
 FORM_RENDERER = "apps.core.web.rendering.FieldRenderer"
 
-DATABASES: dict[str, Any] = {
-    "default": dj_database_url.parse(
-        _secret(ENV.DATABASE_URL), conn_max_age=60, conn_health_checks=True
-    )
-}
-DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
+DATABASES: dict[str, Any] = {"default": database_settings(_secret(ENV.DATABASE_URL))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = _secret(ENV.REDIS_URL)
 CACHES = {
     "default": {
         "BACKEND": "opsportal.cache.RedisCache",
-        "LOCATION": REDIS_URL,
+        "LOCATION": [REDIS_URL],  # Django splits a text at commas
         "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 5},
     }
 }
@@ -380,9 +375,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # A task is acknowledged when it is done, so that another worker repeats the task of a killed one.
-CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1).replace(
-    "?db=", "?virtual_host=", 1
-)
+CELERY_BROKER_URL = broker_url(REDIS_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -392,6 +385,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 5,
     # Without a broker, sending fails at once instead of after 6 s; beat repeats what was not sent.
     "max_retries": 0,
+    **broker_options(REDIS_URL),
 }
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True

@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 
+from opsportal.servers import POSTGRESQL_PORT, connection_options, hosts_of
 from opsportal.setup.errors import SetupError
 
 OLDEST_VERSION = 15
-_TIMEOUT_SECONDS = 10
 _SCRAM_ROUNDS = 4096
 
 
@@ -46,7 +46,7 @@ class UrlAdmin:
         """Return the first column of each row. Raises `DatabaseError`."""
         try:
             with psycopg.connect(
-                self.url, autocommit=True, connect_timeout=_TIMEOUT_SECONDS
+                self.url, autocommit=True, **connection_options(self.url)
             ) as connection:
                 cursor = connection.execute(statement.encode())
                 if cursor.description is None:
@@ -82,7 +82,8 @@ def choose_admin(answer: str, database_url: str) -> Admin | None:
     if answer == "none":
         return None
     if answer == "local":
-        return LocalAdmin(urlsplit(database_url).port or 5432)
+        hosts = hosts_of(database_url)
+        return LocalAdmin(hosts[0][1] if hosts else POSTGRESQL_PORT)
     return UrlAdmin(answer)
 
 
@@ -120,7 +121,7 @@ def find_connection_fault(url: str) -> str:
     Raises `DatabaseError` for a server that is too old, which no setup can change.
     """
     try:
-        with psycopg.connect(url, connect_timeout=_TIMEOUT_SECONDS) as connection:
+        with psycopg.connect(url, **connection_options(url)) as connection:
             version = connection.info.server_version // 10_000
     except psycopg.Error as error:
         return str(error).strip()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import redis
 
+from opsportal.servers import redis_client
 from opsportal.setup.answers import Answers
 from opsportal.setup.database import (
     Admin,
@@ -108,7 +109,7 @@ def _make_owner(name: str) -> Owner:
 
 def _find_redis_faults(settings: Mapping[str, str]) -> dict[str, str]:
     try:
-        client = redis.Redis.from_url(
+        client = redis_client(
             settings[REDIS.key],
             socket_connect_timeout=_TIMEOUT_SECONDS,
             socket_timeout=_TIMEOUT_SECONDS,

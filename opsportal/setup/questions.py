@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from opsportal.env import Environment
+from opsportal.servers import hosts_of
 
 #: Settings that a site never has.
 FORBIDDEN = frozenset({"DEBUG", "DEMO"})
@@ -46,9 +47,13 @@ def default_database_admin(answers: Mapping[str, str]) -> str:
         pwd.getpwnam("postgres")
     except KeyError:
         return "none"
-    host = urlsplit(answers.get("DATABASE_URL", "")).hostname or ""
-    is_here = host in {"", "localhost", "127.0.0.1", "::1", socket.getfqdn()}
+    hosts = hosts_of(answers.get("DATABASE_URL", ""))
+    is_here = all(host in _names_of_this_host() for host, _ in hosts)
     return "local" if os.geteuid() == 0 and is_here else "none"
+
+
+def _names_of_this_host() -> set[str]:
+    return {"localhost", "127.0.0.1", "::1", socket.getfqdn()}
 
 
 def _default_zone(_answers: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from redis import Redis, RedisError
 from apps.portal.pages.doctor.clock import clock_finding
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 from apps.portal.pages.doctor.support import REDIS, VALKEY, version_finding
+from opsportal.servers import redis_client
 
 #: Share of its memory that a broker may use before it is nearly full.
 FULL_SHARE = 0.9
@@ -53,7 +54,7 @@ def check_clock(at: datetime) -> Iterator[Finding]:
 
 
 def _client() -> Redis:
-    return Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=5)
+    return redis_client(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=5)
 
 
 def _eviction(figures: Mapping[str, Any]) -> Finding:
