@@ -31,14 +31,21 @@ class Turn:
     def take(self) -> bool:
         """Take the turn, or make sure that we still have it; return whether we do.
 
-        Without the database, nobody has it.
+        Without a database that accepts changes, nobody has it: a standby, or a former primary that
+        is read-only, has locks of its own.
         """
+        is_open = self._connection.connection is not None
+        if is_open and not self._connection.is_usable():
+            self.give_up()
+        if self.is_ours:
+            return True
         try:
             with self._connection.cursor() as cursor:
-                if self.is_ours:
-                    cursor.execute("SELECT true")  # fails if the connection, and the lock, is lost
-                else:
-                    cursor.execute("SELECT pg_try_advisory_lock(%s, 0)", [LOCK])
+                cursor.execute(
+                    "SELECT CASE WHEN current_setting('transaction_read_only') = 'off'"
+                    " THEN pg_try_advisory_lock(%s, 0) ELSE false END",
+                    [LOCK],
+                )
                 self.is_ours = bool(cursor.fetchone()[0])
         except DatabaseError as error:
             self.give_up()

@@ -101,7 +101,9 @@ def database_settings(url: str) -> dict[str, Any]:
         credentials, _ = _split_netloc(url)
         url = urlsplit(url)._replace(netloc=credentials).geturl()
     database: dict[str, Any] = dict(
-        dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)
+        dj_database_url.parse(
+            url, engine="opsportal.postgresql", conn_max_age=60, conn_health_checks=True
+        )
     )
     if is_list:
         database["HOST"] = ",".join(host for host, _ in servers)

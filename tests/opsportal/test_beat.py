@@ -54,6 +54,25 @@ def test_lost_connection_is_a_lost_turn(turns):
     wait_for(first.take)
 
 
+def test_server_that_became_read_only_gives_no_turn(turns):
+    first, second = turns
+    assert first.take()
+    with first._connection.cursor() as cursor:
+        cursor.execute("SET SESSION default_transaction_read_only = on")
+    second._connection.settings_dict = read_only_settings(second)
+    assert first.take(), "it has connected again, as to another server"
+    first.give_up()
+    assert not second.take()
+    assert not second.take()
+    wait_for(first.take)
+
+
+def read_only_settings(turn: Turn) -> dict[str, object]:
+    settings = turn._connection.settings_dict
+    options = {**settings["OPTIONS"], "options": "-c default_transaction_read_only=on"}
+    return {**settings, "OPTIONS": options}
+
+
 def test_nobody_has_the_turn_without_the_database(turns):
     turn, _ = turns
     turn._connection.settings_dict = {**turn._connection.settings_dict, "PORT": "1"}

@@ -70,7 +70,7 @@ def test_manage_needs_no_sourcing(checkout):
     )
     code = "from django.conf import settings; print(settings.DATABASES['default']['ENGINE'])"
     done = run(ROOT / "manage.py", "shell", "--no-imports", "-c", code, VAR=str(checkout / "var"))
-    assert done.stdout == "django.db.backends.postgresql\n"
+    assert done.stdout == "opsportal.postgresql\n"
 
 
 def test_manage_goes_on_with_the_python_of_the_checkout(bare):

@@ -60,11 +60,23 @@ def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
 def _database() -> Check:
     try:
         with connection.cursor() as cursor:
-            cursor.execute("select 1")
+            cursor.execute("SELECT pg_is_in_recovery(), current_setting('transaction_read_only')")
+            is_standby, read_only = cursor.fetchone()
     except Exception as error:
         # Any error of the driver means that it is not ready.
-        return Check("database", ok=False, detail=type(error).__name__)
+        return Check("database", ok=False, detail=_reason(error))
+    if is_standby:
+        return Check("database", ok=False, detail="a standby, which accepts no changes")
+    if read_only == "on":
+        return Check("database", ok=False, detail="read-only: it accepts no changes")
     return Check("database", ok=True, detail="ok")
+
+
+def _reason(error: Exception) -> str:
+    """Return what the public may know of an error; libpq says it of the last of several hosts."""
+    if "session is read-only" in str(error):
+        return "no primary: the servers that answer accept no changes"
+    return type(error).__name__
 
 
 def _schema() -> Check:

@@ -3,7 +3,7 @@
 import sys
 
 from django.contrib.auth.decorators import login_not_required
-from django.db import InterfaceError, OperationalError
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from psycopg.errors import QueryCanceled
 
 from apps.core.domain.health import readiness
+from apps.core.web.lost_connections import is_lost, is_unavailable, mark_lost
 
 
 @login_not_required
@@ -59,13 +60,15 @@ def server_error(request: HttpRequest) -> HttpResponse:
     session, which may be the cause.
     """
     error = sys.exc_info()[1]
-    is_unavailable = isinstance(error, OperationalError | InterfaceError)
+    may_succeed = is_unavailable(error)
     too_long = isinstance(error, OperationalError) and isinstance(error.__cause__, QueryCanceled)
-    status = 503 if is_unavailable else 500
+    status = 503 if may_succeed else 500
     # A request that took too long would do so again.
-    headers = {"Retry-After": "30"} if is_unavailable and not too_long else None
+    headers = {"Retry-After": "30"} if may_succeed and not too_long else None
+    if is_lost(error):
+        mark_lost(request)
     if request.path.startswith("/api/"):
-        if is_unavailable:
+        if may_succeed:
             detail = "The database is unavailable. Try again later."
         else:
             detail = "Internal error."

@@ -1,0 +1,1 @@
+"""Django's backend for PostgreSQL, for servers of which another may take over."""
