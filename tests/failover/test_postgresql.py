@@ -1,0 +1,170 @@
+"""The primary of PostgreSQL is killed, and its standby is promoted."""
+
+import http.client
+import json
+import os
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from urllib.parse import urlencode
+
+import pytest
+from django.db import DatabaseError, close_old_connections, connection
+from django.test import Client
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core import tasks
+from apps.core.domain import event_kinds, events, health, outbox, subscriptions
+from apps.core.domain.event_kinds import EventKind
+from apps.core.models import Delivery, Event, Heartbeat
+from opsportal.beat import Turn
+from opsportal.servers import database_settings
+from tests.archive.workers import web
+from tests.factories import people
+from tests.failover.postgresql_pair import Pair
+from tests.failover.waiting import wait_for
+from tests.programs.ports import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
+#: The longest time without service after the promotion, in seconds.
+LONGEST_OUTAGE = 15
+TOKEN = "t" * 32
+
+
+class Browser:
+    """Asks the web process as one user does, without a connection that lasts."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.session = ""
+
+    def ask(self, method: str, path: str, **fields: str) -> tuple[int, str]:
+        """Return status and body."""
+        headers = {
+            "Cookie": f"sessionid={self.session}; csrftoken={TOKEN}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        body = urlencode(fields | {"csrfmiddlewaretoken": TOKEN}) if fields else None
+        server = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            server.request(method, path, body, headers)
+            response = server.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            server.close()
+
+    def answers(self, path: str) -> bool:
+        try:
+            return self.ask("GET", path)[0] == 200
+        except OSError:
+            return False
+
+
+@contextmanager
+def on_database(url: str):
+    """Let this process use another database until the end of the block."""
+    own = dict(connection.settings_dict)
+    connection.close()
+    connection.settings_dict.update(database_settings(url))
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.clear()
+        connection.settings_dict.update(own)
+
+
+@pytest.fixture
+def pair(transactional_db, tmp_path_factory):
+    """A primary and a standby, which this process uses as the portal does."""
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    with ExitStack() as stack:
+        pair = Pair(stack, tmp_path_factory.mktemp("f"), name)
+        stack.enter_context(on_database(pair.url))
+        yield pair
+
+
+@pytest.fixture
+def browser(pair, tmp_path):
+    """A user who is logged in, at a web process of its own."""
+    port = free_port()
+    environment = os.environ | {
+        "DATABASE_URL": pair.url,
+        "PORTAL_URL": f"http://127.0.0.1:{port}",
+        "VAR_DIR": str(tmp_path / "var"),
+        "DJANGO_SETTINGS_MODULE": "tests.failover.web_settings",
+    }
+    browser = Browser(port)
+    client = Client()
+    client.force_login(people.person("ann"))
+    browser.session = client.cookies["sessionid"].value
+    with web(environment, tmp_path):
+        wait_for(lambda: browser.answers("/readyz"))
+        yield browser
+
+
+def readiness_of(browser: Browser) -> str:
+    checks = json.loads(browser.ask("GET", "/readyz")[1])["checks"]
+    return checks[0]["detail"]
+
+
+@pytest.fixture
+def killing_subscriber(pair, monkeypatch):
+    """A subscriber of `thing.happened` that writes a heartbeat; the first time, the primary is
+    killed before it can commit.
+    """
+    subscriptions.load_subscribers()
+    monkeypatch.setattr(subscriptions, "_handlers", dict(subscriptions._handlers))
+    monkeypatch.setattr(subscriptions, "_by_kind", dict(subscriptions._by_kind))
+    kind = EventKind("thing.happened", "did a thing", "happened")
+    monkeypatch.setitem(event_kinds._kinds, "thing.happened", kind)
+    calls: list[int] = []
+
+    @subscriptions.subscribe("test.kill", "thing.happened")
+    def write(event: Event) -> None:
+        Heartbeat.objects.create(name=f"told {event.pk}", at=event.at)
+        calls.append(event.pk)
+        if len(calls) == 1:
+            pair.primary.kill()
+
+    return calls
+
+
+def test_portal_goes_on_with_the_promoted_standby(pair, browser, killing_subscriber):
+    assert browser.ask("POST", "/accounts/settings/", time_zone="Europe/Berlin")[0] == 302
+    turns = Turn(), Turn()
+    assert [turn.take() for turn in turns] == [True, False]
+    at = timezone.now()
+    target = User.objects.get(username="ann")
+    events.publish(kind="thing.happened", target=target, by="test", at=at)
+    delivery = Delivery.objects.get(subscriber="test.kill")
+    with on_database(pair.standby.url):
+        assert health.readiness()[0].detail == "a standby, which accepts no changes"
+
+    with pytest.raises(DatabaseError):
+        tasks.deliver(delivery_id=delivery.pk)  # kills the primary in the middle
+    status, page = browser.ask("GET", "/accounts/settings/")
+    assert (status, "cannot reach its database" in page) == (503, True)
+    assert browser.ask("POST", "/accounts/settings/", time_zone="UTC")[0] == 503
+    assert readiness_of(browser) == "no primary: the servers that answer accept no changes"
+    assert [turn.take() for turn in turns] == [False, False]
+
+    pair.standby.promote()
+    outage = wait_for(lambda: browser.answers("/accounts/settings/"))
+    assert outage < LONGEST_OUTAGE
+    assert readiness_of(browser) == "ok"
+    close_old_connections()
+    assert User.objects.get(username="ann").time_zone == "Europe/Berlin"
+    assert browser.ask("POST", "/accounts/settings/", time_zone="UTC")[0] == 302
+    assert sorted(turn.take() for turn in turns) == [False, True]
+    for turn in turns:
+        turn.give_up()
+
+    later = at + timedelta(minutes=1)
+    assert not Heartbeat.objects.filter(name__startswith="told ").exists()
+    assert list(outbox.EVENTS.due(later)) == [delivery]
+    assert outbox.deliver(delivery_id=delivery.pk, at=later)
+    assert not outbox.deliver(delivery_id=delivery.pk, at=later)
+    assert Heartbeat.objects.filter(name__startswith="told ").count() == 1
+    assert len(killing_subscriber) == 2
