@@ -184,8 +184,15 @@ class SentinelService:
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
-        """The options of connections to Sentinels."""
-        options: dict[str, Any] = {"socket_connect_timeout": 1, "socket_timeout": 2}
+        """The options of connections to Sentinels. One that is dead is not tried again."""
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        options: dict[str, Any] = {
+            "socket_connect_timeout": 1,
+            "socket_timeout": 2,
+            "retry": Retry(NoBackoff(), 0),
+        }
         if self.sentinel_password:
             options["password"] = self.sentinel_password
         return options

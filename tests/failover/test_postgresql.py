@@ -26,8 +26,8 @@ from tests.failover.waiting import wait_for
 from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
-#: The longest time without service after the promotion, in seconds.
-LONGEST_OUTAGE = 15
+#: The longest time without service, in seconds, on a machine that is busy with other tests.
+LONGEST_OUTAGE = 30
 TOKEN = "t" * 32
 
 

@@ -79,6 +79,7 @@ def test_sentinels_and_their_service():
     assert (kwargs["db"], kwargs["socket_timeout"]) == (2, 3)
     asked = pool.sentinel_manager.sentinels[0].connection_pool.connection_kwargs
     assert (asked["host"], asked["port"], asked["password"]) == ("s1", 26380, "other")
+    assert asked["retry"].get_retries() == 0, "one that is dead costs no time"
 
 
 def test_celery_gets_every_sentinel_with_user_password_and_database():

@@ -1,0 +1,100 @@
+"""The primary of Redis is killed, and Sentinel promotes its replica."""
+
+import os
+from contextlib import ExitStack, closing
+
+import pytest
+from celery import Celery
+from django.core.cache import caches
+from django.db import connection
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+from redis import RedisError
+
+from apps.core.domain import health
+from apps.core.domain.events import publish
+from apps.core.models import Delivery, Heartbeat
+from apps.portal.pages.doctor.broker import check_broker
+from opsportal.servers import broker_options, broker_url, redis_client
+from tests.archive.workers import archive_worker
+from tests.factories import people
+from tests.failover.sentinel import Service
+from tests.failover.waiting import wait_for
+from tests.upgrade.databases import url_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
+#: The longest time without service, in seconds, on a machine that is busy with other tests.
+LONGEST_OUTAGE = 30
+
+
+@pytest.fixture
+def service(tmp_path_factory, settings):
+    """A service that this process uses as the portal does."""
+    with ExitStack() as stack:
+        service = Service(stack, tmp_path_factory.mktemp("v"))
+        settings.REDIS_URL = service.url
+        own = settings.CACHES["default"]
+        settings.CACHES = {"default": own | {"LOCATION": [service.url]}}
+        yield service
+
+
+@pytest.fixture
+def broker(service, settings):
+    """A sender of tasks with the portal's settings."""
+    app = Celery("sender")
+    app.conf.broker_url = broker_url(service.url)
+    options = settings.CELERY_BROKER_TRANSPORT_OPTIONS | broker_options(service.url)
+    app.conf.broker_transport_options = options
+    with closing(app):
+        yield app
+
+
+def is_stored(key: str) -> bool:
+    try:
+        caches["default"].set(key, "value", 60)
+    except RedisError:
+        return False
+    return caches["default"].get(key) == "value"
+
+
+def has_sent(broker: Celery, task: str) -> bool:
+    """Send a task once, as beat does; return whether the queue has it."""
+    try:
+        broker.send_task(task, queue="default", retry=False)
+    except OperationalError:
+        return False
+    return True
+
+
+def test_cache_queue_and_worker_go_on_with_the_promoted_replica(
+    service, broker, transactional_db, tmp_path
+):
+    environment = os.environ | {
+        "DATABASE_URL": url_of(connection.settings_dict["NAME"]),
+        "REDIS_URL": service.url,
+        "VAR_DIR": str(tmp_path / "var"),
+    }
+    heart = Heartbeat.objects.filter(name=health.QUEUE)
+    with archive_worker(environment, tmp_path, concurrency=1, queue="default"):
+        assert is_stored("before")
+        assert has_sent(broker, "core.beat_heart")
+        wait_for(heart.exists)
+
+        service.kill_primary()
+        # Rows of work are stored. Nobody takes their messages: they go to the server of the tests.
+        nova = people.nova()
+        publish(kind="experiment.changed", target=nova, by="test", at=timezone.now())
+        assert Delivery.objects.filter(delivered_at=None).exists()
+        assert not has_sent(broker, "core.deliver_waiting")
+        heart.delete()
+
+        assert wait_for(lambda: is_stored("after")) < LONGEST_OUTAGE
+        assert caches["default"].get("before") == "value"
+        assert wait_for(lambda: has_sent(broker, "core.beat_heart")) < LONGEST_OUTAGE
+        assert wait_for(heart.exists) < LONGEST_OUTAGE
+        assert has_sent(broker, "core.deliver_waiting")
+        wait_for(lambda: not Delivery.objects.filter(delivered_at=None).exists())
+    with redis_client(service.url) as client:
+        assert client.connection_pool.get_master_address() == ("127.0.0.1", service.replica_port)
+    findings = {finding.check: finding.level for finding in check_broker(timezone.now())}
+    assert findings["Redis"] == "ok"
