@@ -1,12 +1,17 @@
-"""Pages that refresh themselves: what someone reads or does on them stays where it is."""
+"""Pages that refresh themselves, or wait for the database: what someone reads, does or types on them
+stays.
+"""
 
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from apps.accounts.web import views
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.verdicts.harvest import harvest_log
 from apps.diagnosis.models import LogHarvest, Verdict
@@ -22,6 +27,10 @@ PARTS = {
     "/failures/": "#failures",
     "/failures/jobs/": "#failed",
 }
+
+#: A time zone that is chosen in the settings.
+TYPED = "Europe/Berlin"
+NOTE = "Your input is back in the form"
 
 
 @pytest.fixture
@@ -140,3 +149,82 @@ def test_long_log_keeps_its_place_and_its_marked_lines_whole(long_log, shifter, 
     page.wait_for_timeout(300)
     assert abs(page.evaluate(top) - before) < 2
     assert page.problems == []
+
+
+@pytest.fixture
+def unavailable(monkeypatch):
+    """Return a context in which each view of settings fails as without a database."""
+
+    @contextmanager
+    def fail():
+        def raise_error(*_, **__):
+            raise OperationalError("gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(views, "SettingsForm", raise_error)
+            patch.setattr("apps.core.web.views.readiness", raise_error)
+            yield
+
+    return fail
+
+
+def open_settings(open_as, user):
+    page = open_as(user)
+    page.goto("/accounts/settings/")
+    return page
+
+
+def zone(page):
+    return page.locator("select[name=time_zone]")
+
+
+def test_form_that_was_not_answered_is_back_with_its_input(nova, liaison, open_as, unavailable):
+    page = open_settings(open_as, liaison)
+    before = zone(page).input_value()
+    assert before != TYPED
+    zone(page).select_option(TYPED)
+    with unavailable():
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("status")).to_contain_text("Reconnecting")
+        page.wait_for_timeout(2_500)
+        expect(page.get_by_role("heading", name="Service unavailable")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text(NOTE)
+    assert zone(page).input_value() == TYPED
+    liaison.refresh_from_db()
+    assert liaison.time_zone != TYPED, "nothing is sent again without the user"
+
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    liaison.refresh_from_db()
+    assert liaison.time_zone == TYPED
+    page.wait_for_function("sessionStorage.getItem('unsent') === null")
+
+
+def test_page_that_was_not_answered_is_loaded_again(nova, liaison, open_as, unavailable):
+    page = open_as(liaison)
+    with unavailable():
+        page.goto("/accounts/settings/")
+        expect(page.get_by_role("status")).to_contain_text("Reconnecting")
+    expect(zone(page)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_form_that_met_a_dead_proxy_is_back_after_the_button_back(nova, liaison, open_as):
+    page = open_settings(open_as, liaison)
+    zone(page).select_option(TYPED)
+    page.route("**/accounts/settings/", lambda route: route.fulfill(status=502, body="Bad Gateway"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Bad Gateway")).to_be_visible()
+    page.unroute("**/accounts/settings/")
+    page.go_back()
+    assert zone(page).input_value() == TYPED
+
+
+def test_answered_form_is_not_put_back(nova, liaison, open_as):
+    page = open_settings(open_as, liaison)
+    zone(page).select_option(TYPED)
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_load_state()
+    page.goto("/jobs/")
+    page.go_back()
+    expect(page.get_by_role("alert")).to_have_count(0)

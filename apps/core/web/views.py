@@ -75,6 +75,5 @@ def server_error(request: HttpRequest) -> HttpResponse:
         if too_long:
             detail = "This took too long and was stopped. Ask for less, such as a shorter period."
         return JsonResponse({"detail": detail}, status=status, headers=headers)
-    return HttpResponse(
-        render_to_string(f"{status}.html", {"too_long": too_long}), status=status, headers=headers
-    )
+    context = {"too_long": too_long, "is_repeatable": request.method in {"GET", "HEAD"}}
+    return HttpResponse(render_to_string(f"{status}.html", context), status=status, headers=headers)
