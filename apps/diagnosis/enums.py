@@ -115,6 +115,16 @@ class HarvestState(models.TextChoices):
     FAILED = "failed", "Failed"
 
 
+class Refusal(models.TextChoices):
+    """Why a log must not be read; `wording.REFUSAL_FIXES` says what to do about each."""
+
+    ROOTS = "roots", "outside LOG_ROOTS"
+    OWNER = "owner", "owned by another user"
+    RIGHTS = "rights", "not readable for the job's user"
+    SERVER = "server", "web server not in LOG_SERVERS"
+    FILE = "file", "not an ordinary file, or in a directory that others may write to"
+
+
 class GroupKind(models.TextChoices):
     """What the jobs of a failure group share: an error, or a host or release that fails most."""
 

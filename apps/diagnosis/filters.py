@@ -17,6 +17,7 @@ from apps.diagnosis.enums import (
     CodeScope,
     GroupKind,
     GroupStatus,
+    HarvestState,
     Role,
     VerdictKind,
 )
@@ -136,6 +137,12 @@ class FailedJobs(_OfGroups):
         label="Since then",
         empty_label="Any",
     )
+    log = django_filters.ChoiceFilter(
+        field_name="job__harvest__state",
+        choices=HarvestState.choices,
+        empty_label="Any",
+        label="Log",
+    )
     start = MomentFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
     end = MomentFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)
 
@@ -151,6 +158,7 @@ class FailedJobs(_OfGroups):
             "request",
             "stage",
             "since",
+            "log",
             "status",
             "kind",
             "owner",

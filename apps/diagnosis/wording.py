@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.enums import Category, Overlap, Stream, VerdictKind
+from apps.diagnosis.enums import Category, Overlap, Refusal, Stream, VerdictKind
 
 if TYPE_CHECKING:
     from apps.diagnosis.engine.base import Block, ExitCode, Hit, JobFacts, Outage
@@ -77,6 +77,19 @@ LOG_SHRANK = "Log was truncated while it was read"
 LOG_REPLACED = "Log was removed or replaced while it was read: the previous log is shown"
 LOG_POSTED = "Read from the end of the log that the job posted"
 ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
+#: What an admin does about logs that are refused, before the logs are re-analysed.
+REFUSAL_FIXES = {
+    Refusal.ROOTS: "Add the directory of these logs to LOG_ROOTS of all workers and web processes",
+    Refusal.OWNER: "If their owner is right, add it to the cluster's option log_owners",
+    Refusal.RIGHTS: "Let the job's user read it, or turn the cluster's option check_log_rights off",
+    Refusal.SERVER: "Add the server to LOG_SERVERS",
+    Refusal.FILE: "Let jobs write plain files in directories that only they may write to",
+}
+
+
+def log_refused(refusal: Refusal) -> str:
+    """Return the name of a failure whose logs were all refused."""
+    return f"Log refused: {refusal.label}"
 
 
 def log_read_before(at: datetime | None) -> str:

@@ -123,7 +123,7 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
 
 def test_no_jobs_are_counted(client, shifter, django_assert_max_num_queries):
     client.force_login(shifter)
-    with django_assert_max_num_queries(15) as asked:
+    with django_assert_max_num_queries(16) as asked:
         read(client)
     assert not any(
         re.search(ArchivedJob._meta.db_table + "|jobs_job", query["sql"]) for query in asked

@@ -153,7 +153,8 @@ class Verdict:
     """Why a job failed, what to do, and the reasons.
 
     `cause` is the known error that decided, if any. `novel_line` is the most relevant line that no
-    successful job of the stage writes; "" if none was searched.
+    successful job of the stage writes; "" if none was searched. `log_refused` says why no log
+    could be read if that is all there is to say; else "".
     """
 
     verdict: VerdictKind
@@ -165,6 +166,7 @@ class Verdict:
     cause: Hit | None = None
     service: str = ""
     novel_line: str = ""
+    log_refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

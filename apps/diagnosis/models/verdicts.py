@@ -51,6 +51,11 @@ class LogHarvest(Work):
                 condition=models.Q(state__in=[HarvestState.QUEUED, HarvestState.RUNNING]),
                 name="harvest_waiting",
             ),
+            models.Index(
+                fields=["-harvested_at"],
+                condition=models.Q(state=HarvestState.PATH_NOT_ALLOWED),
+                name="harvest_refused",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -81,8 +81,11 @@ def message_of(decided: Verdict, line: str) -> str:
 def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
     """Return the masked line that shows the failure.
 
-    This is the line that decided, else a novel line, else the last line that mentions an error.
+    This is the line that decided, else a novel line, else the last line that mentions an error. If
+    no log may be read, it says why.
     """
+    if decided.log_refused:
+        return decided.log_refused
     if decided.cause is not None:
         return mask(decided.cause.text)
     if decided.novel_line:
@@ -96,7 +99,9 @@ def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
 
 def title_of(decided: Verdict, message: str) -> str:
     """Return the title of a group."""
-    if decided.verdict is VerdictKind.UNKNOWN:
+    if decided.log_refused:
+        text = decided.log_refused
+    elif decided.verdict is VerdictKind.UNKNOWN:
         text = f"Unexplained: {message or 'no error in the log'}"
     elif decided.cause is not None:
         text = message or known_error(decided.cause).summary.rstrip(".")

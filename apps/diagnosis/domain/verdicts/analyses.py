@@ -282,14 +282,7 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
             fresh_blocks.append(result.block)
             excerpts.append(excerpt_of(harvest, result.path, result.block))
 
-    problems = [*map(str, errors), *changes]
-    reasons = [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
-    if not read:
-        if job.started_at:
-            why = wording.LOG_PATH_UNKNOWN
-        else:
-            why = wording.NEVER_STARTED
-        reasons.append(Reason(ReasonKind.LOG, why))
+    reasons = _reasons_about_logs(job, read, changes)
     markers = context.markers[job.experiment_id]
     diagnosis = diagnose(
         replace(facts_of(job, codes=context.exit_codes), levels=markers.levels),
@@ -299,7 +292,7 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
         reasons=reasons,
         surveys={result.stream: result.before for result in read if result.before},
     )
-    diagnosis = with_novel_lines(diagnosis, job, blocks)
+    diagnosis = _with_refusal(with_novel_lines(diagnosis, job, blocks), read)
     phases = None
     lines = None
     if fresh_blocks:
@@ -324,6 +317,36 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
         needs_survey=needs_survey,
         is_read=bool(fresh_blocks) or not blocks,
     )
+
+
+def _reasons_about_logs(
+    job: Job, read: Sequence[ReadResult], changes: Sequence[str]
+) -> list[Reason]:
+    """Return why logs could not be read, with the fix, and how they changed meanwhile."""
+    problems = []
+    for result in read:
+        if isinstance(result.error, LogRefused):
+            problems.append(f"{result.error}. {wording.REFUSAL_FIXES[result.error.refusal]}")
+        elif result.error:
+            problems.append(str(result.error))
+    problems += changes
+    if not read and job.started_at:
+        problems.append(wording.LOG_PATH_UNKNOWN)
+    elif not read:
+        problems.append(wording.NEVER_STARTED)
+    return [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
+
+
+def _with_refusal(diagnosis: Diagnosis, read: Sequence[ReadResult]) -> Diagnosis:
+    """Name the refusal of its logs as what is known of a failure that nothing else explains."""
+    verdict = diagnosis.verdict
+    refused = [result.error for result in read if isinstance(result.error, LogRefused)]
+    is_explained = verdict.category is not Category.UNKNOWN or verdict.cause is not None
+    if not refused or is_explained or any(result.block for result in read):
+        return diagnosis
+    why = wording.log_refused(refused[0].refusal)
+    summary = f"{why}. {wording.REFUSAL_FIXES[refused[0].refusal]}, then re-analyse the log."
+    return replace(diagnosis, verdict=replace(verdict, summary=summary, log_refused=why))
 
 
 def _has_evidence_before_excerpts(harvest: LogHarvest, read: Sequence[ReadResult]) -> bool:

@@ -28,7 +28,7 @@ class LogAccess:
     reader: Account | None = None
 
     def file_problem(self, status: os.stat_result) -> str:
-        """Return why a file may not be read for this job; "" if it may."""
+        """Return why a file is no log of any job; "" if it may be one."""
         if not stat.S_ISREG(status.st_mode):
             return "not a regular file"
         if status.st_nlink > 1:
@@ -36,6 +36,10 @@ class LogAccess:
                 f"hard link: the file has {status.st_nlink} names, and another of them may be "
                 "private"
             )
+        return ""
+
+    def owner_problem(self, status: os.stat_result) -> str:
+        """Return why a file of this owner is no log of this job; "" if it may be one."""
         if self._accepts(status.st_uid):
             return ""
         owner = _name_of(status.st_uid)

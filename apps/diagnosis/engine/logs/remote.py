@@ -30,6 +30,7 @@ from apps.diagnosis.engine.logs.tail import (
     LogRefused,
     LogUnreadable,
 )
+from apps.diagnosis.enums import Refusal
 
 #: Time limit for the whole log. A server that exceeds it is not tried again for a while.
 LIMIT_SECONDS = 20.0
@@ -62,7 +63,7 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
         try:
             part = _fetch(url, servers, file)
         except AddressRefused:
-            raise LogRefused(f"{url}: {server} is not in LOG_SERVERS") from None
+            raise LogRefused(f"{url}: {server} is not in LOG_SERVERS", Refusal.SERVER) from None
         except (TimedOut, CutShort) as error:
             if isinstance(error, TimedOut):
                 _resting[server] = time.monotonic() + REST_SECONDS

@@ -17,6 +17,7 @@ from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.logs.access import LogAccess
+from apps.diagnosis.enums import Refusal
 
 STEP_BYTES = 64 * 1024
 BUDGET_BYTES = 4 * 1024 * 1024
@@ -42,6 +43,10 @@ class LogRefused(LogError):
 
     It is outside the roots, contains a symlink, or is not a regular file of the job.
     """
+
+    def __init__(self, message: str, refusal: Refusal = Refusal.FILE) -> None:
+        super().__init__(message)
+        self.refusal = refusal
 
 
 class LogUnreadable(LogError):
@@ -123,17 +128,19 @@ def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
     def check_directory(descriptor: int, directory: Path) -> None:
         if access.reader and not access.reader.may(descriptor, SEARCH):
             raise LogRefused(
-                f"{path}: the job's user {access.user} may not search directory {directory}"
+                f"{path}: the job's user {access.user} may not search directory {directory}",
+                Refusal.RIGHTS,
             )
         below = directory != root and directory.is_relative_to(root)
         if below and (problem := access.directory_problem(os.fstat(descriptor))):
             raise LogRefused(f"{path}: directory {directory} {problem}")
 
     def check_file(handle: int) -> None:
-        if problem := access.file_problem(os.fstat(handle)):
-            raise LogRefused(f"{path}: {problem}")
+        _check_file(path, access, os.fstat(handle))
         if access.reader and not access.reader.may(handle, READ):
-            raise LogRefused(f"{path}: the job's user {access.user} may not read it")
+            raise LogRefused(
+                f"{path}: the job's user {access.user} may not read it", Refusal.RIGHTS
+            )
 
     with (
         opened_directory(root.joinpath(*parts[:-1]), check_directory) as directory,
@@ -143,9 +150,15 @@ def _opened(path: Path, access: LogAccess | None) -> Iterator[int]:
         named = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
         if not os.path.samestat(named, os.fstat(descriptor)):
             raise LogUnreadable(f"{path}: replaced while it was opened")
-        if problem := access.file_problem(named):
-            raise LogRefused(f"{path}: {problem}")
+        _check_file(path, access, named)
         yield descriptor
+
+
+def _check_file(path: Path, access: LogAccess, status: os.stat_result) -> None:
+    if problem := access.file_problem(status):
+        raise LogRefused(f"{path}: {problem}")
+    if problem := access.owner_problem(status):
+        raise LogRefused(f"{path}: {problem}", Refusal.OWNER)
 
 
 def _split(path: Path, roots: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
@@ -159,7 +172,7 @@ def _split(path: Path, roots: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
         for spelling in (root, real):
             if path != spelling and path.is_relative_to(spelling):
                 return real, path.relative_to(spelling).parts
-    raise LogRefused(f"{path}: outside the allowed log directories")
+    raise LogRefused(f"{path}: outside the allowed log directories", Refusal.ROOTS)
 
 
 def read_back(

@@ -14,6 +14,7 @@ from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import QueueFigures
 from apps.core.models import Heartbeat
+from apps.diagnosis.domain.reading.refused_logs import refused_logs
 from apps.jobs.domain.records.jobs import collections
 from apps.portal.pages.health.page import loaded_plugins
 from apps.portal.pages.health.queues import all_queues
@@ -74,6 +75,11 @@ class _Health(Collector):
             *_sinks(self.at),
             *_queues(self.at),
             *_collections(self.at),
+        )
+        yield GaugeMetricFamily(
+            "opsportal_logs_refused",
+            "Failed jobs of the last 24 hours whose logs were refused, at most 1000.",
+            value=refused_logs(at=self.at).count,
         )
         yield from _services(self.at)
 

@@ -18,6 +18,7 @@ from apps.datasets.catalogues.registry import CATALOGUES as FILE_CATALOGUES
 from apps.datasets.models import Catalogue
 from apps.diagnosis.domain.packs.parts import PACK_PARTS
 from apps.diagnosis.domain.reading.output_lines import TAKERS as LOGGED_OUTPUTS
+from apps.diagnosis.domain.reading.refused_logs import refused_logs
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.records.energy import BadEnergyModel, read_energy_model
@@ -61,6 +62,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "sinks": sinks_health(at=at),
         "intake": dict(zip(("jobs", "bytes"), intake_size(), strict=True)),
         "queues": all_queues(at=at),
+        "refused_logs": refused_logs(at=at),
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
         "channels": [channel_state(channel) for channel in Channel],
