@@ -147,6 +147,7 @@ class Capture:
             last_error=printable(self._troubles),
             unreadable_count=len(unreadable),
             unreadable=unreadable,
+            masking_key_id=self.reader.masker.key_id,
             incomplete=[printable(path) for path in self._waiting.incomplete()],
             **self._hand_over.backlog()._asdict(),
         )

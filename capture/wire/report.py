@@ -19,7 +19,7 @@ class CaptureReport:
     `captured`, `missed` and `handed_over` are since its start; `missed` were seen in the spool, and
     deleted before they were read. `unreadable` are paths with reasons. `behind` are jobs in the
     journal that the portal lacks, `lag_seconds` is the age of the oldest; `refused` are those that
-    the portal does not accept.
+    the portal does not accept. `masking_key_id` is `Masker.key_id`; captures before 0.3 send none.
     """
 
     captured: int = 0
@@ -35,6 +35,7 @@ class CaptureReport:
     refused: int = 0
     why_refused: str = ""
     portal_error: str = ""
+    masking_key_id: str = ""
 
     def as_detail(self) -> dict[str, Any]:
         """Return the report as JSON values, with the first paths only."""

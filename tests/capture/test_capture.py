@@ -1,6 +1,7 @@
 """Capture without Django: a spool, a journal, and a portal in memory."""
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -23,7 +24,7 @@ from tests.archive.conftest import wait_for
 from tests.archive.spool_writer import environment_bytes, job_directory, script_of, write_job
 from tests.factories.archive import captured_job, with_identity
 
-from .capturing import MemoryPortal, capture_of, running
+from .capturing import MemoryPortal, capture_of, masker, running
 
 
 @pytest.fixture
@@ -230,6 +231,13 @@ def test_half_written_job_is_captured_when_whole(make_capture, spool, portal, wa
         (directory / "script").write_bytes(b"#!/bin/sh\n\0")
         wait_for(lambda: portal.ids == [1, 2])
     assert portal.jobs[1].script == b"#!/bin/sh\n"
+
+
+def test_report_has_an_id_of_the_masking_key_and_not_the_key(make_capture):
+    detail = make_capture().report().as_detail()
+    assert detail["masking_key_id"] == masker(()).key_id
+    assert detail["masking_key_id"] != Masker(names="", key=b"other").key_id
+    assert re.fullmatch("[0-9a-f]{16}", detail["masking_key_id"])
 
 
 def test_bad_entries_are_reported_and_stop_nothing(make_capture, spool, portal, tmp_path):

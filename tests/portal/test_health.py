@@ -4,6 +4,7 @@ the system check tells of plugins.
 
 import re
 from datetime import timedelta
+from html import unescape
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -15,8 +16,10 @@ from apps.core.domain.events import publish
 from apps.core.domain.health import beat_capture, beat_heart
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
+from apps.core.domain.secrets.masking import Masker
 from apps.core.models import Delivery, Heartbeat, Work
 from apps.jobs.models import Collection
+from apps.portal.pages.doctor.processes import check_captures
 from apps.portal.pages.health import page as health
 from apps.portal.pages.health.queues import QUEUES
 from apps.portal.web import warm_up
@@ -61,6 +64,23 @@ def broken(monkeypatch):
 
 def test_every_kind_of_plugin_is_judged():
     assert {id(each) for each in health.PLUGINS} == {id(each) for each in plugins.REGISTRIES}
+
+
+@pytest.mark.parametrize(
+    ("key", "is_named"), [("the portal's", False), ("another", True), (None, False)]
+)
+def test_capture_with_another_masking_key_is_named(client, shifter, settings, key, is_named):
+    """One of an earlier version, which sends no id of its key, is not."""
+    settings.MASKING_KEY = "the portal's"
+    detail = {}
+    if key:
+        detail["masking_key_id"] = Masker(names="", key=key.encode()).key_id
+    beat_heart(name="capture farm on a", at=timezone.now(), detail=detail)
+
+    assert ("its MASKING_KEY is not the portal's" in unescape(page_of(client, shifter))) == is_named
+    findings = {finding.check: finding for finding in check_captures(timezone.now())}
+    fix = findings["report of capture farm on a"].fix
+    assert fix.startswith("Copy the portal's MASKING_KEY") == is_named
 
 
 def test_page_shows_what_capture_says_of_itself(client, shifter):

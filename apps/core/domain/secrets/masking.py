@@ -77,6 +77,11 @@ class Masker:
         self._key = hashlib.sha256(b"opsportal masking" + key).digest()
         self._name_sources: dict[bytes, str] = {}
 
+    @property
+    def key_id(self) -> str:
+        """16 hexadecimal digits by which the key is recognised, and which do not reveal it."""
+        return hmac.new(self._key, b"opsportal masking key id", "sha256").hexdigest()[:16]
+
     def may_find(self, environment: bytes, texts: Sequence[bytes]) -> bool:
         """Return whether the `NAME=value` entries of `environment` may contain secrets."""
         sources = self._name_sources

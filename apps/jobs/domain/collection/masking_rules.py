@@ -26,6 +26,11 @@ def masker_of(*, names: str) -> Masker:
     return Masker(names=names, key=settings.MASKING_KEY.encode(), rules=current_rules())
 
 
+def masking_key_id() -> str:
+    """Return the id of the portal's key, which captures that mask by the same key report."""
+    return Masker(names="", key=settings.MASKING_KEY.encode()).key_id
+
+
 @transaction.atomic
 def save_masking_rule(*, rule: MaskingRule, by: Principal, at: datetime) -> None:
     """Store a new or changed rule; captures fetch it with their next heartbeat.

@@ -21,7 +21,12 @@ from apps.core.models import Heartbeat
 from apps.jobs.domain.records.jobs import collections
 from apps.notifications.enums import Channel
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
-from apps.portal.pages.health.page import capture_state, channel_state, search_index_check
+from apps.portal.pages.health.page import (
+    OTHER_MASKING_KEY,
+    capture_state,
+    channel_state,
+    search_index_check,
+)
 from apps.portal.pages.health.queues import all_queues
 from apps.search.domain.engine.base import SearchUnavailable
 from apps.search.domain.engine.chosen import engine_in_use
@@ -40,6 +45,12 @@ _FIXES = {
     CAPTURE: "Start it on that host (`systemctl start opsportal-capture`), or delete the heartbeat "
     "of one that is retired under *Heartbeats* in the admin.",
 }
+
+_FIX_OF_CAPTURE = "Read `journalctl -u opsportal-capture` on that host (docs/archive.md)."
+_FIX_OF_KEY = (
+    "Copy the portal's MASKING_KEY to its configuration, then `systemctl restart opsportal-capture`"
+    " on that host (docs/production.md)."
+)
 
 
 def check_processes(at: datetime) -> Iterator[Finding]:
@@ -70,7 +81,7 @@ def check_captures(at: datetime) -> Iterator[Finding]:
             yield warning(
                 name,
                 "; ".join(problems),
-                "Read `journalctl -u opsportal-capture` on that host (docs/archive.md).",
+                _FIX_OF_KEY if OTHER_MASKING_KEY in problems else _FIX_OF_CAPTURE,
             )
         else:
             yield ok(name, "no problem")

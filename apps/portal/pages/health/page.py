@@ -21,6 +21,7 @@ from apps.diagnosis.domain.reading.output_lines import TAKERS as LOGGED_OUTPUTS
 from apps.diagnosis.domain.reading.refused_logs import refused_logs
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
+from apps.jobs.domain.collection.masking_rules import masking_key_id
 from apps.jobs.domain.records.energy import BadEnergyModel, read_energy_model
 from apps.jobs.domain.records.jobs import COLUMNS, collections
 from apps.jobs.domain.statistics.facts import FACTS
@@ -46,6 +47,12 @@ PLUGINS: tuple[Registry[Any], ...] = (
     FILE_CATALOGUES,
     *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
     *(LOG_TEXTS, LOGGED_OUTPUTS),
+)
+#: What follows from a capture with another key, and how to fix it.
+OTHER_MASKING_KEY = (
+    "its MASKING_KEY is not the portal's: equal secrets get other fingerprints there, so that "
+    "environments of its jobs seem to differ from others. Give it the portal's MASKING_KEY and "
+    "restart it; what it has sent stays as it is"
 )
 #: Maximum number of failed deliveries shown.
 SHOWN = 20
@@ -147,6 +154,9 @@ def capture_state(heart: Heartbeat) -> dict[str, Any]:
     """Return the last report of a capture process, with its problems."""
     report = CaptureReport.from_detail(heart.detail)
     problems = [report.last_error] if report.last_error else []
+    # A capture of an earlier version sends no id of its key.
+    if report.masking_key_id not in ("", masking_key_id()):
+        problems.append(OTHER_MASKING_KEY)
     if report.portal_error:
         problems.append(f"hand-over: {report.portal_error}")
     if report.missed:
