@@ -415,6 +415,7 @@ _EVERY_SECONDS = {
     "core.beat_heart": 10,
     "core.deliver_waiting": 10,
     "core.drop_old_deliveries": 86_400,
+    "core.forget_retired": 86_400,
     "core.measure_tables": 86_400,
     "api.drop_old_calls": 3_600,
     "accounts.forget_expired": 86_400,

@@ -30,6 +30,11 @@ def beat_heart() -> None:
     health.beat_heart(name=health.QUEUE, at=timezone.now())
 
 
+@shared_task(name="core.forget_retired")
+def forget_retired() -> None:
+    health.forget_retired(at=timezone.now())
+
+
 @shared_task(name="core.measure_tables")
 def measure_tables() -> None:
     storage.measure_tables(at=timezone.now())

@@ -7,7 +7,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from apps.core.domain.health import beat_capture, beat_heart, components
+from apps.core.domain.health import beat_capture, beat_heart, components, forget_retired
 from apps.core.models import Heartbeat
 
 
@@ -110,6 +110,46 @@ def test_healthz_asks_no_database_for_somebody_with_a_session_either(
     client.force_login(liaison)
     with django_assert_num_queries(0):
         assert client.get("/healthz").status_code == 200
+
+
+def states_of(at):
+    return {check.name: (check.ok, check.is_retired) for check in components(at)}
+
+
+def test_worker_that_another_one_replaces_is_retired_after_a_day_and_forgotten(all_run):
+    at = timezone.now()
+    for name, hours in (("old", 25), ("missing", 23), ("ancient", 24 * 31)):
+        beat_heart(name=f"worker celery@{name}", at=at - timedelta(hours=hours))
+    states = states_of(at)
+    assert states["worker celery@old"] == states["worker celery@ancient"] == (True, True)
+    assert states["worker celery@missing"] == (False, False)
+
+    assert forget_retired(at=at) == 1
+    assert set(states) - set(states_of(at)) == {"worker celery@ancient"}
+    beat_heart(name="worker celery@old", at=at)
+    assert states_of(at)["worker celery@old"] == (True, False)
+
+
+def test_the_last_worker_of_a_queue_a_beat_and_a_capture_are_never_retired(all_run):
+    at = timezone.now()
+    names = ("worker harvest@old", "beat", "capture farm on ctl1", "waiting beat on h2")
+    for name in names:
+        beat_heart(name=name, at=at - timedelta(days=90))
+    states = states_of(at)
+    assert {states[name] for name in names} == {(False, False)}
+    assert forget_retired(at=at) == 0
+
+    beat_heart(name="beat", at=at)
+    assert states_of(at)["waiting beat on h2"] == (True, True)
+
+
+def test_retired_worker_is_named_on_the_page_and_has_no_series(client, all_run, shifter):
+    beat_heart(name="worker celery@old", at=timezone.now() - timedelta(days=3))
+    client.force_login(shifter)
+    assert "retired: last heartbeat 3 d ago" in client.get("/health/").text
+    series = client.get("/metrics").text
+    assert 'opsportal_check_ok{check="worker celery@w1"} 1.0' in series
+    assert "worker celery@old" not in series
 
 
 def test_heart_of_a_capture_that_is_gone_can_be_deleted(client, admin):

@@ -14,6 +14,10 @@ from apps.core.models import Heartbeat
 
 #: A process without a heartbeat for longer than this is failing.
 HEARTBEAT_LIMIT = timedelta(seconds=60)
+#: A worker or a waiting beat that is silent for this long is retired, if another one does its work.
+RETIRED_AFTER = timedelta(hours=24)
+#: The heartbeat of a retired process is deleted after this time.
+FORGOTTEN_AFTER = timedelta(days=30)
 #: Names of heartbeats, or prefixes of them. A worker beats `QUEUE` when it receives a message from
 #: beat.
 BEAT = "beat"
@@ -33,6 +37,8 @@ class Check:
     name: str
     ok: bool
     detail: str
+    #: The process is gone for good and another one does its work, so nothing is wrong.
+    is_retired: bool = False
 
 
 def readiness() -> list[Check]:
@@ -52,9 +58,53 @@ def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
     if not (database := _database()).ok:
         return [database]
     hearts = {heart.name: heart for heart in Heartbeat.objects.all()}
+    retired = retired_processes(hearts, at)
+    for name in retired:
+        del hearts[name]
     processes = [*_portal_processes(hearts, at), *_captures(hearts, at)]
     queue = _queue() if ask_queue else _carried(hearts, at)
-    return [database, queue, *processes]
+    return [database, queue, *processes, *retired.values()]
+
+
+def retired_processes(hearts: Mapping[str, Heartbeat], at: datetime) -> dict[str, Check]:
+    """Return the workers and waiting beats that are gone for good, by name.
+
+    They are silent for `RETIRED_AFTER`, while a worker of the same queue, or beat, runs: so the last
+    worker of a queue is never retired. A capture is not either: its spool may hold jobs.
+    """
+    replaced = set()
+    for name, heart in hearts.items():
+        if at - heart.at < HEARTBEAT_LIMIT:
+            replaced.add(_work_of(name))
+    retired = {}
+    for name in sorted(hearts):
+        heart = hearts[name]
+        may_retire = name.startswith((WORKER, WAITING_BEAT))
+        if may_retire and at - heart.at >= RETIRED_AFTER and _work_of(name) in replaced:
+            detail = (
+                f"retired: last heartbeat {(at - heart.at).days} d ago, and another process does "
+                "its work"
+            )
+            retired[name] = Check(name, ok=True, detail=detail, is_retired=True)
+    return retired
+
+
+def _work_of(name: str) -> str:
+    """Return what a process does: `worker harvest` for the worker `harvest@host`."""
+    if name.startswith(WAITING_BEAT):
+        return BEAT
+    return name.partition("@")[0]
+
+
+def forget_retired(*, at: datetime) -> int:
+    """Delete the heartbeats of processes that are retired for long; return their number."""
+    hearts = {heart.name: heart for heart in Heartbeat.objects.all()}
+    names = []
+    for name in retired_processes(hearts, at):
+        if at - hearts[name].at >= FORGOTTEN_AFTER:
+            names.append(name)
+    old = Heartbeat.objects.filter(name__in=names, at__lte=at - FORGOTTEN_AFTER)
+    return old.delete()[0]
 
 
 def _database() -> Check:

@@ -53,15 +53,20 @@ class _Health(Collector):
         ok = GaugeMetricFamily(
             "opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"]
         )
-        for check in components(self.at, ask_queue=True):
-            ok.add_metric([check.name], check.ok)
+        checks = components(self.at, ask_queue=True)
+        # Without series, alerts about a retired process end.
+        retired = {check.name for check in checks if check.is_retired}
+        for check in checks:
+            if not check.is_retired:
+                ok.add_metric([check.name], check.ok)
         age = GaugeMetricFamily(
             "opsportal_heartbeat_age_seconds",
             "Time since the last heartbeat of a process.",
             labels=["process"],
         )
         for heart in hearts:
-            age.add_metric([heart.name], (self.at - heart.at).total_seconds())
+            if heart.name not in retired:
+                age.add_metric([heart.name], (self.at - heart.at).total_seconds())
         plugins = GaugeMetricFamily(
             "opsportal_plugin_problems", "Broken or duplicate plugins.", labels=["group"]
         )
