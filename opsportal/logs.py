@@ -1,4 +1,4 @@
-"""Log only one line for each outage of the queue."""
+"""Log only one line for each outage of the queue, and for each refused request."""
 
 import logging
 import time
@@ -43,6 +43,27 @@ class OutageFilter(logging.Filter):
             record.args = (why,)
             record.exc_info = record.exc_text = None
         return first
+
+
+class RefusalFilter(logging.Filter):
+    """Log a refused or unavailable response (4xx, 503) in one line, with the reason at its end.
+
+    Django adds a traceback, which only says where the portal checks. Errors of the portal keep it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        status = getattr(record, "status_code", 0)
+        is_refusal = 400 <= status < 500 or status == 503
+        if not (is_refusal and record.name.startswith("django.") and record.exc_info):
+            return True
+        error = record.exc_info[1]
+        why = str(error).strip().partition("\n")[0]
+        if status == 503:
+            why = f"{type(error).__name__}: {why}"
+        record.exc_info = record.exc_text = None
+        if why and why not in record.getMessage():
+            record.msg, record.args = "%s (%s)", (record.getMessage(), why)
+        return True
 
 
 def _outage_in(error: BaseException | None) -> BaseException | None:

@@ -495,9 +495,16 @@ LOGGING = {
             "datefmt": "%Y-%m-%dT%H:%M:%S%z",
         }
     },
-    "filters": {"outage": {"()": "opsportal.logs.OutageFilter"}},
+    "filters": {
+        "outage": {"()": "opsportal.logs.OutageFilter"},
+        "refusal": {"()": "opsportal.logs.RefusalFilter"},
+    },
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]}
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": "line",
+            "filters": ["outage", "refusal"],
+        }
     },
     "root": {"handlers": ["console"], "level": ENV.LOG_LEVEL},
     "loggers": {

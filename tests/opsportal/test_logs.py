@@ -7,7 +7,10 @@ import kombu.exceptions
 import pytest
 import redis.exceptions
 from django.conf import settings
+from django.db import OperationalError
 
+from apps.accounts.models import User
+from apps.portal.web import views
 from opsportal import logs
 
 AWAY = redis.exceptions.ConnectionError("Error 111 connecting to localhost:6379")
@@ -62,6 +65,54 @@ def test_other_errors_are_logged_meanwhile(clock):
     ended = record("Unrecoverable error", AWAY)
     ended.levelno = logging.CRITICAL
     assert outage.filter(ended), "a worker that ends of it must say so"
+
+
+@pytest.fixture
+def lines():
+    """The lines that the console's filters leave of what Django logs about responses."""
+    handler = logging.Handler()
+    handler.addFilter(logs.RefusalFilter())
+    written: list[str] = []
+    handler.emit = lambda record: written.append(logging.Formatter().format(record))
+    loggers = [logging.getLogger(name) for name in ("django.request", "django.security")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield written
+    for logger in loggers:
+        logger.removeHandler(handler)
+
+
+def test_forbidden_page_is_one_line(client, liaison, lines):
+    client.force_login(liaison)
+    assert client.get("/health/").status_code == 403
+    assert lines == ["Forbidden (Permission denied): /health/"]
+
+
+def test_database_that_is_away_is_one_line_with_the_error(client, db, monkeypatch, lines):
+    def fail(**_):
+        raise OperationalError("connection refused\nIs the server running?")
+
+    monkeypatch.setattr(views, "home_page", fail)
+    client.raise_request_exception = False
+    client.force_login(User.objects.create_superuser("root", password="x"))
+    assert client.get("/").status_code == 503
+    assert lines == ["Service Unavailable: / (OperationalError: connection refused)"]
+
+
+def test_error_of_the_portal_keeps_its_traceback(client, db, monkeypatch, lines):
+    def fail(**_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(views, "home_page", fail)
+    client.raise_request_exception = False
+    client.force_login(User.objects.create_superuser("root", password="x"))
+    assert client.get("/").status_code == 500
+    (text,) = lines
+    assert text.startswith("Internal Server Error: /\nTraceback")
+
+
+def test_console_uses_the_filters():
+    assert settings.LOGGING["handlers"]["console"]["filters"] == ["outage", "refusal"]
 
 
 def test_times_have_their_zone():
