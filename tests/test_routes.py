@@ -272,6 +272,7 @@ EXPECTED = {
     "api:verdict-list": ALL,
     "api:webhook-detail": "hhhyyy",  # an experiment's
     "api:webhook-enable": "hhhyyy",
+    "api:webhook-new-secret": "hhhyyy",
     "api:webhook-list": ALL,
     "api:workflow-type-detail": ALL,
     "api:workflow-type-list": ALL,

@@ -12,6 +12,7 @@ declare(
     ),
     EventKind("webhook.added", "added a webhook to {host}", "was added"),
     EventKind("webhook.enabled", "enabled the webhook", "was enabled"),
+    EventKind("webhook.secret_renewed", "made a new secret", "has a new secret"),
     EventKind(
         "webhook.disabled",
         "disabled the webhook: it failed for too long",

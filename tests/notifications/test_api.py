@@ -103,6 +103,9 @@ def test_a_webhook_is_added_and_removed_and_its_secret_is_not_kept(as_liaison):
     assert b"s3cr3t" not in told.content
     at = f"/api/v1/webhooks/{made.json()['id']}/"
     assert as_liaison.post(f"{at}enable/").status_code == 200
+    renewed = as_liaison.post(f"{at}new-secret/")
+    assert (renewed.status_code, renewed["Cache-Control"]) == (200, "no-store")
+    assert renewed.json()["secret"] == Webhook.objects.get().secret != secret
     assert as_liaison.delete(at).status_code == 204
     assert not Webhook.objects.exists()
 

@@ -23,7 +23,7 @@ from apps.core.models import Event
 from apps.notifications.domain import webhook_addresses
 from apps.notifications.domain.preferences import follow_request, save_preferences
 from apps.notifications.domain.webhook_posts import post_signed
-from apps.notifications.domain.webhooks import add_webhook, enable_webhook
+from apps.notifications.domain.webhooks import add_webhook, enable_webhook, renew_secret
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.domain.holds import place_hold
@@ -124,13 +124,50 @@ def test_new_webhook_gets_a_secret_of_the_present_key(
     replace_key(keep=True)
     client.force_login(approver)
     page = client.get(reverse("notifications:settings")).content.decode()
-    assert "remove the webhook and add it again" in page
+    assert "make a new one, and give it to the receiver" in page
     hook[0].delete()
     renewed = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
     assert not renewed.has_former_secret
     assert renewed.secret != hook[1]
     page = client.get(reverse("notifications:settings")).content.decode()
-    assert "remove the webhook and add it again" not in page
+    assert "make a new one, and give it to the receiver" not in page
+
+
+def test_new_secret_signs_what_waits_and_is_shown_once(receiver, hook, approver, client):
+    webhook, former = hook
+    client.force_login(approver)
+    url = reverse("notifications:change-webhook", args=[webhook.pk])
+    page = client.post(url, {"do": "secret"})
+    webhook.refresh_from_db()
+    assert webhook.secret != former
+    assert webhook.secret in page.text
+    assert "no-store" in page["Cache-Control"]
+    assert webhook.secret not in client.get(reverse("notifications:settings")).text
+
+    call(AT)
+    ((headers, body),) = receiver.told
+    signed = f"{headers['X-Opsportal-Timestamp']}.".encode() + body
+    digest = hmac.new(webhook.secret.encode(), signed, hashlib.sha256).hexdigest()
+    assert headers["X-Opsportal-Signature"] == f"sha256={digest}"
+
+
+def test_webhook_of_a_lost_key_is_whole_again_with_a_new_secret(hook, approver, replace_key):
+    replace_key(keep=False)
+    renewed = renew_secret(webhook=hook[0], by=approver, at=AT)
+    assert not renewed.has_former_secret
+    assert Event.objects.filter(kind="webhook.secret_renewed").count() == 1
+
+
+def test_only_the_owner_makes_a_new_secret(hook, liaison, client):
+    webhook, secret = hook
+    client.force_login(liaison)
+    for url in (
+        f"/notifications/settings/webhooks/{webhook.pk}/",
+        f"/api/v1/webhooks/{webhook.pk}/new-secret/",
+    ):
+        assert client.post(url, {"do": "secret"}).status_code == 404
+    webhook.refresh_from_db()
+    assert webhook.secret == secret
 
 
 def test_holds_over_many_requests_are_called_once_where_they_may_be_seen(

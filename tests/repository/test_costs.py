@@ -77,7 +77,7 @@ CHEAP = {
         submission-follow-advice submission-ignore-advice submission-limit submission-release submission-retry
         search submission-scouts
         submission-wait-again template-detail template-list template-make-draft verdict-correct verdict-detail
-        verdict-harvest-again verdict-list version webhook-detail webhook-enable webhook-list
+        verdict-harvest-again verdict-list version webhook-detail webhook-enable webhook-list webhook-new-secret
         line-watch-detail line-watch-list
         new-lines where-else weekly-report-detail weekly-report-list window-cancel window-detail window-list
         workflow-type-detail workflow-type-list

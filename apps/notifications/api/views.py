@@ -43,6 +43,7 @@ from apps.notifications.domain.webhooks import (
     add_webhook,
     enable_webhook,
     remove_webhook,
+    renew_secret,
     webhooks_for,
 )
 from apps.notifications.enums import When
@@ -181,6 +182,13 @@ class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]
         """Enable the webhook again; its waiting calls are sent now."""
         enable_webhook(webhook=webhook, **fields)
         return self.get_object()
+
+    @extend_schema(request=None, responses=WebhookWithSecret)
+    @action(detail=True, methods=["post"], url_path="new-secret")
+    def new_secret(self, request: ApiRequest, **_: str) -> Response:
+        """Make a new secret, which is shown only in this response. It signs all further calls."""
+        webhook = renew_secret(webhook=self.get_object(), by=request.user, at=timezone.now())
+        return _secret(WebhookWithSecret(webhook).data)
 
 
 class FollowView(ApiView):

@@ -66,6 +66,20 @@ def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: dateti
 
 
 @transaction.atomic
+def renew_secret(*, webhook: Webhook, by: User, at: datetime) -> Webhook:
+    """Return the webhook with a new secret of the present `SECRET_KEY`.
+
+    Calls that wait are signed with it, too.
+    """
+    hook = Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)
+    hook.nonce = get_random_string(32)
+    hook.key_id = key_id(settings.SECRET_KEY)
+    hook.save(update_fields=["nonce", "key_id"])
+    publish(kind="webhook.secret_renewed", target=hook, by=by, at=at)
+    return hook
+
+
+@transaction.atomic
 def enable_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
     """Enable a webhook again; its waiting calls are sent now.
 

@@ -32,7 +32,12 @@ from apps.notifications.domain.preferences import (
     level_of,
     save_preferences,
 )
-from apps.notifications.domain.webhooks import enable_webhook, remove_webhook, webhooks_for
+from apps.notifications.domain.webhooks import (
+    enable_webhook,
+    remove_webhook,
+    renew_secret,
+    webhooks_for,
+)
 from apps.notifications.enums import Level
 from apps.notifications.web.forms import PreferencesForm, ReadForm, WebhookForm
 from apps.production.models import Request
@@ -124,18 +129,21 @@ def add_webhook(request: AuthenticatedRequest) -> HttpResponse:
         with show_errors(request, form):
             fields = {"experiment": None, **form.cleaned_data}
             hook = webhooks.add_webhook(by=request.user, at=timezone.now(), **fields)
-            return _settings(request, new_secret=hook.secret)
+            return _settings(request, new_secret=hook.secret, new_secret_of=hook.host)
     return _settings(request, 400, webhook_form=form)
 
 
 @require_POST
 def change_webhook(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Remove a webhook, or enable it again."""
+    """Remove a webhook, enable it again, or make a new secret, which is shown once."""
     user = request.user
     hook = get_object_or_404(webhooks_for(user), pk=pk)
     if request.POST.get("do") == "enable":
         enable_webhook(webhook=hook, by=user, at=timezone.now())
         messages.success(request, "Webhook enabled.")
+    elif request.POST.get("do") == "secret":
+        renewed = renew_secret(webhook=hook, by=user, at=timezone.now())
+        return _settings(request, new_secret=renewed.secret, new_secret_of=renewed.host)
     else:
         remove_webhook(webhook=hook, by=user, at=timezone.now())
         messages.success(request, "Webhook removed.")

@@ -9,7 +9,9 @@ from apps.core.domain.secrets.signing_keys import key_id, signing_keys
 from apps.notifications.models import Webhook
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 
-_RENEW = "Have them removed and added again, which shows a new secret for each receiver."
+_RENEW = (
+    "Press New secret beside each, in the settings of notifications, and give it to its receiver."
+)
 
 
 def check_keys(_at: datetime) -> Iterator[Finding]:
