@@ -6,6 +6,7 @@ elsewhere with them.
 
 import fcntl
 import os
+import re
 import shlex
 import stat
 from collections.abc import Mapping
@@ -17,6 +18,12 @@ from opsportal.setup.errors import SetupError
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+#: NAME=VALUE as systemd and a shell read it alike: the value is a word of plain characters, or in
+#: quotes and without any character that one of both treats specially there.
+_SAME_LINE = re.compile(
+    r"""[A-Za-z_][A-Za-z0-9_]*=([A-Za-z0-9_@%+=:,./-]*|'[^'\\]*'|"[^"\\$`]*")"""
+)
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,19 @@ def lock(directory: Path) -> int:
 def fits_env_file(value: str) -> bool:
     """Return whether systemd and a shell read the same value, once it is in single quotes."""
     return value.isprintable() and "'" not in value and "\\" not in value
+
+
+def env_faults(text: str) -> dict[int, str]:
+    """Return the lines of a file of settings that systemd and a shell may read differently.
+
+    By number of the line: the name of the setting, never its value.
+    """
+    faults = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#") and not _SAME_LINE.fullmatch(stripped):
+            faults[number] = stripped.partition("=")[0][:64]
+    return faults
 
 
 def format_env(settings: Mapping[str, str]) -> str:

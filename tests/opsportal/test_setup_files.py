@@ -2,9 +2,10 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opsportal.setup.database import Target, make_verifier, quote_name, quote_text
@@ -14,6 +15,7 @@ from opsportal.setup.files import (
     check_directory,
     create_directory,
     create_file,
+    env_faults,
     fits_env_file,
     format_env,
     parse_env,
@@ -117,6 +119,69 @@ def test_fifo_is_no_secret(closed):
     os.mkfifo(closed / "secret", 0o600)
     with pytest.raises(SetupError, match="is no file"):
         read_file(closed / "secret")
+
+
+@settings(max_examples=50)
+@given(st.text(alphabet=st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=12))
+@example("a'b")
+@example("'a' # b")
+@example('"$HOME"')
+@example("a b")
+def test_line_without_a_fault_is_read_alike_by_sh_and_as_systemd_does(tmp_path_factory, value):
+    """`opsportal-manage` reads as systemd does; here it is compared with a real shell."""
+    text = f"NAME={value}\n"
+    if env_faults(text):
+        return
+    path = tmp_path_factory.mktemp("env") / "opsportal.env"
+    path.write_text(text)
+    sourced = subprocess.run(
+        ["/bin/sh", "-c", '. "$1"; printf %s "$NAME"', "sh", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"HOME": "/root"},
+    ).stdout
+    assert sourced == parse_env(text, path).get("NAME")
+    assert sourced == _as_systemd(value)
+
+
+def _as_systemd(value: str) -> str:
+    """Drop quotes around a value, and trailing blanks; nothing is expanded."""
+    value = value.strip()
+    if len(value) >= 2 and value[0] in "'\"" and value[-1] == value[0]:
+        return value[1:-1]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("line", "is_fault"),
+    [
+        ("A=b", False),
+        ("A='b c $d'", False),
+        ('A="b c"', False),
+        ("# a comment, isn't it", False),
+        ("A=b c", True),
+        ("A=$b", True),
+        ('A="$b"', True),
+        ("A='it'\\''s'", True),
+        ("A=b#c", True),
+        ("export A=b", True),
+    ],
+)
+def test_lines_that_are_read_differently_are_named(line, is_fault):
+    assert env_faults(f"X=1\n\n{line}\n") == ({3: line.partition("=")[0]} if is_fault else {})
+
+
+def test_example_of_the_guide_has_no_such_line():
+    guide = (Path(__file__).parents[2] / "docs/production.md").read_text()
+    example = guide.partition("Then `/etc/opsportal/opsportal.env`:\n\n")[2].partition("\n\n")[0]
+    assert "REDIS_URL_FILE=" in example
+    assert env_faults(example) == {}
+
+
+@given(st.text().filter(fits_env_file))
+def test_setup_writes_no_such_line(value):
+    assert env_faults(format_env({"NAME": value})) == {}
 
 
 @given(st.text().filter(fits_env_file))

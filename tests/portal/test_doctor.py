@@ -107,6 +107,19 @@ def test_webhooks_of_former_keys_are_counted(site, approver, replace_key):
     assert the_problem().check == "keys"
 
 
+def test_line_of_the_settings_that_a_shell_reads_differently_is_named(site, tmp_path, monkeypatch):
+    path = tmp_path / "opsportal.env"
+    path.write_text("# settings\nA=b\nEMAIL_URL=smtp://me:se$cret@mail\n")
+    monkeypatch.setattr(files, "ENVIRONMENT_FILES", (path, tmp_path / "none"))
+    (finding,) = files.check_quoting(timezone.now())
+    assert finding.level == Level.WARNING
+    assert finding.seen.endswith("differently: EMAIL_URL (line 3)")
+    assert "cret" not in finding.seen
+
+    path.write_text("A='b c'\n")
+    assert [finding.level for finding in files.check_quoting(timezone.now())] == [Level.OK]
+
+
 def test_redis_that_is_away_is_one_problem(site):
     site.REDIS_URL = "redis://127.0.0.1:1/0"
     ((finding,), left_out) = problems()

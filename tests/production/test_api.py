@@ -1,6 +1,10 @@
 """Requests over the API: the same rules as on the pages, told in status codes and field paths."""
 
+import json
+import re
+
 import pytest
+from django.conf import settings
 from rest_framework.test import APIClient
 
 from apps.production.domain.lifecycle.moves import SERVICES
@@ -272,6 +276,25 @@ def test_schema_names_every_route_without_a_warning(db):
         *signing,
     }
     assert verbs >= {"{key}"} | moves
+
+
+def test_example_of_the_documentation_is_accepted_as_it_stands(nova, liaison, api):
+    page = (settings.BASE_DIR / "docs/workflows.md").read_text()
+    (example,) = re.findall(r"^```json\n(.+?)^```", page, re.MULTILINE | re.DOTALL)
+    sent = json.loads(example)
+
+    answer = api(liaison).post(LIST, sent, format="json")
+    assert answer.status_code == 201, answer.json()
+    stored = api(liaison).get(f"{LIST}{answer.json()['key']}/").json()
+    assert stored["arguments"] == sent["arguments"]
+    stage = stored["stages"][0]
+    assert {key: stage["arguments"][key] for key in sent["stages"][0]["arguments"]} == (
+        sent["stages"][0]["arguments"]
+    )
+    assert (stage["kind"], stage["events"]) == ("generation", 100_000)
+
+    findings = api(liaison).post(f"{LIST}check/", sent, format="json").json()["findings"]
+    assert [finding for finding in findings if finding["severity"] == "error"] == []
 
 
 def test_wrong_types_and_unknown_services_are_told_at_once(nova, liaison, api):

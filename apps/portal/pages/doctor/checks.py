@@ -36,6 +36,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("settings", site.check_settings),
     DoctorCheck("keys", keys.check_keys, _SCHEMA, asks_database=True),
     DoctorCheck("secrets", files.check_secret_files),
+    DoctorCheck("quotes", files.check_quoting),
     DoctorCheck("directories", files.check_directories),
     DoctorCheck("LOG_ROOTS", files.check_log_roots),
     DoctorCheck("answers", site.check_answers),

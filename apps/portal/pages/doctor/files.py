@@ -11,6 +11,7 @@ from django.conf import settings
 
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 from opsportal.env import setting_files
+from opsportal.setup.files import env_faults
 
 GIGABYTE = 1_000_000_000
 WARNING_FREE_BYTES = 2 * GIGABYTE
@@ -65,6 +66,25 @@ def check_secret_files(at: datetime) -> Iterator[Finding]:
             yield problem(f"rights of {path}", fault, f"Run `chmod 640 {path}`.")
     if is_well:
         yield ok("rights of secrets", f"{len(paths)} files, none open to others")
+
+
+def check_quoting(at: datetime) -> Iterator[Finding]:
+    """Check that systemd, a shell and `opsportal-manage` read the same settings from the file."""
+    for path in ENVIRONMENT_FILES:
+        try:
+            faults = env_faults(path.read_text())
+        except (OSError, UnicodeDecodeError):
+            continue  # not there, or only its group may read it
+        if not faults:
+            yield ok(f"quotes in {path}", "read alike by systemd and by a shell")
+            continue
+        lines = [f"{name} (line {number})" for number, name in faults.items()]
+        yield warning(
+            f"quotes in {path}",
+            f"systemd and a shell may read differently: {', '.join(lines[:10])}",
+            "Write NAME='VALUE' with single quotes, and without single quotes, backslashes and line"
+            " breaks in the value; a value that needs them goes into a file, as NAME_FILE.",
+        )
 
 
 def _fault_of_rights(path: Path) -> str:
