@@ -34,6 +34,7 @@ class Backlog(NamedTuple):
     refused: int
     why_refused: str
     portal_error: str
+    journal_bytes: int
 
 
 class HandOver:
@@ -99,6 +100,7 @@ class HandOver:
             refused=refused.jobs,
             why_refused=printable(refused.why),
             portal_error=printable(self._troubles),
+            journal_bytes=self._journal.size_bytes(),
         )
 
     def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from celery import Celery
+from celery.signals import task_failure
 
 from opsportal import heartbeats  # noqa: F401 -- connects its signals
 
@@ -21,6 +22,14 @@ class App(Celery):
         from opsportal.worker import Worker
 
         return self.subclass_with_self(Worker)
+
+
+@task_failure.connect
+def on_task_failure(sender: Any, **_: Any) -> None:
+    """Count a task that ended with an error, in the process that ran it."""
+    from apps.core.counters import count_failed_task
+
+    count_failed_task(sender.name)
 
 
 app = App("opsportal")

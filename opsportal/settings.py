@@ -156,6 +156,7 @@ LOGGED_OUTPUTS = {"submission": "apps.submission.domain.arrays.logged_outputs:LO
 TIME_WINDOWS = ENV.TIME_WINDOWS
 
 MIDDLEWARE = [
+    "apps.core.web.middleware.CountErrorsMiddleware",
     "apps.core.web.lost_connections.RetryMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

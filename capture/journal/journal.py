@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -169,6 +169,14 @@ class Journal:
                 "SELECT coalesce(sum(jobs), 0), min(captured_at) FROM batch WHERE refused = ''"
             ).fetchone()
         return jobs, None if oldest is None else moment_of(oldest)
+
+    def size_bytes(self) -> int:
+        """Return the size of its files, also of what SQLite has not yet merged into the first."""
+        size_bytes = 0
+        for path in self.directory.glob("journal.sqlite*"):
+            with suppress(FileNotFoundError):
+                size_bytes += path.stat().st_size
+        return size_bytes
 
     def refused(self) -> Refused:
         with self._guard:

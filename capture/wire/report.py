@@ -36,6 +36,7 @@ class CaptureReport:
     why_refused: str = ""
     portal_error: str = ""
     masking_key_id: str = ""
+    journal_bytes: int = 0
 
     def as_detail(self) -> dict[str, Any]:
         """Return the report as JSON values, with the first paths only."""

@@ -238,6 +238,7 @@ def test_report_has_an_id_of_the_masking_key_and_not_the_key(make_capture):
     assert detail["masking_key_id"] == masker(()).key_id
     assert detail["masking_key_id"] != Masker(names="", key=b"other").key_id
     assert re.fullmatch("[0-9a-f]{16}", detail["masking_key_id"])
+    assert detail["journal_bytes"] > 0
 
 
 def test_bad_entries_are_reported_and_stop_nothing(make_capture, spool, portal, tmp_path):

@@ -40,7 +40,8 @@ def test_single_job_that_is_too_large_is_kept_and_named_and_holds_up_none(journa
         portal.most_jobs = 1
         journal.add(with_identity(captured_job(2)))
         wait_for(lambda: portal.ids == [2])
-        assert hand_over.backlog()[-2:] == ("no more than 0", "")
+        backlog = hand_over.backlog()
+        assert (backlog.why_refused, backlog.portal_error) == ("no more than 0", "")
 
 
 def test_what_was_refused_is_handed_over_at_the_next_start(tmp_path, portal):

@@ -69,7 +69,7 @@ def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
 def retired_processes(hearts: Mapping[str, Heartbeat], at: datetime) -> dict[str, Check]:
     """Return the workers and waiting beats that are gone for good, by name.
 
-    They are silent for `RETIRED_AFTER`, while a worker of the same queue, or beat, runs: so the last
+    They are silent for `RETIRED_AFTER`, while a worker of the same queue, or beat, runs: the last
     worker of a queue is never retired. A capture is not either: its spool may hold jobs.
     """
     replaced = set()

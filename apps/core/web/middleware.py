@@ -17,10 +17,20 @@ from django.urls import Resolver404, resolve
 from django.utils.cache import patch_cache_control
 from django.utils.deprecation import MiddlewareMixin
 
+from apps.core.counters import count_response
 from apps.core.domain.hidden_characters import HIDDEN, mark_hidden
 
 log = logging.getLogger(__name__)
 _FIELD_VALUES = re.compile(r'(<textarea\b[^>]*>[^<]*</textarea>|\bvalue="[^"]*")')
+
+
+class CountErrorsMiddleware(MiddlewareMixin):
+    """Count responses that failed, for `/metrics`. A probe that `/readyz` answers is none."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if response.status_code >= 500 and request.path != "/readyz":
+            count_response(response.status_code)
+        return response
 
 
 class CleanRequestMiddleware(MiddlewareMixin):

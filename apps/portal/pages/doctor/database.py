@@ -1,7 +1,6 @@
 """PostgreSQL: version, rights, clock, schema, size and backups."""
 
 import shutil
-import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from apps.core.domain.storage import tables_now
 from apps.portal.pages.doctor.clock import clock_finding
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 from apps.portal.pages.doctor.support import POSTGRESQL, version_finding
+from apps.portal.pages.health.backups import newest_dump_at
 
 #: The disk of PostgreSQL is full in fewer days: a warning, a problem.
 WARNING_DAYS = 30
@@ -160,13 +160,8 @@ def check_backup(at: datetime) -> Iterator[Finding]:
 def dump_finding(directory: Path, at: datetime) -> Finding:
     """Judge the newest file of a directory of dumps."""
     fix = "Run the nightly `pg_dump`, and read why it failed (docs/production.md)."
-    newest: float | None = None
     try:
-        for path in directory.iterdir():
-            # An interrupted dump may be empty.
-            status = path.stat()
-            if stat.S_ISREG(status.st_mode) and status.st_size:
-                newest = max(newest or 0.0, status.st_mtime)
+        newest = newest_dump_at(directory)
     except OSError as error:
         return problem(
             "backup",

@@ -2,20 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.conf import settings
+from django.db import connection
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from apps.archive.domain.sinks import intake_size, sinks_health
+from apps.core.counters import failed_responses, failed_tasks
 from apps.core.domain.health import CAPTURE, components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import QueueFigures
 from apps.core.models import Heartbeat
 from apps.diagnosis.domain.reading.refused_logs import refused_logs
 from apps.jobs.domain.records.jobs import collections
+from apps.portal.pages.health.backups import newest_dump_at
 from apps.portal.pages.health.page import loaded_plugins
 from apps.portal.pages.health.queues import all_queues
 from apps.statusboard.domain.incidents.incidents import open_incidents
@@ -39,6 +44,7 @@ _OF_CAPTURE = {
         CounterMetricFamily,
     ),
     "refused": ("Jobs in the journal that the portal rejects.", GaugeMetricFamily),
+    "journal_bytes": ("Size of the journal on the host of capture.", GaugeMetricFamily),
 }
 
 
@@ -86,6 +92,7 @@ class _Health(Collector):
             "Failed jobs of the last 24 hours whose logs were refused, at most 1000.",
             value=refused_logs(at=self.at).count,
         )
+        yield from (*_failures(), *_storage(self.at))
         yield from _services(self.at)
 
 
@@ -190,6 +197,39 @@ def _deliveries(events: QueueFigures) -> Iterator[Metric]:
         "Events with failed delivery attempts.",
         value=events.failing,
     )
+
+
+def _failures() -> Iterator[Metric]:
+    responses = CounterMetricFamily(
+        "opsportal_http_errors_total", "Responses that failed.", labels=["status"]
+    )
+    for status, count in failed_responses().items():
+        responses.add_metric([status], count)
+    tasks = CounterMetricFamily(
+        "opsportal_task_failures_total",
+        "Tasks that ended with an error: periodic ones by name, and all others.",
+        labels=["task"],
+    )
+    for task, count in failed_tasks().items():
+        tasks.add_metric([task], count)
+    yield from (responses, tasks)
+
+
+def _storage(at: datetime) -> Iterator[Metric]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_database_size(current_database())")
+        (size_bytes,) = cursor.fetchone()
+    yield GaugeMetricFamily("opsportal_database_bytes", "Size of the database.", value=size_bytes)
+
+    age = GaugeMetricFamily(
+        "opsportal_backup_age_seconds", "Age of the newest dump in BACKUP_DIR; none without one."
+    )
+    if settings.BACKUP_DIR is not None:
+        with suppress(OSError):
+            newest = newest_dump_at(settings.BACKUP_DIR)
+            if newest is not None:
+                age.add_metric([], max(0.0, at.timestamp() - newest))
+    yield age
 
 
 def _services(at: datetime) -> Iterator[Metric]:
