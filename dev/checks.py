@@ -30,7 +30,7 @@ CHECKS: dict[str, list[str | Path]] = {
     "plain": [sys.executable, "-m", "dev.plain"],
     "templates": [BINARIES / "djlint", "--lint", "--quiet", "templates"],
     "deploy": [*MANAGE, "check", "--deploy", "--fail-level", "WARNING"],
-    "migrations": [*MANAGE, "makemigrations", "--check", "--dry-run"],
+    "migrations": [sys.executable, "-W", "ignore", "-m", "dev.migrations"],
     "vulnerabilities": [sys.executable, "-m", "dev.audit"],
     "types": [BINARIES / "mypy", "apps", "capture", "opsportal", "dev", "clients/opsctl/opsctl"],
 }

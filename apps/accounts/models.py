@@ -38,6 +38,7 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
     link_by_name = models.BooleanField(
         "link by name",
         default=False,
+        db_default=False,
         help_text=(
             "Link the account to the next sign-on with this user name, although it has a "
             "password. Ignored for staff."

@@ -9,6 +9,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
+from django.db.models import Value
 from django.db.models.functions import Now
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, M, User
@@ -135,13 +136,15 @@ class ArchivedJob(models.Model):
     caveat = models.CharField(max_length=200, blank=True)
     #: Null in rows that are older than this column.
     sender = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001
-    conflict = models.CharField(max_length=400, blank=True)
+    conflict = models.CharField(max_length=400, blank=True, default="", db_default="")
     # Without a check constraint: adding one reads the whole table.
-    conflict_version = models.IntegerField(default=0)
-    unstored_captures = models.JSONField(default=list, blank=True)
-    chosen_by = models.CharField(max_length=150, blank=True)
+    conflict_version = models.IntegerField(default=0, db_default=0)
+    unstored_captures = models.JSONField(
+        default=list, db_default=Value([], models.JSONField()), blank=True
+    )
+    chosen_by = models.CharField(max_length=150, blank=True, default="", db_default="")
     chosen_at = models.DateTimeField(null=True, blank=True)
-    chosen_reason = models.CharField(max_length=200, blank=True)
+    chosen_reason = models.CharField(max_length=200, blank=True, default="", db_default="")
 
     objects = ArchivedJobQuerySet.as_manager()
 
@@ -327,6 +330,7 @@ class CaptureHost(models.Model):
     )
     trusted = models.BooleanField(
         default=False,
+        db_default=False,
         help_text=(
             "Scripts captured here may be rerun as their owners (owner_command), and logs "
             "of running jobs are read."
@@ -334,6 +338,7 @@ class CaptureHost(models.Model):
     )
     beside_portal = models.BooleanField(
         default=False,
+        db_default=False,
         editable=False,
         help_text="Added by `manage.py capture` with the portal's database.",
     )

@@ -1,16 +1,18 @@
 """The append-only event log, its deliveries, and the heartbeats of long-running processes."""
 
 from django.db import models
+from django.db.models.functions import Now
 
 
 class Work(models.Model):
     """A piece of work for a worker, with its attempts; see `apps.core.domain.work`."""
 
     due_at = models.DateTimeField(
-        help_text="When it is tried next or, while a worker has it, when it counts as lost."
+        db_default=Now(),
+        help_text="When it is tried next or, while a worker has it, when it counts as lost.",
     )
-    attempts = models.PositiveIntegerField(default=0)
-    last_error = models.TextField(blank=True)
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    last_error = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
         abstract = True

@@ -108,7 +108,11 @@ class Webhook(models.Model):
         max_length=64, help_text="The secret is derived from it and SECRET_KEY."
     )
     key_id = models.CharField(
-        max_length=16, blank=True, help_text="Tells which SECRET_KEY the secret is derived from."
+        max_length=16,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Tells which SECRET_KEY the secret is derived from.",
     )
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField()

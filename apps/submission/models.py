@@ -10,7 +10,7 @@ import uuid
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.urls import reverse
 
 from apps.accounts.models import Experiment
@@ -72,7 +72,10 @@ class Assignment(models.Model):
         null=True, blank=True, help_text="Time when all new files were taken."
     )
     listing_error = models.TextField(
-        blank=True, help_text="Why the files of a dataset could not be listed. Empty: they could."
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Why the files of a dataset could not be listed. Empty: they could.",
     )
     listing_failed_since = models.DateTimeField(null=True, blank=True)
     listing_tried_at = models.DateTimeField(
@@ -135,7 +138,10 @@ class Submission(models.Model):
     script_sha256 = models.CharField(max_length=64)
     asked = models.JSONField(default=dict, help_text="Limits and options for the scheduler.")
     changes = models.JSONField(
-        default=dict, blank=True, help_text="Resources that differ from those of the stage."
+        default=dict,
+        db_default=Value({}, models.JSONField()),
+        blank=True,
+        help_text="Resources that differ from those of the stage.",
     )
     attempts = models.PositiveIntegerField(default=0)
     due_at = models.DateTimeField(help_text="Earliest time of the next attempt.")
@@ -464,7 +470,10 @@ class RetryJob(models.Model):
         max_length=64, blank=True, help_text="ID of the retry in the scheduler."
     )
     changes = models.JSONField(
-        default=dict, blank=True, help_text="Resources that differ from those of the failed job."
+        default=dict,
+        db_default=Value({}, models.JSONField()),
+        blank=True,
+        help_text="Resources that differ from those of the failed job.",
     )
 
     class Meta:

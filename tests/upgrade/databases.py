@@ -98,6 +98,12 @@ def start_migrating(name, directory):
     )
 
 
+def list_applied(name):
+    """Return the applied migrations as pairs of app and name."""
+    with psycopg.connect(url_of(name)) as connection:
+        return set(connection.execute("SELECT app, name FROM django_migrations"))
+
+
 def count_applied(name):
     with psycopg.connect(url_of(name)) as connection:
         return connection.execute("SELECT count(*) FROM django_migrations").fetchone()[0]

@@ -87,7 +87,7 @@ class DatasetPart(models.Model):
     last = models.BigIntegerField()
     total = models.BigIntegerField()
     files = models.JSONField(null=True, blank=True)
-    is_held = models.BooleanField(default=False)
+    is_held = models.BooleanField(default=False, db_default=False)
     due_at = models.DateTimeField()
     defined_at = models.DateTimeField(null=True, blank=True)
     error = models.TextField(blank=True)

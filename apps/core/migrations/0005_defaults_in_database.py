@@ -1,0 +1,27 @@
+import django.db.models.functions.datetime
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('core', '0004_names_of_removed_people'),
+    ]
+
+    operations = [
+        migrations.AlterField(
+            model_name='delivery',
+            name='attempts',
+            field=models.PositiveIntegerField(db_default=0, default=0),
+        ),
+        migrations.AlterField(
+            model_name='delivery',
+            name='due_at',
+            field=models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), help_text='When it is tried next or, while a worker has it, when it counts as lost.'),
+        ),
+        migrations.AlterField(
+            model_name='delivery',
+            name='last_error',
+            field=models.TextField(blank=True, db_default='', default=''),
+        ),
+    ]

@@ -1,0 +1,32 @@
+import django.db.models.functions.datetime
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('notifications', '0004_key_of_webhooks'),
+    ]
+
+    operations = [
+        migrations.AlterField(
+            model_name='message',
+            name='attempts',
+            field=models.PositiveIntegerField(db_default=0, default=0),
+        ),
+        migrations.AlterField(
+            model_name='message',
+            name='due_at',
+            field=models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), help_text='When it is tried next or, while a worker has it, when it counts as lost.'),
+        ),
+        migrations.AlterField(
+            model_name='message',
+            name='last_error',
+            field=models.TextField(blank=True, db_default='', default=''),
+        ),
+        migrations.AlterField(
+            model_name='webhook',
+            name='key_id',
+            field=models.CharField(blank=True, db_default='', default='', help_text='Tells which SECRET_KEY the secret is derived from.', max_length=16),
+        ),
+    ]
