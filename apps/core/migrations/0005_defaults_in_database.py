@@ -3,6 +3,8 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    # Each statement locks one table for a moment: together they would deadlock with running code.
+    atomic = False
 
     dependencies = [
         ('core', '0004_names_of_removed_people'),

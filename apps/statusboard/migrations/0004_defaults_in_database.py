@@ -3,6 +3,8 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    # Each statement locks one table for a moment: together they would deadlock with running code.
+    atomic = False
 
     dependencies = [
         ('statusboard', '0003_help_texts'),
