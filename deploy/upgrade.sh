@@ -1,13 +1,14 @@
 #!/bin/sh
 # Upgrade the portal of this host, installed as docs/production.md describes.
 #
-#   upgrade.sh [--check] [--yes] [--joining] SOURCE    to the release in SOURCE: a checkout, or the
-#                                                      directory of a package
-#   upgrade.sh --back [--restore DUMP]                 to the release before
+#   upgrade.sh [OPTION…] SOURCE                       to the release in SOURCE: a checkout, or the
+#                                                     directory of a package
+#   upgrade.sh --back [--rolling | --restore DUMP]    to the release before
 #
-# --check ends before anything is stopped, --yes asks nothing. --joining is for the second and each
-# further host: the database was dumped and migrated by the first. --restore replaces the database
-# by a dump; without it the database stays as it is.
+# --check ends before anything is stopped, and says whether --rolling is possible; --yes asks nothing.
+# --rolling upgrades while the portal runs. --joining is for the second and each further host: the
+# database was dumped and migrated by the first. --restore replaces the database by a dump; without
+# it the database stays as it is.
 set -eu
 # Also from a shell with `umask 077`: the portal's user reads what is installed.
 umask 022
@@ -18,6 +19,8 @@ backups=${OPSPORTAL_BACKUPS:-/var/backups/opsportal}
 socket=${OPSPORTAL_SOCKET:-/run/opsportal/web.sock}
 stop_seconds=${OPSPORTAL_STOP_SECONDS:-700}
 ready_seconds=${OPSPORTAL_READY_SECONDS:-120}
+lock_seconds=5
+most_tries=5
 needed_kb=1500000
 here=$(dirname "$(readlink -f "$0")")
 
@@ -31,7 +34,7 @@ refuse() {
 }
 
 usage() {
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
@@ -64,6 +67,24 @@ start_portal() {
     systemctl start opsportal.target $1
 }
 
+# Let the units in $1 run the release that `current` is now, one after the other, by the kinds that
+# follow. The socket of the web server takes connections meanwhile.
+restart_one_by_one() {
+    units_running=$1
+    shift
+    systemctl daemon-reload
+    for kind in "$@"; do
+        for unit in $units_running; do
+            case $unit in
+            "opsportal-$kind"*.service)
+                say "restarting $unit; what it does is finished first"
+                systemctl restart "$unit" || refuse "$unit did not start: see journalctl -u $unit"
+                ;;
+            esac
+        done
+    done
+}
+
 # ---- Releases
 
 read_version() {
@@ -72,6 +93,15 @@ read_version() {
     else
         find "$1" -maxdepth 1 -name 'opsportal-*-py3-none-any.whl' |
             sed -n 's/.*opsportal-\([^-]*\)-py3-none-any.whl$/\1/p' | head -n 1
+    fi
+}
+
+# The version of the release that is installed in directory $1.
+installed_version() {
+    if [ -f "$1/pyproject.toml" ]; then
+        read_version "$1"
+    else
+        "$1/.venv/bin/opsportal" version | awk '{ print $2 }'
     fi
 }
 
@@ -118,17 +148,19 @@ os.execvp(sys.argv[1], sys.argv[1:])
 ' "$@"
 }
 
-# Applied migrations that the release in directory $1 does not have. Releases before 0.3 did not look.
-list_newer_migrations() {
+# Migrations of the release in directory $1 that version $2 does not survive, with the reason: those
+# that are not applied, or with `applied` as $3, those that are.
+list_breaking_migrations() {
     manage "$1" --python -c '
+import sys
 import django
 django.setup()
-from django.db import connection
-from django.db.migrations.loader import MigrationLoader
-loader = MigrationLoader(connection)
-for migration in sorted(set(loader.applied_migrations) - set(loader.disk_migrations)):
-    print(*migration, sep=".")
-'
+from apps.core.domain.breaking_migrations import list_breaking_migrations
+for migration in list_breaking_migrations(
+    database="default", version=sys.argv[1], are_applied="applied" in sys.argv[2:]
+):
+    print("-", migration)
+' "$2" ${3:+"$3"}
 }
 
 # Make the release in SOURCE that of directory $1, with an environment of its own. What was made
@@ -226,7 +258,7 @@ PYTHON
 # ---- What is asked of us
 
 read_options() {
-    source='' is_back='' dump='' is_check='' is_sure='' is_joining=''
+    source='' is_back='' dump='' is_check='' is_sure='' is_joining='' is_rolling=''
     while [ $# -gt 0 ]; do
         case $1 in
         --back) is_back=yes ;;
@@ -238,6 +270,7 @@ read_options() {
         --check) is_check=yes ;;
         --yes) is_sure=yes ;;
         --joining) is_joining=yes ;;
+        --rolling) is_rolling=yes ;;
         -*) usage ;;
         *)
             [ -z "$source" ] || usage
@@ -248,6 +281,7 @@ read_options() {
     done
     if [ -n "$is_back" ]; then
         [ -z "$source" ] || usage
+        [ -z "$dump" ] || [ -z "$is_rolling" ] || usage
     else
         [ -n "$source" ] || usage
         [ -z "$dump" ] || usage
@@ -263,11 +297,7 @@ find_current() {
     else
         refuse "no portal in $root: install it by docs/production.md"
     fi
-    if [ -f "$old/pyproject.toml" ]; then
-        old_version=$(read_version "$old")
-    else
-        old_version=$("$old/.venv/bin/opsportal" version | awk '{ print $2 }')
-    fi
+    old_version=$(installed_version "$old")
 }
 
 check_versions() {
@@ -308,12 +338,54 @@ make_dump() {
 
 confirm() {
     [ -z "$is_sure" ] || return 0
-    printf 'Stop the portal and upgrade %s to %s? [y/N] ' "$old_version" "$new_version"
+    question='Stop the portal and upgrade'
+    [ -z "$is_rolling" ] || question='Upgrade the running portal from'
+    printf '%s %s to %s? [y/N] ' "$question" "$old_version" "$new_version"
     read -r answer || answer=
     case $answer in
     y | Y | yes) ;;
     *) refuse "nothing was changed" ;;
     esac
+}
+
+# Say whether the portal can run meanwhile. Refuse if it cannot but shall.
+check_rolling() {
+    breaking=$(list_breaking_migrations "$new" "$old_version") || refuse "the database does not answer"
+    if [ -z "$breaking" ]; then
+        say "rolling: yes, $old_version runs on the schema of $new_version"
+        return
+    fi
+    say "rolling: no, $old_version does not survive these migrations:"
+    echo "$breaking"
+    [ -z "$is_rolling" ] || refuse "upgrade without --rolling; nothing was changed"
+}
+
+# Apply the migrations of the new release. $1 says what else is to be known if they fail.
+migrate_database() {
+    [ -z "$is_joining" ] || return 0
+    tries=0
+    until manage "$new" migrate --verbosity 1; do
+        tries=$((tries + 1))
+        [ -n "$is_rolling" ] && [ "$tries" -lt "$most_tries" ] || refuse "the migration failed and $1"
+        say "migrating again: beside a running portal, a lock may not be had at once"
+        sleep 2
+    done
+    manage "$new" check --database default || refuse "the schema does not fit and $1"
+}
+
+# The release in use works until its unit is restarted. A statement that waits for a lock makes all
+# others wait behind it, so none waits for long; what is done stays done when it is tried again.
+roll() {
+    [ -n "$is_joining" ] || make_dump
+    PGOPTIONS="-c lock_timeout=${lock_seconds}s"
+    export PGOPTIONS
+    migrate_database "nothing was stopped: $old_version runs on. Repeat this, or upgrade without --rolling"
+    unset PGOPTIONS
+    ln -sfn "$old" "$root/previous"
+    switch_to "$new"
+    # Workers get messages of both releases, so they are first.
+    restart_one_by_one "$running" worker beat web
+    finish "$running" "$new_version runs; way back: upgrade.sh --back"
 }
 
 upgrade() {
@@ -325,6 +397,7 @@ upgrade() {
     say "$old_version is in use, $new_version is installed beside it"
     print_notes "$new"
     manage "$new" check --deploy --fail-level ERROR
+    check_rolling
     if [ -n "$is_check" ]; then
         say "nothing was stopped: this was a check"
         return
@@ -332,6 +405,10 @@ upgrade() {
     confirm
     collect_static
     running=$(list_running | tr '\n' ' ')
+    if [ -n "$is_rolling" ]; then
+        roll
+        return
+    fi
     stop_portal
     way_back="way back: upgrade.sh --back"
     if [ -z "$is_joining" ]; then
@@ -340,12 +417,7 @@ upgrade() {
     fi
     ln -sfn "$old" "$root/previous"
     switch_to "$new"
-    if [ -z "$is_joining" ]; then
-        manage "$new" migrate --verbosity 1 ||
-            refuse "the migration failed and the portal is stopped; $way_back"
-        manage "$new" check --database default ||
-            refuse "the schema does not fit and the portal is stopped; $way_back"
-    fi
+    migrate_database "the portal is stopped; $way_back"
     start_portal "$running"
     finish "$running" "$new_version runs; $way_back"
 }
@@ -382,13 +454,18 @@ hold_production() {
 go_back() {
     [ -L "$root/previous" ] || refuse "no release before $old_version is known"
     before=$(readlink -f "$root/previous")
+    before_version=$(installed_version "$before")
     if [ -n "$dump" ]; then
         pg_restore --list "$dump" >/dev/null || refuse "$dump is no dump"
-    elif [ -n "$(list_newer_migrations "$before")" ]; then
-        refuse "the database has migrations that the release before lacks: give --restore DUMP"
+    else
+        breaking=$(list_breaking_migrations "$old" "$before_version" applied) ||
+            refuse "the database does not answer"
+        [ -z "$breaking" ] ||
+            refuse "$before_version does not survive these migrations; give --restore DUMP
+$breaking"
     fi
     running=$(list_running | tr '\n' ' ')
-    stop_portal
+    [ -n "$is_rolling" ] || stop_portal
     if [ -n "$dump" ]; then
         restore_dump || refuse "the dump was not restored; the database is as it was"
     fi
@@ -396,8 +473,12 @@ go_back() {
     rm "$root/previous"
     switch_to "$before"
     [ -z "$dump" ] || hold_production "$before"
-    start_portal "$running"
-    finish "$running" "$(read_version "$before") runs again"
+    if [ -n "$is_rolling" ]; then
+        restart_one_by_one "$running" web beat worker
+    else
+        start_portal "$running"
+    fi
+    finish "$running" "$before_version runs again"
 }
 
 read_options "$@"

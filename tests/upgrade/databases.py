@@ -21,7 +21,9 @@ BINARIES = find_binaries(Path("/nonexistent"))
 
 def url_of(name):
     """Return the URL of a database on the server of the tests."""
-    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
+    server = urlsplit(os.environ["DATABASE_URL"])
+    # Not by `geturl`, which loses the slashes before an empty host.
+    return f"{server.scheme}://{server.netloc}/{name}?{server.query}"
 
 
 def administer(statement):

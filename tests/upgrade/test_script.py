@@ -1,47 +1,20 @@
-"""`deploy/upgrade.sh` with a real PostgreSQL, web server and worker.
+"""`deploy/upgrade.sh` with a real PostgreSQL, web server and worker."""
 
-Only `systemctl` is another (it really starts and stops them), and what makes an environment, which
-takes the packages of this one.
-"""
-
-import os
 import re
-import shutil
 import stat
 import subprocess
-import sys
 
-import psycopg
 import pytest
 from django.db import connection
 
 from dev.postgres import clean_environment
 from tests.upgrade import databases
+from tests.upgrade.installation import ROOT, Site, make_release
 
-ROOT = databases.ROOT
 DATABASE = "upgraded_by_script"
 NEW = "99.1.0"
 BROKEN = "99.2.0"
 MARK = "the mark of the newer release"
-MIGRATION = """
-from django.db import migrations
-
-
-class Migration(migrations.Migration):
-    dependencies = [("core", "{before}")]
-    operations = [migrations.RunSQL("{statement}")]
-"""
-PYTHON = """#!/bin/sh
-# `python3 -m venv DIRECTORY`
-[ "$2" = venv ] || exec {python} "$@"
-mkdir -p "$3/bin"
-for name in gunicorn celery; do
-    printf '#!/bin/sh\\nexec {python} -m %s "$@"\\n' $name >"$3/bin/$name"
-done
-printf '#!/bin/sh\\nexec {python} "$@"\\n' >"$3/bin/python"
-printf '#!/bin/sh\\necho pip "$@"\\n' >"$3/bin/pip"
-chmod 755 "$3"/bin/*
-"""
 pytestmark = [
     pytest.mark.django_db,
     pytest.mark.xdist_group("upgrade"),
@@ -49,103 +22,10 @@ pytestmark = [
 ]
 
 
-def make_release(directory, version, statement=""):
-    """Copy the portal as a release of this version; `statement` is what its migration does."""
-    for name in ("apps", "capture", "deploy", "opsportal", "static", "templates", "docs"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, directory / name, ignore=ignored)
-    for name in ("manage.py", "gunicorn.conf.py", "requirements.lock", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, directory / name)
-    project = (ROOT / "pyproject.toml").read_text()
-    project = re.sub('^version = ".*"$', f'version = "{version}"', project, flags=re.MULTILINE)
-    (directory / "pyproject.toml").write_text(project)
-    if statement:
-        migrations = directory / "apps/core/migrations"
-        before = max(path.stem for path in migrations.glob("0*.py"))
-        text = MIGRATION.format(before=before, statement=statement)
-        (migrations / "9999_newer.py").write_text(text)
-    return directory
-
-
-class Site:
-    """A portal installed in a directory, and the environment of its scripts."""
-
-    def __init__(self, base):
-        self.base, self.root = base, base / "opt"
-        self.units, self.backups = base / "units", base / "backups"
-        programs = base / "programs"
-        for directory in (self.units, programs):
-            directory.mkdir()
-        (programs / "python3").write_text(PYTHON.format(python=sys.executable))
-        (programs / "systemctl").write_text((ROOT / "tests/upgrade/systemctl").read_text())
-        for program in programs.iterdir():
-            program.chmod(0o755)
-        settings = {
-            "SECRET_KEY": "a key for the tests, which guards nothing, and is long enough for that",
-            "MASKING_KEY": "another key, which guards nothing either, and is long enough for that",
-            "METRICS_TOKEN": "a token for the tests, which guards nothing and is long enough",
-            "DATABASE_URL": databases.url_of(DATABASE),
-            "REDIS_URL": os.environ["REDIS_URL"].partition("?")[0] + "?db=14",
-            "PORTAL_URL": "https://portal.example.org",
-            "TRUST_PROXY": "true",
-            "VAR_DIR": str(base),
-            "STATIC_DIR": str(base / "static"),
-            "LOG_ROOTS": str(base),
-        }
-        lines = [f"{name}={value}" for name, value in settings.items()]
-        (base / "opsportal.env").write_text("# Settings\n" + "\n".join(lines) + "\n")
-        path = [programs, databases.BINARIES, os.environ["PATH"]]
-        self.environment = clean_environment() | {
-            "PATH": os.pathsep.join(str(part) for part in path),
-            "OPSPORTAL_ROOT": str(self.root),
-            "OPSPORTAL_UNITS": str(self.units),
-            "OPSPORTAL_BACKUPS": str(self.backups),
-            "OPSPORTAL_SOCKET": str(base / "web.sock"),
-            "OPSPORTAL_SETTINGS": str(base / "opsportal.env"),
-            "OPSPORTAL_READY_SECONDS": "600",
-            "OPSPORTAL_USER": subprocess.check_output(["id", "-un"], text=True).strip(),
-        }
-        for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "DJANGO_ALLOW_ASYNC_UNSAFE"):
-            self.environment.pop(name, None)
-
-    def run(self, *command, code=0, umask=0o022):
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=self.base,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            umask=umask,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout
-        return done.stdout
-
-    def upgrade(self, *arguments, **options):
-        return self.run("sh", ROOT / "deploy/upgrade.sh", *arguments, **options)
-
-    def install(self, version="0.2.0"):
-        """Install as docs/production.md says, without a database."""
-        release = make_release(self.root / "releases" / version, version)
-        self.run(self.base / "programs/python3", "-m", "venv", release / ".venv")
-        (self.root / "current").symlink_to(release)
-        for unit in (release / "deploy/systemd").iterdir():
-            shutil.copy(unit, self.units)
-
-    def current(self):
-        return (self.root / "current").resolve().name
-
-    def is_marked(self):
-        with psycopg.connect(databases.url_of(DATABASE)) as asked:
-            return asked.execute("SELECT obj_description('core_event'::regclass)").fetchone()[0]
-
-
 @pytest.fixture
 def site(tmp_path_factory):
     # A socket's path has 107 bytes at most.
-    made = Site(tmp_path_factory.mktemp("s"))
+    made = Site(tmp_path_factory.mktemp("s"), DATABASE)
     made.install()
     yield made
     made.run("systemctl", "stop")
@@ -178,13 +58,19 @@ def test_older_and_same_versions_are_refused(site, tmp_path):
 @pytest.mark.slow
 def test_upgrade_and_the_way_back(site, database, tmp_path):
     site.run("systemctl", "start", "opsportal.target")
-    new = make_release(tmp_path / "new", NEW, f"COMMENT ON TABLE core_event IS '{MARK}'")
+    statement = f"COMMENT ON TABLE core_event IS '{MARK}'"
+    new = make_release(tmp_path / "new", NEW, statement, is_breaking=True)
     changelog = f"## Unreleased\n## {NEW} - 2027-01-01\n### Upgrade\n- Mind this.\n\n## 0.2.0\n"
     (new / "CHANGELOG.md").write_text(f"{changelog}### Upgrade\n- Long done.\n")
     for path in new.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
 
+    refused = site.upgrade("--yes", "--rolling", new, umask=0o077, code=1)
+    assert "core.9999_newer: for the test" in refused
+    assert "nothing was changed" in refused
+
     said = site.upgrade("--yes", new, umask=0o077)
+    assert "rolling: no" in said
     assert "Mind this" in said
     assert "Long done" not in said
     assert "ready: 200" in said
