@@ -155,7 +155,7 @@ list_breaking_migrations() {
 import sys
 import django
 django.setup()
-from apps.core.domain.breaking_migrations import list_breaking_migrations
+from apps.core.breaking_migrations import list_breaking_migrations
 for migration in list_breaking_migrations(
     database="default", version=sys.argv[1], are_applied="applied" in sys.argv[2:]
 ):

@@ -22,7 +22,7 @@ from dev.messages import say
 from dev.processes import ROOT
 
 RELEASES = ROOT / "tests/upgrade/releases"
-_ADVICE = "list it with the reason in apps/core/domain/breaking_migrations.py"
+_ADVICE = "list it with the reason in apps/core/breaking_migrations.py"
 #: Operations after which code of the release before looks for what is gone.
 REMOVALS = (
     operations.RemoveField,
@@ -106,7 +106,7 @@ def find_all_faults() -> list[str]:
     """Return the faults of the project's migrations that the newest release does not have."""
     from django.db.migrations.loader import MigrationLoader
 
-    from apps.core.domain.breaking_migrations import REVIEWED_MIGRATIONS
+    from apps.core.breaking_migrations import REVIEWED_MIGRATIONS
 
     loader = MigrationLoader(None)
     known = read_released_migrations(newest_dump())

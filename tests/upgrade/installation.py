@@ -68,7 +68,7 @@ def make_release(directory, version, statement="", *, is_breaking=False, source=
         text = MIGRATION.format(before=before, statement=statement)
         (migrations / "9999_newer.py").write_text(text)
     if is_breaking:
-        with (directory / "apps/core/domain/breaking_migrations.py").open("a") as reviewed:
+        with (directory / "apps/core/breaking_migrations.py").open("a") as reviewed:
             reviewed.write(BREAKING)
     return directory
 

@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.django_db,
     pytest.mark.slow,
     pytest.mark.xdist_group("upgrade"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 
 

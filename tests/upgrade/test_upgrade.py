@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from apps.core.domain.breaking_migrations import REVIEWED_MIGRATIONS
+from apps.core.breaking_migrations import REVIEWED_MIGRATIONS
 from apps.core.domain.schema import find_faults
 from tests.archive.test_kills import on_database
 from tests.upgrade import databases, schema_changes
@@ -115,5 +115,5 @@ def test_code_of_the_release_runs_on_this_schema_but_for_what_is_listed(migrated
             listed |= migration.changes
     assert changes == listed, (
         "Give the migration a form that the release before bears (a column with db_default, and no "
-        "removal before its code has gone), or list it in apps/core/domain/breaking_migrations.py."
+        "removal before its code has gone), or list it in apps/core/breaking_migrations.py."
     )

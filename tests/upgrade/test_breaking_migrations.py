@@ -4,7 +4,7 @@ import pytest
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from apps.core.domain.breaking_migrations import REVIEWED_MIGRATIONS, list_breaking_migrations
+from apps.core.breaking_migrations import REVIEWED_MIGRATIONS, list_breaking_migrations
 
 RENAME = ("submission", "0002_cancel_requested_at")
 
