@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ('diagnosis', '0010_sample_again'),
+        ('diagnosis', '0011_refused_logs'),
     ]
 
     operations = [
