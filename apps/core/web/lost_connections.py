@@ -42,7 +42,8 @@ def mark_lost(request: HttpRequest) -> None:
 class RetryMiddleware:
     """Repeats a GET or HEAD request once if its connection was lost.
 
-    It must be outside of what keeps state of a request, such as its session. Other methods are never repeated: what they changed may be committed.
+    It must be outside of what keeps state of a request, such as its session. Other methods are
+    never repeated: what they changed may be committed.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
