@@ -276,6 +276,18 @@ def test_explorer_answers_and_every_row_links_to_its_jobs(client, counted_jobs, 
 
 
 @pytest.mark.parametrize(
+    ("by", "compares"),
+    [("host", True), ("host,stage", True), ("verdict", False), ("site,exit_code", False)],
+)
+def test_rates_are_shown_where_they_compare(client, counted_jobs, liaison, by, compares):
+    """A failure rate by what only failures have would be 100 % in each row."""
+    client.force_login(liaison)
+    html = ask(client, f"?by={by}").content.decode()
+    assert ("sort=-ratio" in html or "sort=ratio" in html) == compares
+    assert ("<dt>Expected</dt>" in html) == compares
+
+
+@pytest.mark.parametrize(
     ("dimension", "value"),
     [
         *((name, "plain") for name in DIMENSIONS),

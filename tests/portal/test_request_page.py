@@ -93,6 +93,22 @@ def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison
     assert page(made("draft", title="Draft"), liaison).earlier == []
 
 
+def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shifter):
+    history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    made("queued", stages=(stage("reco", jobs=50),), title="Ahead")
+    last = made(
+        "queued", stages=(stage("reco", jobs=100),), title="Behind", requested_priority="low"
+    )
+    addresses = {}
+    for user in (approver, liaison, shifter):
+        (first, *_) = page(last, user).earlier
+        assert first.what.startswith("Class ")
+        addresses[user] = first.url.removeprefix(last.get_absolute_url())
+    assert addresses[approver] == "?do=priority#do"
+    assert addresses[liaison] == "?do=reschedule#do"
+
+
 def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter, client):
     samweb = service("samweb", AT - timedelta(days=9))
     one = made("running", stages=(stage("reco", services=("samweb",)),))

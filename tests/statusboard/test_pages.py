@@ -168,7 +168,9 @@ def test_shifter_plans_a_window_and_calls_it_off(client, shifter, samweb, now):
 
 def test_shifter_posts_an_announcement_and_withdraws_it(client, shifter, nova):
     client.force_login(shifter)
-    assert client.get("/services/announcements/new/").status_code == 200
+    filled = client.get("/services/announcements/new/?service=none&title=503+%3Cb%3E")
+    assert filled.context["form"]["title"].value() == "503 <b>"
+    assert "503 <b>" not in filled.text
     form = {"title": "Mind the gap", "experiments": ["NOVA"], "do_not_submit": "on"}
     assert client.post("/services/announcements/new/", form).status_code == 302
     announcement = Announcement.objects.get()

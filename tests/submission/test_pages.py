@@ -190,7 +190,8 @@ def test_wrong_options_of_a_cluster_are_refused_in_the_back_office(db, options):
 
 
 def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluster, approver):
-    url = f"/submissions/{make('queued').key}/"
+    request = make("queued")
+    url = f"/submissions/{request.key}/"
     client = browse(liaison)
     assert (
         "Starts automatically on farm when there is capacity; rank 1"
@@ -200,8 +201,13 @@ def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluste
     page = client.get(url).content.decode()
     assert "Not starting now:" in page
     assert announcement.title in page
+    own = request.get_absolute_url()
+    assert "Requests start in order of rank." in client.get(own).content.decode()
     Cluster.objects.update(submits=False)
     assert "No cluster starts this request automatically" in client.get(url).content.decode()
+    page = client.get(own).content.decode()
+    assert "An approver or shifter must start it" in page
+    assert "Next action · approvers and shifters" in page
 
 
 def test_sent_jobs_are_ended_after_a_confirmation(

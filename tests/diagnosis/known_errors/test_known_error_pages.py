@@ -119,6 +119,19 @@ def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(
     assert not KnownError.objects.filter(pk="GEO-GONE").exists()
 
 
+def test_preview_needs_the_pattern_alone(client, harvested, approver):
+    client.force_login(approver)
+    address = reverse("diagnosis:known-error-new")
+    html = client.post(address, {"regex": "geometry server gone", "preview": 1}).content.decode()
+    assert "<b>2 of 2</b> failed jobs match" in html
+    assert "This field is required." not in html
+    without = client.post(address, {"title": "Geometry", "preview": 1})
+    assert without.status_code == 400
+    assert without.content.decode().count("This field is required.") == 1
+    wrong = client.post(address, {"regex": "(?!x)geometry", "preview": 1})
+    assert "RE2 has no lookaround" in wrong.content.decode()
+
+
 def test_slow_pattern_cuts_its_preview_short_and_a_large_one_is_refused(
     client, make_job, at, approver
 ):

@@ -116,6 +116,25 @@ def test_changes_name_the_note_that_they_answer(waiting, liaison, approver, clie
     assert "your request" in page
 
 
+def test_return_without_a_field_leaves_open_which_change_answers_it(
+    waiting, liaison, approver, client
+):
+    request = waiting()
+    SERVICES[Verb.REQUEST_CHANGES](request=request, by=approver, at=LATER, reason="More memory.")
+    written = content_of(request)
+    more = replace(written.stages[1], memory_bytes=6_000_000_000)
+    again = replace(written, stages=(written.stages[0], more))
+    request = save_draft(
+        request=request, content=again, by=liaison, at=LATER, version=request.version
+    )
+    submit_request(request=request, by=liaison, at=LATER)
+    check_request(request=request, at=LATER)
+    client.force_login(approver)
+    page = client.get(DESK).text
+    assert "More memory." in page
+    assert "not requested" not in page
+
+
 def test_unusual_value_stands_beside_past_jobs_and_asks_for_a_change(
     waiting, nova, liaison, approver, client
 ):
@@ -274,6 +293,9 @@ def test_several_are_named_before_they_are_approved(waiting, approver, client):
     }
     asked = client.post(f"{DESK}approve/", ticked)
     assert all(each.key in asked.text for each in (one, two, three))
+    # Nothing is known of their end yet, but of their deadline.
+    assert asked.text.count("due 12 Dec 2026") == 3
+    assert "no deadline" not in asked.text
     assert now(one).state == "awaiting_approval"
     endless = {"ticked": [f"{one.key}:{'9' * 5000}"], "confirmed": "yes"}
     assert "was changed" in client.post(f"{DESK}approve/", endless, follow=True).text

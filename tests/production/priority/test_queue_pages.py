@@ -105,6 +105,12 @@ def test_effect_is_previewed_before_the_change_is_offered_first(kind, queued, ap
     page = client.post(address, sent).content.decode()
     form = page.partition(f'action="{address}"')[2]
     assert "Nothing is saved yet." in form.partition("</form>")[0]
+    preview = form.partition('<ul class="preview">')[2].partition("</ul>")[0]
+    rows = preview.split("<li")[1:]
+    assert len(rows) == 2
+    for row in rows:
+        # The cells stand below each other: each row has all of them.
+        assert [row.count(f"{name} ") for name in ("start", "end")] == [1, 1], row
     assert buttons.findall(form)[:2] == [(" main", change), ("", "Preview")]
     assert [request.key for request in ranked_requests()] == [first.key, second.key]
 

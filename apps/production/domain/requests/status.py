@@ -95,7 +95,7 @@ def status_of(
     last = next((event for event in reversed(events) if event.new == state), None)
     summary, next_step = _status_texts(request, state, user, to_sign=to_sign)
     if state == RequestState.QUEUED and not starts_by_itself:
-        next_step = "No cluster starts it automatically: an approver or shifter must start it."
+        next_step = "An approver or shifter must start it: no cluster does so automatically."
     return Status(summary, next_step, last=last)
 
 
