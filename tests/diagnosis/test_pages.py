@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 import time_machine
+from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
@@ -209,6 +210,15 @@ def test_list_costs_the_same_number_of_queries_for_any_length(
         client.get(reverse("diagnosis:failed-jobs"))
     with django_assert_max_num_queries(20):
         client.get(reverse("diagnosis:failures"))
+
+
+def test_group_says_that_its_newest_jobs_are_not_counted_yet(client, job, shifter):
+    recount_dirty_hours()
+    group = Verdict.objects.get().group
+    notice = "not in these figures yet"
+    assert notice not in get(client, shifter, "group", group.pk).content.decode()
+    Verdict.objects.update(ended_at=F("ended_at") + timedelta(seconds=1))
+    assert notice in get(client, shifter, "group", group.pk).content.decode()
 
 
 def test_reason_about_a_service_leads_to_its_page(client, job, shifter):

@@ -3,12 +3,13 @@ and what it has written.
 """
 
 import json
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 
-from apps.portal.pages.request import request_page
+from apps.portal.pages.request import Schedule, request_page
 from apps.portal.pages.request_use import Use
+from apps.production.domain.forecast import Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
@@ -91,6 +92,21 @@ def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison
     assert approver.username in signature.why
     assert signature.end > LATER.date()
     assert page(made("draft", title="Draft"), liaison).earlier == []
+
+
+@pytest.mark.parametrize(("last", "may_be_late"), [(19, False), (20, False), (21, True)])
+def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
+    ends = (date(2026, 12, 10), date(2026, 12, 12), date(2026, 12, last))
+    schedule = Schedule(
+        started_at=AT,
+        forecast=Forecast(end=ends),
+        deadline=date(2026, 12, 20),
+        slack=None,
+        days_gone=0,
+        days_left=0,
+        days_over=0,
+    )
+    assert schedule.may_be_late == may_be_late
 
 
 def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shifter):

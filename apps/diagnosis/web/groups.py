@@ -188,6 +188,7 @@ def _page(
     context = {
         "group": group,
         "row": row,
+        "is_counted": not newest or newest[0].ended_at <= row.last,
         "chart": _chart(row, end),
         "example": example,
         "example_lines": example_lines,

@@ -84,6 +84,11 @@ class Schedule:
     days_left: float
     days_over: float
 
+    @property
+    def may_be_late(self) -> bool:
+        """Whether a part of the expected range lies after the deadline."""
+        return bool(self.deadline and self.forecast.end and self.forecast.end[2] > self.deadline)
+
 
 def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:
     """Return the schedule of an approved request that is still open."""
