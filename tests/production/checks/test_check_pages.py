@@ -50,6 +50,21 @@ def past(nova, liaison, approver):
     return obj
 
 
+def test_bar_counts_the_lines_of_the_panel(nova, form, shifter):
+    samweb = service("samweb", AT - timedelta(days=9))
+    now = timezone.now()
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now)
+    service("dcache", AT - timedelta(days=9))
+    both = ("dcache", "samweb")
+    stages = (stage("generation", services=("samweb",)), stage("reco", services=both))
+    page = form.post(NEW, post_of(content(stages=stages), experiment="NOVA", do="check"))
+    html = page.content.decode()
+    lines = html.partition('<ul class="live">')[2].partition("</ul>")[0].count(">Warning:</span>")
+    assert lines > 0
+    assert f"{lines} warning{'s' if lines > 1 else ''}</a>" in text_of(page)
+    assert len(page.context["checked"].of(Severity.WARNING)) > lines
+
+
 def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):
     page = form.post(
         NEW, post_of(content(title="", stages=TWO_RELEASES), experiment="NOVA", do="check")

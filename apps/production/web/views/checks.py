@@ -192,6 +192,7 @@ def panel_context(
 ) -> dict[str, Any]:
     """Return the context of the panel, the bottom bar and the steps, with the same findings.
 
+    The bar counts the lines of the panel, where a message about several fields is one line.
     Required fields that were not `touched` are listed as empty instead.
     """
     if report is None:
@@ -207,7 +208,7 @@ def panel_context(
     return {
         "checked": shown,
         "problems": _problems(forms, shown),
-        "warnings": len(shown.of(Severity.WARNING)),
+        "warnings": len(_lines(forms, shown.of(Severity.WARNING))),
         "groups": groups,
         "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
         "estimate": report.estimate,
