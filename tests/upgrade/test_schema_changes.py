@@ -6,6 +6,8 @@ import pytest
 from tests.upgrade import databases
 from tests.upgrade.schema_changes import find_changes, read_schema
 
+#: One database for all, which one worker of the tests makes.
+pytestmark = pytest.mark.xdist_group("schema changes")
 DATABASE = "schema_changes"
 BEFORE = """
     CREATE TABLE other (id bigint PRIMARY KEY);

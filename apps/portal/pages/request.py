@@ -111,6 +111,11 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     )
 
 
+def _starts_by_itself(request: Request) -> bool:
+    """Return whether a cluster starts a request; also true if it is not queued."""
+    return request.state != RequestState.QUEUED or bool(automatic_clusters(request))
+
+
 def _class_url(request: Request, *, sets: bool, requests: bool) -> str:
     """Return where a user sets or requests a priority class; empty if they may do neither."""
     if sets:
@@ -263,9 +268,7 @@ def request_page(
 
     progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
-
-    is_queued = request.state == RequestState.QUEUED
-    starts_by_itself = not is_queued or bool(automatic_clusters(request))
+    starts_by_itself = _starts_by_itself(request)
     to_sign = any(move.verb is Verb.APPROVE for move in moves)
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
