@@ -68,12 +68,12 @@ class DeskRow:
 class Desk:
     """The rows of a desk, earliest deadline first, and the number of further requests.
 
-    `queue` is the queue that the ends of the rows were computed with.
+    `queue` is the queue that the ends of the rows were computed with; None without rows.
     """
 
     rows: list[DeskRow]
-    more: int
-    queue: QueueNow
+    more: int = 0
+    queue: QueueNow | None = None
 
     @property
     def core_seconds(self) -> float:
@@ -142,6 +142,8 @@ def desk_of(user: User, *, at: datetime) -> Desk:
         .prefetch_related(stages)
     )
     requests = list(rows.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
+    if not requests:
+        return Desk([])
 
     # A separate query: grouping would sort whole requests, most of which are not listed.
     revisions = RequestRevision.objects.filter(request__in=requests, is_submitted=True).order_by()
