@@ -95,6 +95,7 @@ def database_settings(url: str) -> dict[str, Any]:
     """
     import dj_database_url
 
+    options = connection_options(url)
     servers = hosts_of(url)
     is_list = len(servers) > 1
     if is_list:
@@ -108,9 +109,7 @@ def database_settings(url: str) -> dict[str, Any]:
     if is_list:
         database["HOST"] = ",".join(host for host, _ in servers)
         database["PORT"] = ",".join(str(port) for _, port in servers)
-    options = database.get("OPTIONS", {})
-    has_several = "," in f"{database['HOST']}{options.get('host', '')}"
-    database["OPTIONS"] = _connection_options(has_several) | options
+    database["OPTIONS"] = options | database.get("OPTIONS", {})
     return database
 
 
@@ -118,12 +117,6 @@ def connection_options(url: str) -> dict[str, Any]:
     """Return the options of libpq that connections to this URL have besides those in the URL."""
     _, hosts = _split_netloc(url)
     in_url = parse_qs(urlsplit(url).query)
-    has_several = "," in hosts + in_url.get("host", [""])[0]
-    options = _connection_options(has_several)
-    return {name: value for name, value in options.items() if name not in in_url}
-
-
-def _connection_options(has_several: bool) -> dict[str, Any]:
     options: dict[str, Any] = {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": SILENT_SECONDS,
@@ -131,11 +124,11 @@ def _connection_options(has_several: bool) -> dict[str, Any]:
         "keepalives_count": PROBES,
         "tcp_user_timeout": UNACKNOWLEDGED_MS,
     }
-    if has_several:
+    if "," in hosts + in_url.get("host", [""])[0]:
         # A host that is down must not use up the time of the one that is not.
         options["connect_timeout"] = CONNECT_SECONDS_OF_SEVERAL
         options["target_session_attrs"] = "read-write"
-    return options
+    return {name: value for name, value in options.items() if name not in in_url}
 
 
 @dataclass(frozen=True)
