@@ -343,24 +343,29 @@ def test_forms_are_usable_by_keyboard_zoomed_and_on_a_phone(
     expect(page.get_by_label("Request in YAML")).to_be_focused()
 
 
-def shown_problems(page) -> dict[str, int]:
-    """Return how many errors the form shows in the bar at the bottom, in its checks,
-    in its steps and at its fields.
+def expect_errors_everywhere(page, number: int) -> None:
+    """Wait until the form shows so many errors in the bar at the bottom, in its checks, in its
+    steps and at its fields, which follow a moment after the others.
+
+    Raises AssertionError with what each place shows.
     """
-    return page.evaluate(
-        """() => {
-          const numbers = (texts, pattern) => [...texts].map((text) => Number(pattern.exec(text)?.[1] ?? 0));
-          const sum = (values) => values.reduce((total, value) => total + value, 0);
-          const steps = [...document.querySelectorAll("#steps small")].map((step) => step.textContent);
-          const bar = [document.querySelector("#findings").textContent];
-          return {
-            bar: sum(numbers(bar, /([0-9]+) error/)),
-            checks: document.querySelectorAll("#checks li.error a").length,
-            steps: sum(numbers(steps, /([0-9]+) error/)),
-            fields: document.querySelectorAll("form .errorlist:not(.advice) li").length,
-          };
-        }"""
-    )
+    read = """() => {
+      const numbers = (texts, pattern) => [...texts].map((text) => Number(pattern.exec(text)?.[1] ?? 0));
+      const sum = (values) => values.reduce((total, value) => total + value, 0);
+      const steps = [...document.querySelectorAll("#steps small")].map((step) => step.textContent);
+      const bar = [document.querySelector("#findings").textContent];
+      return {
+        bar: sum(numbers(bar, /([0-9]+) error/)),
+        checks: document.querySelectorAll("#checks li.error a").length,
+        steps: sum(numbers(steps, /([0-9]+) error/)),
+        fields: document.querySelectorAll("form .errorlist:not(.advice) li").length,
+      };
+    }"""
+    expected = {"bar": number, "checks": number, "steps": number, "fields": number}
+    end = time.monotonic() + PATIENCE / 1000
+    while (shown := page.evaluate(read)) != expected and time.monotonic() < end:
+        page.wait_for_timeout(20)
+    assert shown == expected
 
 
 def test_errors_are_the_same_at_all_places_while_one_corrects_them(
@@ -378,24 +383,24 @@ def test_errors_are_the_same_at_all_places_while_one_corrects_them(
     first_jobs, second_jobs = (page.locator(f"#id_stages-{position}-jobs") for position in (0, 1))
 
     expect(bar).to_contain_text("3 errors")
-    assert set(shown_problems(page).values()) == {3}
+    expect_errors_everywhere(page, 3)
     first_jobs.fill("many")
     expect(page.locator("#checks")).to_contain_text("such as")
-    assert set(shown_problems(page).values()) == {3}
+    expect_errors_everywhere(page, 3)
     expect(first_jobs).to_have_attribute(
         "aria-describedby", "id_stages-0-jobs_helptext id_stages-0-jobs_error"
     )
     for field, value, left in [(first_jobs, "4000", 2), (second_jobs, "4000", 1)]:
         field.fill(value)
         expect(bar).to_contain_text(f"{left} error")
-        assert set(shown_problems(page).values()) == {left}
+        expect_errors_everywhere(page, left)
     expect(first_jobs).not_to_have_attribute("aria-invalid", "true")
     page.locator("#id_shared-release").fill("v09_72")
     expect(bar).not_to_contain_text("error")
-    assert set(shown_problems(page).values()) == {0}
+    expect_errors_everywhere(page, 0)
     page.locator("#id_title").fill("")
     expect(bar).to_contain_text("1 error")
-    assert set(shown_problems(page).values()) == {1}
+    expect_errors_everywhere(page, 1)
     assert page.problems == []
 
 
