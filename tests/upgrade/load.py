@@ -47,24 +47,30 @@ print(json.dumps({"session": session.session_key, "token": token, "capture": cap
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to a request, or the error instead of one as `status`."""
+    """An answer to a request, or the error instead of one as `status`.
+
+    `began` is a time of the monotonic clock, in seconds.
+    """
 
     request: str
     status: int | str
+    began: float
     seconds: float
 
 
 class Load:
     """Reads pages, calls the API, posts, and lets the scheduler start jobs, until `stop`.
 
-    Each of the four waits `pause_seconds` after an answer.
+    `posted` are the titles of all posts, `accepted` those that were answered with 201. Each of
+    the four waits `pause_seconds` after an answer.
     """
 
     def __init__(self, port, secrets, spool, pause_seconds):
         self.port, self.spool, self.pause_seconds = port, spool, pause_seconds
         self.cookies = {"Cookie": f"sessionid={secrets['session']}"}
         self.token = {"Authorization": f"Token {secrets['token']}"}
-        self.answers, self.posted, self.jobs = [], [], 0
+        self.answers, self.posted, self.accepted = [], [], []
+        self.jobs = 0
         self.stopped = threading.Event()
         kinds = (self._read_pages, self._read_api, self._post, self._start_jobs)
         self.threads = [threading.Thread(target=kind, daemon=True) for kind in kinds]
@@ -100,7 +106,8 @@ class Load:
             title = f"load {number}"
             self.posted.append(title)
             fields = {"title": title, "starts_at": STARTS_AT}
-            self._ask("POST", POSTED_TO, self.token, fields)
+            if self._ask("POST", POSTED_TO, self.token, fields) == 201:
+                self.accepted.append(title)
 
     def _start_jobs(self):
         for number in itertools.count(1):
@@ -110,7 +117,7 @@ class Load:
             self.jobs = number
 
     def _ask(self, method, path, headers, fields=None):
-        """Make one request on a connection of its own, never a second time."""
+        """Make one request on a connection of its own, never a second time; return its status."""
         body = None
         if fields is not None:
             body = json.dumps(fields)
@@ -126,7 +133,8 @@ class Load:
         except (OSError, http.client.HTTPException) as error:
             status = f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
-        self.answers.append(Answer(f"{method} {path}", status, seconds))
+        self.answers.append(Answer(f"{method} {path}", status, began, seconds))
+        return status
 
 
 def count_effects(database):

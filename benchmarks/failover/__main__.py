@@ -1,0 +1,53 @@
+"""Kill each machine of a portal, and cut it off, while the portal is used; count what is lost.
+
+    python -m benchmarks.failover [--rounds N] [--roles NAME ...] [--seconds SECONDS]
+
+As root, with patroni, etcd-server and nginx from the system's packages. Each machine is a network
+namespace on one bridge: two with PostgreSQL (Patroni, synchronous) and etcd, two with Valkey and
+Sentinel, a witness with etcd and Sentinel, two web servers behind nginx, two with a worker and a
+beat, two captures of one spool. Meanwhile users read pages, programs call the API and post, and
+the scheduler starts jobs.
+
+A kill ends all programs of the machine and its network at once, a cut drops its packets; both last
+SECONDS. Of each role, the machine is taken that acts: the primary, the one whose beat sends.
+
+Prints for each role and kind of outage how many requests failed, the longest time without service
+(from the first failed answer to the last in a row, of reading and of posting), the slowest answer
+without error, and how long after the machine was back until all work was done. Exits with 1 if something was lost or is there twice.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.failover.outages import ROLES, Run
+from dev.processes import guard
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20, help="default: 20")
+    parser.add_argument("--roles", nargs="+", choices=ROLES, default=ROLES, metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=30, help="default: 30")
+    options = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="opsportal-failover-"))
+    base.chmod(0o755)  # PostgreSQL is another user
+    (base / "run").mkdir()
+    watchdog = guard(base / "run", remove=base)
+    try:
+        run = Run(base)
+        try:
+            run.measure(options.roles, options.rounds, options.seconds)
+            return run.report()
+        finally:
+            run.close()
+    finally:
+        watchdog.stdin.close()
+        watchdog.wait(timeout=600)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""Outages of machines under load, and what they cost."""
+
+import json
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from benchmarks.failover.cache import Cache
+from benchmarks.failover.database import Database, ask
+from benchmarks.failover.network import Machine, Network
+from benchmarks.failover.portal import Portal, wait_for
+from tests.upgrade.load import SETUP, Answer, Load
+
+ROLES = ("database", "cache", "witness", "web", "work", "capture")
+SECONDS = ("reading_seconds", "posting_seconds", "slowest_seconds", "recovery_seconds")
+KINDS = ("kill", "cut")
+#: How long a machine that is back may need until all follow it again and all work is done.
+RECOVERY_SECONDS = 180
+PAUSE_SECONDS = 0.2
+CAPTURES = """
+from apps.archive.domain.capture_hosts import create_capture_host
+_, second = create_capture_host(name="ctl2", clusters=["alps"], by="test", at=at)
+print(json.dumps(second))
+"""
+BEAT = (
+    "SELECT host(client_addr) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND classid = 4716090 AND granted"
+)
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What one outage of a machine did.
+
+    `reading_seconds` and `posting_seconds` are the longest times without service,
+    `slowest_seconds` those of the slowest answer without error; `recovery_seconds` begin when the
+    machine was back.
+    """
+
+    role: str
+    kind: str
+    failures: int
+    reading_seconds: float
+    posting_seconds: float
+    slowest_seconds: float
+    recovery_seconds: float
+
+
+class Run:
+    """A portal on machines in `base`, and the outages that it has had."""
+
+    def __init__(self, base: Path) -> None:
+        self._network = Network(base)
+        self.outages: list[Outage] = []
+        add = self._network.add
+        witness = add("witness")
+        self._database = Database(add("db1"), add("db2"), witness)
+        self._cache = Cache(add("cache1"), add("cache2"), witness)
+        self._portal = Portal(base, self._database.url, self._cache.url)
+        lines = self._portal.run(SETUP + CAPTURES).splitlines()
+        secrets = json.loads(lines[-2])
+        self._spool = base / "spool"
+        self._spool.mkdir()
+        webs = [add("web1"), add("web2")]
+        for machine in webs:
+            self._portal.serve_web(machine)
+        for machine in (add("work1"), add("work2")):
+            self._portal.serve_work(machine)
+        for machine, token in (
+            (add("ctl1"), secrets["capture"]),
+            (add("ctl2"), json.loads(lines[-1])),
+        ):
+            self._portal.serve_capture(machine, self._spool, token)
+        self._portal.serve_proxy(webs)
+        self._load = Load(self._portal.port, secrets, self._spool, PAUSE_SECONDS)
+        self._load.start()
+        wait_for(self._is_served)
+        self._load.answers.clear()
+
+    def close(self) -> None:
+        self._load.stop()
+        self._network.close()
+
+    def _is_served(self) -> bool:
+        return any(answer.status == 200 for answer in self._load.answers)
+
+    def measure(self, roles: list[str], rounds: int, seconds: float) -> None:
+        """Let each role have so many outages of each kind, which last so many seconds."""
+        self._wait_until_whole()
+        for number in range(rounds):
+            for role in roles:
+                for kind in KINDS:
+                    outage = self._let_fail(role, kind, number, seconds)
+                    self.outages.append(outage)
+                    print(outage, flush=True)
+        self._load.stop()
+        self._wait_until_whole()
+
+    def _let_fail(self, role: str, kind: str, number: int, seconds: float) -> Outage:
+        machine = self._acting(role, number)
+        begin = len(self._load.answers)
+        if kind == "kill":
+            machine.kill()
+        else:
+            machine.cut()
+        time.sleep(seconds)
+        machine.come_back()
+        recovery_seconds = self._wait_until_whole()
+        answers = self._load.answers[begin:]
+        return Outage(
+            role=role,
+            kind=kind,
+            failures=sum(not _is_good(answer) for answer in answers),
+            reading_seconds=_longest_gap(answers, "GET"),
+            posting_seconds=_longest_gap(answers, "POST"),
+            slowest_seconds=max(answer.seconds for answer in answers if _is_good(answer)),
+            recovery_seconds=recovery_seconds,
+        )
+
+    def _acting(self, role: str, number: int) -> Machine:
+        machines = self._network.machines
+        if role == "database":
+            return self._database.primary()
+        if role == "cache":
+            return self._cache.primary()
+        if role == "witness":
+            return machines["witness"]
+        if role == "work":
+            address = ask(self._database.url, BEAT)[0][0]
+            return next(machine for machine in machines.values() if machine.address == address)
+        names = {"web": "web", "capture": "ctl"}
+        return machines[f"{names[role]}{1 + number % 2}"]
+
+    def _wait_until_whole(self) -> float:
+        """Wait until each role has its second again, and all jobs started by now are archived."""
+        jobs = self._load.jobs
+        return wait_for(
+            lambda: (
+                self._database.is_whole()
+                and self._cache.is_whole()
+                and len(ask(self._database.url, BEAT)) == 1
+                and len(self._archived()) >= jobs
+            ),
+            RECOVERY_SECONDS,
+        )
+
+    def _archived(self) -> Counter:
+        statement = "SELECT job_id, count(*) FROM archive_archivedjob GROUP BY job_id"
+        try:
+            return Counter(dict(ask(self._database.url, statement)))
+        except psycopg.OperationalError:
+            return Counter()
+
+    def report(self) -> int:
+        """Print the table; return 1 if something was lost or is there twice."""
+        rows = defaultdict(list)
+        for outage in self.outages:
+            rows[outage.role, outage.kind].append(outage)
+        print("| role | outage | times | failed | reading | posting | slowest | recovery |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        for (role, kind), outages in rows.items():
+            failures = sum(outage.failures for outage in outages)
+            longest = [
+                f"{max(getattr(outage, name) for outage in outages):.1f} s" for name in SECONDS
+            ]
+            print(f"| {role} | {kind} | {len(outages)} | {failures} | {' | '.join(longest)} |")
+        statement = "SELECT title, count(*) FROM statusboard_announcement GROUP BY title"
+        announcements = Counter(dict(ask(self._database.url, statement)))
+        accepted = Counter(announcements[title] for title in self._load.accepted)
+        all_posts = Counter(announcements[title] for title in self._load.posted)
+        archived = self._archived()
+        jobs = Counter(archived[str(number)] for number in range(1, self._load.jobs + 1))
+        print(f"{len(self._load.answers)} requests")
+        print(f"effects of an accepted post: {dict(accepted)}, of any: {dict(all_posts)}")
+        print(f"archived rows of a captured job: {dict(jobs)}")
+        is_whole = set(accepted) == {1} and set(all_posts) <= {0, 1} and set(jobs) == {1}
+        return int(not is_whole)
+
+
+def _is_good(answer: Answer) -> bool:
+    return answer.status in {200, 201}
+
+
+def _longest_gap(answers: list[Answer], method: str) -> float:
+    """Return the longest time in seconds from the begin of a failed request to the end of the
+    last one in a row of failures; 0 without any.
+    """
+    longest = 0.0
+    begin = None
+    for answer in answers:
+        if not answer.request.startswith(method):
+            continue
+        if _is_good(answer):
+            begin = None
+            continue
+        if begin is None:
+            begin = answer.began
+        longest = max(longest, answer.began + answer.seconds - begin)
+    return longest

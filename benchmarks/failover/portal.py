@@ -1,0 +1,141 @@
+"""The portal on several machines, as docs/scale-out.md describes it, behind nginx on this one."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.failover.network import GATEWAY, Machine
+from dev.postgres import clean_environment
+from dev.processes import ROOT, spawn
+from tests.programs.ports import free_port
+
+WEB_PORT = 8000
+START_SECONDS = 120
+#: The table of docs/scale-out.md, in place of the socket of one host.
+SERVER = "    server {address}:8000 max_fails=1 fail_timeout=5s;"
+
+
+class Portal:
+    """Settings that all machines share, and the programs of each role."""
+
+    def __init__(self, base: Path, database_url: str, redis_url: str) -> None:
+        self._base = base
+        self.port = free_port()
+        self.address = f"http://{GATEWAY}:{self.port}"
+        settings = {
+            "SECRET_KEY": "a key for benchmarks, which guards nothing, and is long enough for that",
+            "MASKING_KEY": "another key, which guards nothing either, and is long enough for that",
+            "METRICS_TOKEN": "a token for benchmarks, which guards nothing and is long enough",
+            "DATABASE_URL": database_url,
+            "REDIS_URL": redis_url,
+            "PORTAL_URL": self.address,
+            "ALLOWED_HOSTS": f"{GATEWAY},127.0.0.1",
+            "TRUST_PROXY": "true",
+            "STATIC_DIR": str(base / "static"),
+            "JOB_ARCHIVE": str(base / "months"),
+        }
+        self._environment = clean_environment() | settings | {"PATH": os.environ["PATH"]}
+        self.manage("migrate", "--verbosity", "0")
+        self.manage("collectstatic", "--noinput", "--verbosity", "0")
+
+    def environment(self, machine: Machine) -> dict[str, str]:
+        return self._environment | {"VAR_DIR": str(machine.directory / "var")}
+
+    def manage(self, *arguments: str) -> str:
+        """Run a command of the portal on this machine; return what it prints."""
+        return self._python("manage.py", *arguments)
+
+    def run(self, program: str) -> str:
+        """Run a program on the portal's settings; return what it prints."""
+        return self._python("-c", program)
+
+    def _python(self, *arguments: str) -> str:
+        environment = self._environment | {
+            "VAR_DIR": str(self._base / "var"),
+            "DJANGO_SETTINGS_MODULE": "opsportal.settings",
+        }
+        command = [sys.executable, *arguments]
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    def serve_web(self, machine: Machine) -> None:
+        arguments = ["opsportal.wsgi", "--bind", f"{machine.address}:{WEB_PORT}", "--workers", "1"]
+        arguments += ["--threads", "4", "--chdir", str(ROOT), "--no-control-socket"]
+        arguments += ["--config", str(ROOT / "gunicorn.conf.py"), "--log-level", "warning"]
+        machine.serve("web", _module("gunicorn", *arguments), self.environment(machine))
+
+    def serve_work(self, machine: Machine) -> None:
+        """Start a worker of all queues, and a beat."""
+        celery = ["--quiet", "--workdir", str(ROOT), "-A", "opsportal"]
+        worker = ["worker", "--queues", "default,archive,harvest", "--concurrency", "1"]
+        worker += ["--hostname", f"all@{machine.name}", "--without-gossip", "--without-mingle"]
+        environment = self.environment(machine)
+        machine.serve("worker", _module("celery", *celery, *worker), environment)
+        schedule = str(machine.directory / "schedule")
+        beat = ["beat", "--pidfile=", "--schedule", schedule, "--loglevel", "INFO"]
+        machine.serve("beat", _module("celery", *celery, *beat), environment)
+
+    def serve_capture(self, machine: Machine, spool: Path, token: str) -> None:
+        """Start a capture with a journal of its own on the spool that all captures share."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "ARCHIVE_PORTAL_TOKEN": token,
+            "CAPTURE_JOURNAL": str(machine.directory / "journal"),
+            "CAPTURE_PORTAL": self.address,
+            "MASKING_KEY": self._environment["MASKING_KEY"],
+        }
+        arguments = ["capture", "--cluster", "alps", "--scheduler", "slurm", "--spool", str(spool)]
+        machine.serve("capture", _module("opsportal", *arguments), environment)
+
+    def serve_proxy(self, hosts: list[Machine]) -> None:
+        """Start nginx on this machine, with `deploy/nginx.conf` but for TLS."""
+        directory = self._base / "nginx"
+        directory.mkdir()
+        file = directory / "nginx.conf"
+        file.write_text(self._configuration(directory, hosts))
+        command = ["nginx", "-e", str(directory / "errors.log"), "-g", "daemon off;"]
+        spawn(
+            "nginx",
+            [*command, "-p", str(directory), "-c", str(file)],
+            self._base / "run",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+
+    def _configuration(self, directory: Path, hosts: list[Machine]) -> str:
+        site = (ROOT / "deploy/nginx.conf").read_text()
+        servers = "\n".join(SERVER.format(address=host.address) for host in hosts)
+        site = site.replace("    server unix:/run/opsportal/web.sock fail_timeout=0;", servers)
+        upstream, _redirect, server = site.split("\nserver {")
+        lines = [
+            f"pid {directory}/pid;",
+            "events {}",
+            "http {",
+            "access_log off;",
+            f"client_body_temp_path {directory}/body;",
+            f"proxy_temp_path {directory}/proxy;",
+            upstream,
+            "server {",
+            f"    listen {GATEWAY}:{self.port};",
+            f"    listen 127.0.0.1:{self.port};",
+        ]
+        lines += [line for line in server.splitlines() if " ssl" not in line]
+        return "\n".join([*lines, "}"])
+
+
+def _module(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", name, *arguments]
+
+
+def wait_for(condition, seconds: float = START_SECONDS) -> float:
+    """Wait until a condition holds; return after how many seconds it did. Raises TimeoutError."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() > began + seconds:
+            raise TimeoutError(f"{condition} did not happen in {seconds} s")
+        time.sleep(0.1)
+    return time.monotonic() - began
