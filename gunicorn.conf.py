@@ -3,12 +3,15 @@
 See docs/production.md.
 """
 
+import logging
+import os
 import socket
 import struct
 from typing import Any
 
 from gunicorn.glogging import Logger
 
+from apps.core.domain.secrets.log_formats import formatter
 from apps.core.domain.secrets.log_redaction import RedactingFormatter
 
 # No header of a client becomes part of the environment of WSGI, whoever passes it on: SCRIPT_NAME
@@ -27,10 +30,14 @@ class RedactingLogger(Logger):
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
         for handler in (*self.error_log.handlers, *self.access_log.handlers):
-            formatter = handler.formatter
-            handler.setFormatter(
-                RedactingFormatter(formatter and formatter._fmt, formatter and formatter.datefmt)
-            )
+            handler.setFormatter(_formatter(handler.formatter))
+
+
+def _formatter(replaced: logging.Formatter | None) -> logging.Formatter:
+    log_format = os.environ.get("LOG_FORMAT", "text")
+    if log_format == "text" and replaced:
+        return RedactingFormatter(replaced._fmt, replaced.datefmt)
+    return formatter(log_format)
 
 
 logger_class = RedactingLogger

@@ -18,6 +18,7 @@ from capture.watch.base import Watch
 PATIENCE_SECONDS = 20.0
 RESCAN_SECONDS = 10.0
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_FORMATS = ("text", "json")
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -42,6 +43,7 @@ class Configuration:
     patience_seconds: float
     rescan_seconds: float
     log_level: str
+    log_format: str
 
 
 def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
@@ -127,7 +129,8 @@ def read_configuration(
         once=options.once,
         patience_seconds=options.patience_seconds,
         rescan_seconds=options.rescan_seconds,
-        log_level=_log_level(environment),
+        log_level=_choice("LOG_LEVEL", LOG_LEVELS, "INFO", environment),
+        log_format=_choice("LOG_FORMAT", LOG_FORMATS, "text", environment),
     )
 
 
@@ -198,8 +201,8 @@ def _mask_names(environment: Mapping[str, str]) -> str:
     return names
 
 
-def _log_level(environment: Mapping[str, str]) -> str:
-    level = read_variable("LOG_LEVEL", environment) or "INFO"
-    if level not in LOG_LEVELS:
-        raise BadConfiguration(f"LOG_LEVEL: choose one of {', '.join(LOG_LEVELS)}.")
-    return level
+def _choice(name: str, choices: Sequence[str], default: str, environment: Mapping[str, str]) -> str:
+    value = read_variable(name, environment) or default
+    if value not in choices:
+        raise BadConfiguration(f"{name}: choose one of {', '.join(choices)}.")
+    return value

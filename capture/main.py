@@ -13,6 +13,7 @@ from pathlib import Path
 from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.plugins import UnknownPlugin
+from apps.core.domain.secrets.log_formats import formatter
 from apps.core.domain.secrets.masking import Masker, Rule
 from capture.capture import Capture
 from capture.configuration import (
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         options = parse_options(arguments, environment)
         configuration = read_configuration(options, environment)
-        _set_up_logging(configuration.log_level)
+        _set_up_logging(configuration)
         run(configuration)
     except (BadConfiguration, CaptureFailed) as error:
         _print_error(f"error: {error}")
@@ -137,12 +138,10 @@ def _stopped_by_signals(capture: Capture) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _set_up_logging(level: str) -> None:
-    logging.basicConfig(
-        level=level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S%z",
-    )
+def _set_up_logging(configuration: Configuration) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(configuration.log_format))
+    logging.basicConfig(level=configuration.log_level, handlers=[handler])
     # It warns of odd headers with the URL.
     logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 

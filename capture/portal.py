@@ -1,6 +1,7 @@
 """The portal as capture sees it: an HTTPS API, used with the token of a capture host."""
 
 import json
+import uuid
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -21,8 +22,12 @@ _REPORT = "/api/v1/capture/report/"
 class PortalAway(Exception):
     """The portal cannot be reached, or takes nothing now.
 
-    Nothing is wrong with the batch: try again later.
+    Nothing is wrong with the batch: try again later. `request_id` is in the portal's log, too.
     """
+
+    def __init__(self, reason: str, request_id: str = "") -> None:
+        super().__init__(reason)
+        self.request_id = request_id
 
 
 class BatchTooLarge(Exception):
@@ -63,6 +68,7 @@ class HttpPortal:
         self._address = address.rstrip("/")
         self._cluster = cluster
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": "opsportal-capture"}
+        self._request_id = ""
         self._pool = urllib3.PoolManager(1, retries=urllib3.Retry(0, redirect=False))
 
     def take(self, batch: JournaledBatch) -> None:
@@ -79,20 +85,20 @@ class HttpPortal:
                 raise JournalOutdated(self._reason(status, answer))
             case HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise BatchRefused(self._reason(status, answer))
-        raise PortalAway(self._reason(status, answer))
+        raise self._away(status, answer)
 
     def report(self, detail: Mapping[str, Any]) -> None:
         body = json.dumps({"cluster": self._cluster, "report": detail}).encode()
         status, answer = self._request("POST", _REPORT, body, "application/json")
         if status != HTTPStatus.NO_CONTENT:
-            raise PortalAway(self._reason(status, answer))
+            raise self._away(status, answer)
 
     def masking_rules(self) -> list[Rule]:
         status, answer = self._request("GET", _REPORT)
         try:
             return [Rule(*pair) for pair in answer["masking_rules"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise PortalAway(self._reason(status, answer)) from error
+            raise self._away(status, answer) from error
 
     def close(self) -> None:
         self._pool.clear()
@@ -101,7 +107,8 @@ class HttpPortal:
         self, method: str, path: str, body: bytes = b"", media_type: str = ""
     ) -> tuple[int, Any]:
         """Return the status and the JSON of the answer, None where it is not JSON."""
-        headers = dict(self._headers)
+        self._request_id = uuid.uuid4().hex
+        headers = self._headers | {"X-Request-ID": self._request_id}
         if media_type:
             headers["Content-Type"] = media_type
         timeout = _BATCH_TIMEOUT if media_type == MEDIA_TYPE else _SHORT_TIMEOUT
@@ -112,12 +119,16 @@ class HttpPortal:
             )
         except urllib3.exceptions.HTTPError as error:
             cause = getattr(error, "reason", None) or error
-            raise PortalAway(f"{self._address} cannot be reached: {cause}") from error
+            reason = f"{self._address} cannot be reached: {cause}"
+            raise PortalAway(reason, self._request_id) from error
 
         try:
             return response.status, json.loads(response.data)
         except ValueError:
             return response.status, None
+
+    def _away(self, status: int, answer: Any) -> PortalAway:
+        return PortalAway(self._reason(status, answer), self._request_id)
 
     def _reason(self, status: int, answer: Any) -> str:
         detail = answer.get("detail") if isinstance(answer, dict) else None

@@ -29,7 +29,8 @@ class Troubles:
             reason = str(error).strip() or repr(error)
             if reason not in self._reasons.values():
                 expected = isinstance(error, (OSError, SpoolError, PortalAway))
-                logger.warning("%s: %s", part, reason, exc_info=not expected)
+                request = {"request_id": getattr(error, "request_id", None)}
+                logger.warning("%s: %s", part, reason, exc_info=not expected, extra=request)
             self._reasons[part] = reason
             return False
         self._reasons.pop(part, None)

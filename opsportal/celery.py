@@ -5,7 +5,9 @@ from functools import cached_property
 from typing import Any
 
 from celery import Celery
-from celery.signals import task_failure
+from celery.signals import before_task_publish, task_failure, task_postrun, task_prerun
+from django_guid import clear_guid, get_guid, set_guid
+from django_guid.utils import generate_guid
 
 from opsportal import heartbeats  # noqa: F401 -- connects its signals
 
@@ -30,6 +32,24 @@ def on_task_failure(sender: Any, **_: Any) -> None:
     from apps.core.counters import count_failed_task
 
     count_failed_task(sender.name)
+
+
+# As the integration of django-guid does, which would let each command load Celery.
+@before_task_publish.connect
+def on_publish(headers: dict[str, Any], **_: Any) -> None:
+    """Give a task the ID of the request or task that sends it."""
+    headers["request_id"] = get_guid()
+
+
+@task_prerun.connect
+def on_start(task: Any, **_: Any) -> None:
+    """Let the lines of the log have the ID of the task's request, or a new one."""
+    set_guid(task.request.get("request_id") or generate_guid())
+
+
+@task_postrun.connect
+def on_end(**_: Any) -> None:
+    clear_guid()
 
 
 app = App("opsportal")

@@ -137,6 +137,11 @@ class Environment(BaseModel):
         pattern="^(DEBUG|INFO|WARNING|ERROR)$",
         description="Log level: DEBUG, INFO, WARNING or ERROR.",
     )
+    LOG_FORMAT: str = Field(
+        default="text",
+        pattern="^(text|json)$",
+        description="Lines of logs: text, or json for programs that collect logs.",
+    )
     LOG_ROOTS: Paths = Field(
         default=[],
         description=(

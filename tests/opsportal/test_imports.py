@@ -63,7 +63,7 @@ GROUPS = {
     "settings": "annotated_types asgiref csp dj_database_url django pydantic pydantic_core sqlparse "
     "typing_extensions"
     " typing_inspection",
-    "models": "axes django_filters django_htmx drf_spectacular drf_spectacular_sidecar knox packaging "
+    "models": "axes django_filters django_guid django_htmx drf_spectacular drf_spectacular_sidecar knox packaging "
     "psycopg"
     " psycopg_binary re2 rest_framework zstandard",
     # Celery loads some of these only where they are installed, redis async_timeout only before

@@ -1,18 +1,25 @@
 """What the log holds of an outage of Redis, and how it writes times."""
 
+import json
 import logging
 import re
 
 import kombu.exceptions
 import pytest
 import redis.exceptions
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
 from django.conf import settings
 from django.db import OperationalError
+from django_guid import clear_guid, get_guid, set_guid
+from django_guid.log_filters import CorrelationId
 
 from apps.accounts.models import User
+from apps.core.domain.secrets.log_formats import formatter
 from apps.portal.web import views
 from opsportal import logs
 
+ID = "773fa6885e03493498077a273d1b7f2d"
 AWAY = redis.exceptions.ConnectionError("Error 111 connecting to localhost:6379")
 
 
@@ -112,10 +119,74 @@ def test_error_of_the_portal_keeps_its_traceback(client, db, monkeypatch, lines)
 
 
 def test_console_uses_the_filters():
-    assert settings.LOGGING["handlers"]["console"]["filters"] == ["outage", "refusal"]
+    assert settings.LOGGING["handlers"]["console"]["filters"] == ["outage", "refusal", "request_id"]
 
 
 def test_times_have_their_zone():
-    line = settings.LOGGING["formatters"]["line"]
-    text = logging.Formatter(line["fmt"], line["datefmt"]).format(record("words"))
+    text = formatter("text").format(record("words"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR x: words", text)
+
+
+def test_line_has_the_id_of_its_request():
+    line = record("words")
+    line.request_id = ID
+    assert f" [{ID}] ERROR x: words" in formatter("text").format(line)
+
+
+def test_line_of_json_has_its_parts_and_no_secret_url():
+    try:
+        raise ValueError("cannot write /feeds/secret/inbox.atom")
+    except ValueError as error:
+        line = record('"/feeds/secret/a"', error)
+    line.request_id = ID
+    line.request = object()  # as Django adds it
+    line.status_code = 500
+    parts = json.loads(formatter("json").format(line))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", parts.pop("time"))
+    assert "/feeds/[secret]/inbox.atom" in parts.pop("traceback")
+    assert parts == {
+        "level": "ERROR",
+        "logger": "x",
+        "message": '"/feeds/[secret]/a"',
+        "request_id": ID,
+        "status_code": 500,
+    }
+
+
+def test_line_of_json_without_a_request():
+    assert json.loads(formatter("json").format(record("words")))["request_id"] is None
+
+
+@pytest.mark.parametrize("sent", [ID, None, "rm -rf", "WARNING opsportal.login: Login failed"])
+def test_request_has_an_id_in_log_response_and_page(client, db, monkeypatch, caplog, sent):
+    def fail(**_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(views, "home_page", fail)
+    client.raise_request_exception = False
+    client.force_login(User.objects.create_superuser("root", password="x"))
+    headers = {"X-Request-ID": sent} if sent else {}
+    caplog.handler.addFilter(CorrelationId(correlation_id_field="request_id"))
+    response = client.get("/", headers=headers)
+    request_id = response.headers["X-Request-ID"]
+    assert re.fullmatch("[0-9a-f]{32}", request_id)
+    assert (request_id == ID) == (sent == ID)
+    assert request_id in response.content.decode()
+    assert caplog.records[-1].request_id == request_id
+
+
+def test_task_has_the_id_of_the_request_that_sent_it():
+    app = Celery("ids", broker="memory://", backend="cache+memory://")
+    ids = []
+
+    @app.task
+    def note() -> None:
+        ids.append(get_guid())
+
+    with start_worker(app, perform_ping_check=False, pool="solo"):
+        set_guid(ID)
+        note.delay().get(timeout=30)
+        clear_guid()
+        note.delay().get(timeout=30)
+    assert ids[0] == ID
+    assert ids[1] not in {ID, None}

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
 from django.views.decorators.http import require_safe
+from django_guid import get_guid
 from psycopg.errors import QueryCanceled
 
 from apps.core.domain.health import readiness
@@ -75,5 +76,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
         if too_long:
             detail = "This took too long and was stopped. Ask for less, such as a shorter period."
         return JsonResponse({"detail": detail}, status=status, headers=headers)
-    context = {"too_long": too_long, "is_repeatable": request.method in {"GET", "HEAD"}}
+    context = {
+        "too_long": too_long,
+        "is_repeatable": request.method in {"GET", "HEAD"},
+        "request_id": get_guid(),
+    }
     return HttpResponse(render_to_string(f"{status}.html", context), status=status, headers=headers)
