@@ -132,8 +132,8 @@ class Network:
 
 def _remove_former() -> None:
     """Remove what a run left that was killed; its programs have ended by its watchdog."""
+    for link in Path("/sys/class/net").glob(f"{BRIDGE}*"):
+        _ip("link", "delete", link.name)
     if _NAMESPACES.is_dir():
         for namespace in _NAMESPACES.glob(f"{BRIDGE}-*"):
             _ip("netns", "delete", namespace.name)
-    for link in Path("/sys/class/net").glob(f"{BRIDGE}*"):
-        _ip("link", "delete", link.name)

@@ -163,6 +163,7 @@ def test_nginx_sets_or_strips_every_header_that_the_portal_believes():
         "Host": "$host",
         "X-Forwarded-For": "$remote_addr",
         "X-Forwarded-Proto": "$scheme",
+        "X-Request-ID": "$request_id",
         "X-Forwarded-Host": '""',
         "Forwarded": '""',
         "X-Remote-User": '""',
