@@ -6,8 +6,6 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import before_task_publish, task_failure, task_postrun, task_prerun
-from django_guid import clear_guid, get_guid, set_guid
-from django_guid.utils import generate_guid
 
 from opsportal import heartbeats  # noqa: F401 -- connects its signals
 
@@ -34,21 +32,29 @@ def on_task_failure(sender: Any, **_: Any) -> None:
     count_failed_task(sender.name)
 
 
-# As the integration of django-guid does, which would let each command load Celery.
+# As the integration of django-guid does, which would let each command load Celery. Imported, it
+# reads Django's settings, whose name is set only above.
 @before_task_publish.connect
 def on_publish(headers: dict[str, Any], **_: Any) -> None:
     """Give a task the ID of the request or task that sends it."""
+    from django_guid import get_guid
+
     headers["request_id"] = get_guid()
 
 
 @task_prerun.connect
 def on_start(task: Any, **_: Any) -> None:
     """Let the lines of the log have the ID of the task's request, or a new one."""
+    from django_guid import set_guid
+    from django_guid.utils import generate_guid
+
     set_guid(task.request.get("request_id") or generate_guid())
 
 
 @task_postrun.connect
 def on_end(**_: Any) -> None:
+    from django_guid import clear_guid
+
     clear_guid()
 
 

@@ -13,7 +13,8 @@ SECONDS. Of each role, the machine is taken that acts: the primary, the one whos
 
 Prints for each role and kind of outage how many requests failed, the longest time without service
 (from the first failed answer to the last in a row, of reading and of posting), the slowest answer
-without error, and how long after the machine was back until all work was done. Exits with 1 if something was lost or is there twice.
+without error, and how long after the machine was back until all work was done. Exits with 1 if
+something was lost or is there twice.
 """
 
 import argparse

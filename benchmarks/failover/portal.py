@@ -8,13 +8,12 @@ from pathlib import Path
 
 from benchmarks.failover.network import GATEWAY, Machine
 from dev.postgres import clean_environment
-from dev.processes import ROOT, spawn
+from dev.processes import ROOT
+from tests.failover.proxy import start_proxy
 from tests.programs.ports import free_port
 
 WEB_PORT = 8000
 START_SECONDS = 120
-#: The table of docs/scale-out.md, in place of the socket of one host.
-SERVER = "    server {address}:8000 max_fails=1 fail_timeout=5s;"
 
 
 class Portal:
@@ -92,39 +91,10 @@ class Portal:
         machine.serve("capture", _module("opsportal", *arguments), environment)
 
     def serve_proxy(self, hosts: list[Machine]) -> None:
-        """Start nginx on this machine, with `deploy/nginx.conf` but for TLS."""
-        directory = self._base / "nginx"
-        directory.mkdir()
-        file = directory / "nginx.conf"
-        file.write_text(self._configuration(directory, hosts))
-        command = ["nginx", "-e", str(directory / "errors.log"), "-g", "daemon off;"]
-        spawn(
-            "nginx",
-            [*command, "-p", str(directory), "-c", str(file)],
-            self._base / "run",
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-        )
-
-    def _configuration(self, directory: Path, hosts: list[Machine]) -> str:
-        site = (ROOT / "deploy/nginx.conf").read_text()
-        servers = "\n".join(SERVER.format(address=host.address) for host in hosts)
-        site = site.replace("    server unix:/run/opsportal/web.sock fail_timeout=0;", servers)
-        upstream, _redirect, server = site.split("\nserver {")
-        lines = [
-            f"pid {directory}/pid;",
-            "events {}",
-            "http {",
-            "access_log off;",
-            f"client_body_temp_path {directory}/body;",
-            f"proxy_temp_path {directory}/proxy;",
-            upstream,
-            "server {",
-            f"    listen {GATEWAY}:{self.port};",
-            f"    listen 127.0.0.1:{self.port};",
-        ]
-        lines += [line for line in server.splitlines() if " ssl" not in line]
-        return "\n".join([*lines, "}"])
+        """Start nginx on this machine."""
+        listen = [f"{GATEWAY}:{self.port}", f"127.0.0.1:{self.port}"]
+        servers = [f"{host.address}:{WEB_PORT}" for host in hosts]
+        start_proxy("nginx", self._base / "nginx", self._base / "run", listen, servers)
 
 
 def _module(name: str, *arguments: str) -> list[str]:
