@@ -137,22 +137,22 @@ class Run:
     def _wait_until_whole(self) -> float:
         """Wait until each role has its second again, and all jobs started by now are archived."""
         jobs = self._load.jobs
-        return wait_for(
-            lambda: (
+        return wait_for(lambda: self._is_whole(jobs), RECOVERY_SECONDS)
+
+    def _is_whole(self, jobs: int) -> bool:
+        try:
+            return (
                 self._database.is_whole()
                 and self._cache.is_whole()
                 and len(ask(self._database.url, BEAT)) == 1
                 and len(self._archived()) >= jobs
-            ),
-            RECOVERY_SECONDS,
-        )
+            )
+        except psycopg.OperationalError:
+            return False
 
     def _archived(self) -> Counter:
         statement = "SELECT job_id, count(*) FROM archive_archivedjob GROUP BY job_id"
-        try:
-            return Counter(dict(ask(self._database.url, statement)))
-        except psycopg.OperationalError:
-            return Counter()
+        return Counter(dict(ask(self._database.url, statement)))
 
     def report(self) -> int:
         """Print the table; return 1 if something was lost or is there twice."""
