@@ -1,6 +1,8 @@
 """Pages, API and bundle."""
 
 import subprocess
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -8,18 +10,24 @@ from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.jobs.models import Job
 from apps.production.enums import Verb
+from apps.progress.domain.stage_counts import progress_of
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
+from apps.submission.domain.arrays.shortfalls import count_other_completed
+from apps.submission.domain.arrays.submissions import stage_submissions_of
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.factories import clusters, statusboard
 from tests.factories.bundles import unpack
+from tests.factories.jobs import ran, record
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
+
+LATER = AT + timedelta(hours=1)
 
 
 def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster, end_jobs):
@@ -286,3 +294,31 @@ def test_only_a_request_that_submits_jobs_waits_for_a_service(state, waits, brow
     request.stages.first().services.add(samweb)
     page = browse(shifter).get(f"/submissions/{request.key}/").content.decode()
     assert ("samweb is down" in page.partition("<main")[2]) is waits
+
+
+def test_completed_jobs_that_the_portal_did_not_submit_are_told(
+    browse, liaison, make, cluster, approver
+):
+    """Else the progress of the stage would contradict its submissions."""
+    request = make("queued")
+    assign_request(request=request, cluster=cluster, verb=Verb.START, by=approver, at=AT)
+    plan_next(assignment=request.assignment, at=AT)
+    submission = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
+    submission.refresh_from_db()
+    by_hand = record(1, submitted_at=AT, started_at=AT, ended_at=LATER)
+    of_the_portal = [
+        replace(by_hand, job_id=f"{submission.spool_id}_{task}", spool_id=submission.spool_id)
+        for task in range(submission.tasks)
+    ]
+    ran(cluster, request.key, "one", by_hand, *of_the_portal, at=LATER)
+    dispatch.refresh_progress(cluster=cluster, at=LATER)
+
+    (first, second) = stage_submissions_of(request)
+    count_other_completed(request, (first, second))
+    completed = progress_of(request)[0].completed
+    assert (first.completed, first.other_completed) == (submission.tasks, 1)
+    assert first.completed + first.other_completed == completed
+    assert second.other_completed == 0
+    page = browse(liaison).get(f"/submissions/{request.key}/").content.decode()
+    assert page.count("not submitted here") == 1
+    assert "and 1 not submitted here" in page

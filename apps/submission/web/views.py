@@ -26,7 +26,12 @@ from apps.submission.domain.arrays import assignment, ignored_advice
 from apps.submission.domain.arrays.keepup import files_note
 from apps.submission.domain.arrays.limits import LIMITABLE, set_limit
 from apps.submission.domain.arrays.request_bundle import write_bundle
-from apps.submission.domain.arrays.shortfalls import Shortfall, accept_stage, shortfalls_of
+from apps.submission.domain.arrays.shortfalls import (
+    Shortfall,
+    accept_stage,
+    count_other_completed,
+    shortfalls_of,
+)
 from apps.submission.domain.arrays.submissions import (
     ASSIGNABLE,
     SENDABLE,
@@ -201,8 +206,7 @@ def _page(
     """
     operator = may_submit(request.user, production_request)
     chosen = assignment_of(production_request)
-    stage_rows = stage_submissions_of(production_request)
-    measure(stage_rows)
+    stage_rows = _stage_rows(production_request)
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
     if production_request.state in ignored_advice.STATES:
@@ -253,6 +257,14 @@ def _page(
             context[name] = invalid
     context["holds"] = holds_over(production_request)
     return render(request, "submission/request.html", context, status=400 if invalid else 200)
+
+
+def _stage_rows(production_request: Request) -> list[StageSubmissions]:
+    stage_rows = stage_submissions_of(production_request)
+    measure(stage_rows)
+    if any(stage_row.rows for stage_row in stage_rows):
+        count_other_completed(production_request, stage_rows)
+    return stage_rows
 
 
 def _retry_forms(

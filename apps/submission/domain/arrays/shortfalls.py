@@ -14,7 +14,7 @@ from apps.jobs.domain.collection.outside_production import (
     count_outside_production,
 )
 from apps.jobs.domain.live.queue import Waiting, waiting_of
-from apps.jobs.domain.totals.totals import Sums, stage_sums
+from apps.jobs.domain.totals.totals import stage_sums
 from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
@@ -157,24 +157,39 @@ def accept_stage(
     return acceptance
 
 
+def count_other_completed(request: Request, by_stage: Sequence[StageSubmissions]) -> None:
+    """Set `other_completed` of each stage, by which its progress is ahead of its submissions."""
+    completed = _completed_jobs(request)
+    for stage_submissions in by_stage:
+        jobs = completed.get(stage_submissions.stage.name.casefold(), 0)
+        stage_submissions.other_completed = max(0, jobs - stage_submissions.completed)
+
+
+def _completed_jobs(request: Request) -> dict[str, int]:
+    """Return how many jobs of each stage have completed, by its name without case."""
+    outside_production = count_outside_production([request])
+    completed = {}
+    for name, sums in stage_sums([request])[request.pk].items():
+        outside = outside_production.get((request.key, name), JobsOutsideProduction())
+        completed[name] = max(0, sums.completed - outside.completed)
+    return completed
+
+
 def _of_jobs(request: Request, by_stage: Sequence[StageSubmissions]) -> list[Shortfall]:
     """Return the shortfalls of stages whose jobs were submitted by hand, from totals and queues."""
     waiting = waiting_of(request)
-    sums = stage_sums([request])[request.pk]
-    outside_production = count_outside_production([request])
+    completed_jobs = _completed_jobs(request)
 
     shortfalls = []
     for stage_submissions in by_stage:
         stage = stage_submissions.stage
         name = stage.name.casefold()
         requested = stage.jobs or 0
-        outside = outside_production.get((request.key, name), JobsOutsideProduction())
-        completed = sums.get(name, Sums()).completed - outside.completed
+        completed = completed_jobs.get(name, 0)
 
         unfinished = waiting.get(name, Waiting())
         if requested:
             unfinished = unfinished.at_most(requested - completed)
-        completed = max(0, completed)
         obstacle = _obstacle(unfinished.all, requested, completed)
         shortfalls.append(
             Shortfall(stage, requested, completed, obstacle, stage_submissions.acceptance)

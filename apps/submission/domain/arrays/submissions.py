@@ -319,7 +319,10 @@ class MemoryUse:
 
 @dataclass
 class StageSubmissions:
-    """The submissions of one stage."""
+    """The submissions of one stage.
+
+    `other_completed` counts completed jobs of the stage that the portal did not submit.
+    """
 
     stage: Stage
     submissions: list[Submission] = field(default_factory=list)
@@ -329,6 +332,7 @@ class StageSubmissions:
     memory_use: MemoryUse = field(default_factory=MemoryUse)
     acceptance: StageAcceptance | None = None
     is_located: bool = True
+    other_completed: int = 0
 
     @property
     def waits_to_be_located(self) -> bool:
