@@ -1,6 +1,7 @@
 """Kill each machine of a portal, and cut it off, while the portal is used; count what is lost.
 
     python -m benchmarks.failover [--rounds N] [--roles NAME ...] [--seconds SECONDS]
+        [--directory DIRECTORY]
 
 As root, with patroni, etcd-server and nginx from the system's packages. Each machine is a network
 namespace on one bridge: two with PostgreSQL (Patroni, synchronous) and etcd, two with Valkey and
@@ -33,11 +34,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20, help="default: 20")
     parser.add_argument("--roles", nargs="+", choices=ROLES, default=ROLES, metavar="NAME")
     parser.add_argument("--seconds", type=float, default=30, help="default: 30")
+    parser.add_argument(
+        "--directory", type=Path, help="a new one, which keeps the logs (default: none is kept)"
+    )
     options = parser.parse_args()
-    base = Path(tempfile.mkdtemp(prefix="opsportal-failover-"))
-    base.chmod(0o755)  # PostgreSQL is another user
+    scratch = Path(tempfile.mkdtemp(prefix="opsportal-failover-"))
+    base = options.directory or scratch / "machines"
+    base.mkdir()
+    for directory in (scratch, base):
+        directory.chmod(0o755)  # PostgreSQL is another user
     (base / "run").mkdir()
-    watchdog = guard(base / "run", remove=base)
+    watchdog = guard(base / "run", remove=scratch)
     try:
         run = Run(base)
         try:

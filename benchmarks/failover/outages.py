@@ -135,20 +135,30 @@ class Run:
         return machines[f"{names[role]}{1 + number % 2}"]
 
     def _wait_until_whole(self) -> float:
-        """Wait until each role has its second again, and all jobs started by now are archived."""
-        jobs = self._load.jobs
-        return wait_for(lambda: self._is_whole(jobs), RECOVERY_SECONDS)
+        """Wait until each role has its second again, and all jobs started by now are archived.
 
-    def _is_whole(self, jobs: int) -> bool:
+        Raises TimeoutError with what is missing.
+        """
+        jobs = self._load.jobs
+        began = time.monotonic()
+        while missing := self._missing(jobs):
+            if time.monotonic() > began + RECOVERY_SECONDS:
+                raise TimeoutError(f"missing after {RECOVERY_SECONDS} s: {', '.join(missing)}")
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def _missing(self, jobs: int) -> list[str]:
+        """Return what is missing, in words."""
         try:
-            return (
-                self._database.is_whole()
-                and self._cache.is_whole()
-                and len(ask(self._database.url, BEAT)) == 1
-                and len(self._archived()) >= jobs
-            )
-        except psycopg.OperationalError:
-            return False
+            checks = {
+                "a primary and a standby": self._database.is_whole(),
+                "Valkey with its replica and Sentinels": self._cache.is_whole(),
+                "one beat that sends": len(ask(self._database.url, BEAT)) == 1,
+                "archived jobs": len(self._archived()) >= jobs,
+            }
+        except psycopg.OperationalError as error:
+            return [str(error)]
+        return [name for name, is_there in checks.items() if not is_there]
 
     def _archived(self) -> Counter:
         statement = "SELECT job_id, count(*) FROM archive_archivedjob GROUP BY job_id"
