@@ -11,7 +11,12 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate, revoke_delegation
-from apps.production.domain.approvals.inbox import inbox_items, waiting_for
+from apps.production.domain.approvals.inbox import (
+    HEADINGS,
+    RESPONSIBLE,
+    inbox_items,
+    waiting_for,
+)
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.approvals.requirements import approval_of
 from apps.production.domain.lifecycle.moves import (
@@ -23,8 +28,8 @@ from apps.production.domain.lifecycle.moves import (
     withdraw_signature,
 )
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.enums import Verb
-from apps.production.models import ApprovalRule, Delegation, Request, Signature
+from apps.production.enums import RequestState, Verb
+from apps.production.models import ApprovalRule, Attention, Delegation, Request, Signature
 from tests.factories import approvals
 from tests.factories.people import person
 from tests.factories.requests import AT, content, request_moved_to, stage
@@ -321,6 +326,28 @@ def test_inbox_says_what_why_and_since_when(rule, waiting, convener, liaison, br
     )
     turn = inbox_items([waiting], convener, AT)[0]
     assert turn.since == events_of(waiting).get(kind="request.pass").at
+
+
+def test_inbox_groups_requests_by_what_to_do(nova, liaison, approver, browse):
+    to_sign = [
+        request_moved_to("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+        for _ in range(2)
+    ]
+    stuck = request_moved_to("running", by=liaison, experiment=nova, approver=approver)
+    Attention.objects.create(request=stuck, kind="late", since=AT, words="late")
+    Attention.objects.create(request=stuck, kind="stuck", since=AT, words="2 failed jobs")
+    page = browse(approver).get("/requests/inbox/")
+    groups = page.context["groups"]
+    assert [group.heading for group in groups] == ["To sign", "Stuck"]
+    assert [item.request for item in groups[0].items] == to_sign
+    assert [item.request for item in groups[1].items] == [stuck]
+    assert groups[1].todo == "Retry its failed jobs or continue without them"
+    assert page.content.decode().count("Open the desk") == 1
+    assert "Open the desk" not in browse(liaison).get("/requests/inbox/").content.decode()
+
+
+def test_every_wait_has_its_heading():
+    assert set(HEADINGS) == {None, RequestState.AWAITING_APPROVAL, *RESPONSIBLE}
 
 
 def test_inbox_asks_no_more_for_more_requests(

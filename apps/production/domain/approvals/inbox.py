@@ -52,6 +52,19 @@ NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
     RequestState.ON_HOLD: "Release or cancel it",
     RequestState.DATA_QUALITY: "Review its data quality and close it",
 }
+#: The headings of the inbox, in its order.
+HEADINGS: Mapping[RequestState | AttentionKind | None, str] = {
+    RequestState.AWAITING_APPROVAL: "To sign",
+    AttentionKind.STUCK: "Stuck",
+    AttentionKind.TEST_FAILED: "Test failed",
+    RequestState.CHANGES_REQUESTED: "To change",
+    RequestState.DATA_QUALITY: "To review",
+    AttentionKind.IDLE: "Idle",
+    AttentionKind.LATE: "Late",
+    RequestState.ON_HOLD: "On hold",
+    RequestState.DRAFT: "Drafts",
+    None: "Others",
+}
 
 
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
@@ -230,7 +243,7 @@ class InboxItem:
     """A request that waits for a user.
 
     It has the next step, its button, why and since when the request waits, and the users on whose
-    behalf the user acts.
+    behalf the user acts. `wait` is the most urgent one, None if the request waits for nothing.
     """
 
     request: Request
@@ -239,6 +252,31 @@ class InboxItem:
     why: str
     since: datetime
     for_users: tuple[str, ...] = ()
+    wait: RequestState | AttentionKind | None = None
+
+
+@dataclass(frozen=True)
+class InboxGroup:
+    """Items with the same next step, in the order of the inbox, below a heading."""
+
+    heading: str
+    todo: str
+    items: list[InboxItem]
+    to_sign: bool
+
+
+def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
+    """Return the groups that have items, most urgent first."""
+    by_wait: dict[RequestState | AttentionKind | None, list[InboxItem]] = {}
+    for item in items:
+        by_wait.setdefault(item.wait, []).append(item)
+    groups = []
+    for wait, heading in HEADINGS.items():
+        if wait in by_wait:
+            of_wait = by_wait[wait]
+            to_sign = wait == RequestState.AWAITING_APPROVAL
+            groups.append(InboxGroup(heading, of_wait[0].todo, of_wait, to_sign))
+    return groups
 
 
 def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
@@ -308,7 +346,9 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     first = waits[0]
     action = action_for(request, first.of, user)
     reasons = ". ".join(filter(None, why))
-    return InboxItem(request, NEXT_STEPS[first.of], action, reasons, first.since, tuple(absent))
+    return InboxItem(
+        request, NEXT_STEPS[first.of], action, reasons, first.since, tuple(absent), first.of
+    )
 
 
 def arrivals(requests: Iterable[Request]) -> dict[int, Event]:

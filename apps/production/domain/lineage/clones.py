@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
@@ -148,22 +147,24 @@ def clone_request(
 ) -> tuple[Request, list[str]]:
     """Create a draft with the content of a request. Return it with notes on dropped values.
 
-    A past deadline is cleared. With `next_names`, outputs get new names. Raises `NotAllowed`,
-    `InvalidFields`.
+    The deadline is not copied: it was that of other work. With `next_names`, outputs get new
+    names. Raises `NotAllowed`, `InvalidFields`.
     """
     if not is_liaison(by, request.experiment_id):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     refitted = refit(content_of(request), experiment=request.experiment)
+    notes = refitted.notes
     content = refitted.content
-    if content.deadline and content.deadline <= timezone.localdate(at):
+    if content.deadline:
         content = replace(content, deadline=None)
+        notes.append("The deadline was not copied.")
     if next_names:
         content = with_next_names(content, content_of(request))
     made = create_draft(experiment=request.experiment, content=content, by=by, at=at)
     made.cloned_from = request
     made.save(update_fields=["cloned_from"])
     publish(kind="request.cloned", target=request, by=by, at=at, data={"clone": made.key})
-    return made, refitted.notes
+    return made, notes
 
 
 @transaction.atomic

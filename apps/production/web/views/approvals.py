@@ -16,9 +16,8 @@ from apps.production.domain.approvals.delegations import (
     may_delegate,
     revoke_delegation,
 )
-from apps.production.domain.approvals.inbox import inbox_items, waiting_for
+from apps.production.domain.approvals.inbox import grouped, inbox_items, waiting_for
 from apps.production.domain.lifecycle import moves
-from apps.production.enums import RequestState
 from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm
 
@@ -84,9 +83,9 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     shown = list(waiting.select_related("experiment").prefetch_related("attention")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
-        "turns": inbox_items(shown, user, at),
-        "to_decide": sum(row.state == RequestState.AWAITING_APPROVAL for row in shown),
-        "more": max(0, waiting.count() - MAX_SHOWN),
+        "groups": grouped(inbox_items(shown, user, at)),
+        "shown": len(shown),
+        "number": waiting.count(),
         "today": timezone.localdate(at),
         "delegations": [
             (delegation, _delegation_status(delegation, at)) for delegation in delegations
