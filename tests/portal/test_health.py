@@ -175,6 +175,14 @@ def test_page_and_check_tell_of_broken_and_repeated_plugins(client, shifter, bro
     assert told.count("opsportal.W001") == 2
 
 
+def test_page_names_plugins_that_work_only_in_their_fold(client, shifter):
+    page = page_of(client, shifter)
+    card = page[page.index("<h2>Plugins</h2>") :]
+    shown, _, folded = card.partition("<details")
+    assert "opsportal." not in shown
+    assert "opsportal." in folded.partition("</details>")[0]
+
+
 def test_check_is_silent_when_all_plugins_work():
     assert health.check_plugins() == []
 

@@ -61,6 +61,7 @@ SHOWN = 20
 def health_page(*, at: datetime) -> dict[str, Any]:
     """Return the context of the health page."""
     failing = EVENTS.failing()
+    plugins = loaded_plugins()
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     return {
         "at": at,
@@ -75,7 +76,8 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "channels": [channel_state(channel) for channel in Channel],
         "collections": collections(),
         "catalogues": Catalogue.objects.filter(active=True),
-        "plugins": loaded_plugins(),
+        "plugins": plugins,
+        "broken_plugins": [kind for kind in plugins if kind.problems],
         "warnings": check_proxy(),
     }
 
