@@ -20,7 +20,7 @@ from apps.diagnosis.domain.groups.fingerprints import mask
 from apps.diagnosis.domain.groups.profile import profile_of
 from apps.diagnosis.domain.groups.sweep import sweep_groups
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
-from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
+from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus, VerdictKind
 from apps.diagnosis.models import Evidence, FailureGroup, LogHarvest, Verdict
 from apps.jobs.domain.statistics.intervals import lift
 from tests.factories import clusters, jobs
@@ -150,6 +150,18 @@ def test_list_has_sections_views_and_bulk_actions(client, fail, shifter):
     assert (
         client.post(reverse("diagnosis:act-on-groups"), {"group": "x", "next": "//evil"}).url == url
     )
+
+
+def test_group_of_jobs_that_their_users_cancelled_needs_no_action(client, fail, shifter):
+    fail()
+    client.force_login(shifter)
+    url = reverse("diagnosis:failures")
+    assert "Needs action" in client.get(url).content.decode()
+    FailureGroup.objects.update(verdict=VerdictKind.USER)
+    html = client.get(url).content.decode()
+    assert ("Needs action" in html, 'form-section">Done' in html) == (False, True)
+    FailureGroup.objects.update(status=GroupStatus.ASSIGNED)
+    assert "In progress" in client.get(url).content.decode(), "someone looks at it"
 
 
 def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter):

@@ -12,7 +12,7 @@ from apps.clusters.domain import drain_command
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
-from apps.diagnosis.enums import GroupKind, GroupStatus
+from apps.diagnosis.enums import GroupKind, GroupStatus, VerdictKind
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
@@ -25,6 +25,7 @@ from apps.production.enums import AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.statusboard.domain.incidents.incidents import close_incident
 from apps.submission.domain.retries.offers import retry_offer
+from apps.submission.enums import LeftOut
 from tests.factories import requests
 from tests.factories.history import history
 from tests.pages import page_of, text_of
@@ -111,15 +112,22 @@ def test_next_step_counts_what_the_dry_run_retries_not_the_open_jobs(
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
     offer = retry_offer(source=group, user=shifter, at=at)
     for numbers, label in (
-        (replace(offer, jobs=7, bundle=0), "Retry 7…"),
-        (replace(offer, jobs=0, bundle=3), "Retry bundle of 3…"),
-        (replace(offer, jobs=0, bundle=0), "Open"),
+        (replace(offer, jobs=7, bundle=0, left_out=()), "Retry 7…"),
+        (replace(offer, jobs=7, left_out=[(LeftOut.NO_SCRIPT, 2)]), "Retry 7 of 9…"),
+        (replace(offer, jobs=0, bundle=3, left_out=[(LeftOut.NOT_SENT, 3)]), "Retry bundle of 3…"),
+        (replace(offer, jobs=0, bundle=0, left_out=[(LeftOut.NO_SCRIPT, 2)]), "Open"),
     ):
         monkeypatch.setattr(
             "apps.portal.pages.fix_first.retry_offer", lambda numbers=numbers, **_: numbers
         )
         [fix] = fix_first(user=shifter, at=at).fixes
         assert fix.label == label
+    assert fix.advice == "No script of these jobs was captured."
+
+
+def test_jobs_cancelled_by_their_users_are_not_to_fix(world, shifter, group, at):
+    FailureGroup.objects.update(verdict=VerdictKind.USER)
+    assert fix_first(user=shifter, at=at).groups == 0
 
 
 def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, shifter, group, at):

@@ -82,8 +82,7 @@ def _fix(row: GroupRow, proposal: LimitProposal | None, user: User, at: datetime
         # As many as the dry run retries: some of the open jobs succeeded since, or are retried.
         offer = retry_offer(source=group, user=user, at=at)
         retry = reverse("submission:retry-jobs", args=["group", row.pk])
-        if offer.jobs:
-            return Fix(row, row.step, f"Retry {offer.jobs:,}…", retry)
-        if offer.bundle:
-            return Fix(row, row.step, f"Retry bundle of {offer.bundle:,}…", retry)
+        if offer.short_label:
+            return Fix(row, row.step, offer.short_label, retry)
+        return Fix(row, offer.why_none or row.step, "Open", page)
     return Fix(row, row.step, "Open", page)

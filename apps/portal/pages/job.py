@@ -13,6 +13,7 @@ from apps.archive.domain.store.contents import (
 )
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
 from apps.diagnosis.domain.groups.same_failure import SameFailure, same_failure
@@ -36,7 +37,13 @@ from apps.progress.domain.resource_use import Advice, StageUse, advise, stage_us
 from apps.statusboard.domain.board.outages import outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
+from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 from apps.submission.models import Submission
+
+
+#: The retry of a larger group is offered on its own page: a dry run of 5,000 jobs takes half a
+#: second.
+MOST_IN_GROUP = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,8 @@ class Activity:
 class JobPage:
     """What the page of a job shows, by its names in the template.
 
-    `job_request` is None if it is unknown or the user cannot see it.
+    `job_request` is None if it is unknown or the user cannot see it. `offer` is None if there is
+    nothing to retry, `group_offer` if the failure group has no other open jobs or too many.
     """
 
     job: Job
@@ -78,6 +86,8 @@ class JobPage:
     siblings: list[Job]
     runs: list[tuple[Submission, Job | None]]
     debug_of: Job | None
+    offer: RetryOffer | None
+    group_offer: RetryOffer | None
     retry: Job | None
     retry_of: Job | None
 
@@ -101,6 +111,14 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     retry = find_retry(verdict) if verdict else None
     phases = phases_of(job)
     use = stage_use(job)
+    debug_of = debugged_by(job)
+    failure = same_failure(verdict, stage=job.stage, user=user) if verdict else None
+    offer = None
+    if verdict and debug_of is None and verdict.later_state != JobState.COMPLETED:
+        offer = retry_offer(source=job, user=user, at=at)
+    group_offer = None
+    if failure and debug_of is None and 1 < failure.open <= MOST_IN_GROUP:
+        group_offer = retry_offer(source=failure.group, user=user, at=at)
     outages = []
     # A job that never ran met no outage.
     if job.started_at is not None:
@@ -119,14 +137,16 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         diagnosis=diagnosis,
         quotes=quote_evidence(job, verdict) if verdict else None,
         experience=experience_of(verdict, user=user, at=at) if verdict else None,
-        same_failure=same_failure(verdict, stage=job.stage, user=user) if verdict else None,
+        same_failure=failure,
         may_correct_verdict=may_correct_verdict(user, job.experiment_id),
         log=log_view(job, verdict=verdict),
         log_location=log_location(job),
         attempts=attempts,
         siblings=array_siblings(job),
         runs=debug_runs_of(job),
-        debug_of=debugged_by(job),
+        debug_of=debug_of,
+        offer=offer,
+        group_offer=group_offer,
         retry=retry,
         retry_of=find_retried_job(job),
         archived=archived,

@@ -191,11 +191,11 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, str]]]:
+def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
     """Return the links to higher apps.
 
-    The link of a failure group states what its dry run would retry. Where its jobs hit a limit,
-    another link proposes a larger one; that of a host excludes it. The status board names the
+    The link of a failure group states what its dry run would retry, or a sentence why nothing.
+    Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it. The status board names the
     clusters with excluded hosts, and loads what probes measured.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
@@ -213,7 +213,8 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, s
     proposals = propose_limits([group], user).values()
     return {
         **links,
-        "group": [(offer.label, url) for _, url in links["group"]],
+        "group": [(offer.label, url) for _, url in links["group"] if offer.label],
+        "group_without_retry": [offer.why_none] if offer.why_none else [],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
         "group_host": link_exclusion_of(group, user, timezone.now()),
     }

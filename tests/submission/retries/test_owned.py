@@ -106,6 +106,7 @@ def test_reasons(lost, alps, nova, approver, shifter, liaison):
     alps.options = {}
     alps.save()
     assert reasons(lost(82), approver) == LeftOut.NOT_SENT
+    assert reasons(lost(83, captured=False), approver) == LeftOut.NO_SCRIPT, "nothing to bundle"
 
 
 def test_shifters_of_another_experiment_can_neither_plan_nor_change_it(lost, dune, nova, approver):

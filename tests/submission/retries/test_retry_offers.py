@@ -2,6 +2,8 @@
 and none says "retry" while the service is down.
 """
 
+import re
+from dataclasses import replace
 from datetime import timedelta
 from unittest import mock
 
@@ -15,6 +17,7 @@ from apps.diagnosis.domain.causes.impact.recount import recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records.conversion import hour_of
+from apps.portal.pages import job as job_page
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
     post_announcement,
@@ -24,6 +27,7 @@ from apps.statusboard.enums import State
 from apps.submission.domain.retries import batches, offers
 from apps.submission.domain.retries.offers import retry_offer
 from apps.submission.domain.retries.release import advance_batch
+from apps.submission.enums import LeftOut
 from tests.factories import archive, clusters, jobs, statusboard
 from tests.factories.verdicts import verdict
 from tests.pages import text_of
@@ -100,13 +104,13 @@ def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(
 ):
     visit = pages(shifter, owners=True)
     for name, text in visit().items():
-        assert "Start 3 jobs once samweb is up" in text, name
-        assert "Retry 3 jobs" not in text, name
+        assert "Start 3 of 5 jobs once samweb is up" in text, name
+        assert "Retry 3 of 5 jobs" not in text, name
         # Home says so in the heading of the outage.
         assert name in ("group", "home") or "Wait: samweb is down since" in text, name
     close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
     for name, text in visit().items():
-        assert "Retry 3 jobs" in text, name
+        assert "Retry 3 of 5 jobs" in text, name
         assert "Wait:" not in text, name
 
 
@@ -119,14 +123,14 @@ def test_pages_wait_for_an_announcement_that_says_not_to_submit(
         title="<b>Power cut", by=approver, at=now, do_not_submit=True, experiments=[nova]
     )
     for name, text in visit().items():
-        assert "Start 3 jobs once “&lt;b&gt;Power cut” ends" in text, name
-        assert "Retry 3 jobs" not in text, name
+        assert "Start 3 of 5 jobs once “&lt;b&gt;Power cut” ends" in text, name
+        assert "Retry 3 of 5 jobs" not in text, name
         says_why = "“&lt;b&gt;Power cut” says not to submit" in text
         assert says_why or name in ("group", "home", "retry page"), name
 
     withdraw_announcement(announcement=announcement, by=approver, at=now, reason="Over.")
     for name, text in visit().items():
-        assert "Retry 3 jobs" in text, name
+        assert "Retry 3 of 5 jobs" in text, name
         assert "Power cut" not in text, name
 
 
@@ -139,7 +143,7 @@ def test_offer_does_not_wait_for_an_announcement_to_another_experiment(
         title="Power cut", by=approver, at=now, do_not_submit=True, experiments=[dune]
     )
     for name, text in visit().items():
-        assert "Retry 3 jobs" in text, name
+        assert "Retry 3 of 5 jobs" in text, name
 
 
 def test_next_step_is_to_wait_while_the_service_is_down(pages, outage, shifter, now, browse):
@@ -167,8 +171,57 @@ def test_pages_offer_the_bundle_where_only_owners_can_submit(pages, outage, shif
     visit = pages(shifter, owners=False)
     close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
     for name, text in visit().items():
-        assert "Retry bundle of 5 jobs" in text, name
-        assert "Retry 5 jobs" not in text, name
+        assert "Retry bundle of 3 of 5 jobs" in text, name
+        assert "Retry 3 of 5 jobs" not in text, name
+
+
+@pytest.mark.parametrize("owners", [True, False])
+def test_no_page_offers_the_retry_of_jobs_whose_script_was_not_captured(
+    pages, outage, shifter, now, browse, owners
+):
+    """The sentence says why, where the button would be."""
+    visit = pages(shifter, owners=owners, captured=0)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    for name, text in visit().items():
+        assert "No script of these jobs was captured." in text, name
+        assert re.search(r"Retry( bundle of)? \d", text) is None, name
+    job_page = text_of(browse(shifter).get(pages.job.get_absolute_url()))
+    assert "No script of this job was captured." in job_page
+    assert "/retries/" not in re.sub(r'href="/retries/" *>', "", job_page)
+    assert "All 2 jobs of this failure" in job_page
+
+
+def test_job_page_offers_the_retry_of_its_group_only_as_far_as_it_can(
+    pages, outage, shifter, now, browse, monkeypatch
+):
+    pages(shifter, owners=True)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    address = pages.job.get_absolute_url()
+    page = text_of(browse(shifter).get(address))
+    assert "No script of this job was captured." in page
+    assert "Retry 3 of 5 jobs…" in page
+    monkeypatch.setattr(job_page, "MOST_IN_GROUP", 4)
+    page = text_of(browse(shifter).get(address))
+    assert "Retry 3 of 5 jobs…" not in page
+    assert "All 5 jobs of this failure" in page
+
+
+def test_reasons_why_no_job_can_be_retried_make_one_sentence(pages, shifter, now):
+    pages(shifter, owners=True)
+    group = FailureGroup.objects.get()
+    offer = retry_offer(source=group, user=shifter, at=now)
+    assert (offer.open, offer.why_none) == (5, "")
+
+    def without_jobs(*left_out):
+        return replace(offer, jobs=0, bundle=0, left_out=left_out, now=None)
+
+    assert without_jobs((LeftOut.IN_FLIGHT, 1)).why_none == "Retry planned, queued or running."
+    mixed = without_jobs((LeftOut.SUCCEEDED, 2), (LeftOut.IN_BATCH, 1), (LeftOut.CLUSTER, 4))
+    assert mixed.why_none == (
+        "No job to retry: 2 succeeded since, 1 in another batch of retries, 4 submission to its "
+        "cluster is switched off."
+    )
+    assert (mixed.open, mixed.label, mixed.short_label) == (4, "", "")
 
 
 def test_offer_is_for_who_may_submit(pages, outage, liaison, now):

@@ -54,11 +54,20 @@ class GroupRow:
         """Return the number of jobs that did not succeed at a later attempt."""
         return self.jobs - self.succeeded
 
+    @property
+    def was_cancelled(self) -> bool:
+        """Return whether users cancelled the jobs of the group."""
+        return self.kind == GroupKind.ERROR and self.verdict == VerdictKind.USER
+
     @cached_property
     def section(self) -> GroupSection:
-        """Return the section of the list; a group whose jobs all succeeded later is done."""
+        """Return the section of the list.
+
+        A group whose jobs all succeeded later, or were cancelled by their users, is done.
+        """
         section = SECTION_OF[GroupStatus(self.status)]
-        is_over = not self.open and section is GroupSection.ACTION
+        nothing_to_do = not self.open or self.was_cancelled
+        is_over = nothing_to_do and section is GroupSection.ACTION
         return GroupSection.DONE if is_over else section
 
     @property

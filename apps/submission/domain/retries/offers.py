@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.core.cache import cache
 from django.utils.functional import cached_property
-from django.utils.text import Truncator
+from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
@@ -23,6 +23,8 @@ from apps.submission.models import RetryBatch
 SHOWN_SECONDS = 60
 #: Longest title of an announcement in the text of a link.
 TITLE_LENGTH = 60
+#: Jobs that are left out because they succeeded, or are retried already.
+_TAKEN_CARE_OF = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,60 @@ class RetryOffer:
             waits[obstacle] += jobs
         return waits.most_common(1)[0][0] if waits else None
 
+    @cached_property
+    def open(self) -> int:
+        """Return how many of the failed jobs did not succeed since and are not retried."""
+        left_out = 0
+        for reason, jobs in self.left_out:
+            if reason not in _TAKEN_CARE_OF:
+                left_out += jobs
+        return self.jobs + left_out
+
     @property
     def label(self) -> str:
-        """Return the text of the link to the dry run."""
-        plural = "" if (self.jobs or self.bundle) == 1 else "s"
+        """Return the text of the link to the dry run; empty if no job can be retried."""
         if self.waits_for:
-            return f"Start {self.jobs:,} job{plural} once {_end_of(self.waits_for)}…"
+            return f"Start {self._count_of_open(self.jobs)} once {_end_of(self.waits_for)}…"
         if self.jobs:
-            return f"Retry {self.jobs:,} job{plural}…"
+            return f"Retry {self._count_of_open(self.jobs)}…"
         if self.bundle:
-            return f"Retry bundle of {self.bundle:,} job{plural}…"
-        return "No job to retry…"
+            return self.bundle_label
+        return ""
+
+    @property
+    def bundle_label(self) -> str:
+        """Return the text of the link to the bundle."""
+        return f"Retry bundle of {self._count_of_open(self.bundle)}…"
+
+    @property
+    def short_label(self) -> str:
+        """Return the text of a link beside the number of jobs; empty if none can be retried."""
+        jobs = self.jobs or self.bundle
+        if not jobs:
+            return ""
+        count = f"{jobs:,}" if jobs == self.open else f"{jobs:,} of {self.open:,}"
+        return f"Retry {count}…" if self.jobs else f"Retry bundle of {count}…"
+
+    def _count_of_open(self, jobs: int) -> str:
+        plural = "" if self.open == 1 else "s"
+        if jobs == self.open:
+            return f"{jobs:,} job{plural}"
+        return f"{jobs:,} of {self.open:,} job{plural}"
+
+    @property
+    def why_none(self) -> str:
+        """Return a sentence that says why no job can be retried; empty if one can."""
+        if self.jobs or self.bundle:
+            return ""
+        reasons = [reason for reason, _ in self.left_out]
+        is_one_job = [jobs for _, jobs in self.left_out] == [1]
+        if reasons == [LeftOut.NO_SCRIPT]:
+            jobs = "this job" if is_one_job else "these jobs"
+            return f"No script of {jobs} was captured."
+        if is_one_job:
+            return f"{capfirst(reasons[0].label)}."
+        counts = [f"{jobs:,} {reason.label}" for reason, jobs in self.left_out]
+        return f"No job to retry: {', '.join(counts)}." if counts else ""
 
 
 def _end_of(obstacle: Obstacle) -> str:

@@ -7,7 +7,7 @@ of that name.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -81,11 +81,10 @@ class Foreign:
         allowed = {pk for pk, cluster in clusters.items() if adapter_for_owners(cluster)}
         mine = [job for job in jobs if job.cluster_id in allowed]
         self.allowed = allowed
-        self.captured: Mapping[int, ArchivedJob] = {}
+        self.captured = archived_jobs_for(jobs)
         self.trusted: Collection[str | None] = frozenset()
         self.retries: dict[tuple[int, str], RetryJob] = {}
         if mine:
-            self.captured = archived_jobs_for(mine)
             self.trusted = trusted_hosts()
             rows = RetryJob.objects.exclude(spool_id="").filter(
                 spool_id__in={job.spool_id for job in mine}
@@ -96,14 +95,15 @@ class Foreign:
 
     def reason(self, job: Job) -> LeftOut | None:
         """Return why a job cannot be submitted again as its owner; None if it can."""
-        if job.cluster_id not in self.allowed:
-            return LeftOut.NOT_SENT
         if JobState(job.state) in RESTARTED and self.at - job.ended_at < RESTART:
             return LeftOut.UNSETTLED
         captured = self.captured.get(job.pk)
         if captured is None or not job.user:
             return LeftOut.NO_SCRIPT
         reason = distrust(captured, self.trusted)
+        if job.cluster_id not in self.allowed:
+            # Its owner, who knows the script, can submit it from a bundle.
+            return LeftOut.NOT_SENT if reason in (None, LeftOut.UNTRUSTED) else reason
         if reason is None and masked_variables(captured):
             return LeftOut.SECRETS
         return reason
