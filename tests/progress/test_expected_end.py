@@ -270,6 +270,23 @@ def test_what_is_held_has_no_end(alps, running, approver):
     assert {end.basis for end in ends(running)} == {"the request is “on hold”"}
 
 
+def test_stage_on_hold_has_no_end_whatever_its_pace_was(alps, running, liaison, approver, browse):
+    half_done(alps, running)
+    keep_forecasts(at=END)
+    assert ends(running)[0].at is not None
+    [generation] = running.stages.filter(name="generation")
+    place_hold(by=approver, at=END, reason="Wrong output.", stage=generation)
+    deliver_waiting()
+    first, second, third = shown(running)
+    assert (first.at, second.at, third.at) == (None, None, None)
+    assert first.is_held
+    assert fresh(running).expected_end is None
+    page = browse(liaison).get(f"/requests/{running.key}/").content.decode()
+    assert f"Expected end unknown: generation: stage generation of {running.key} is on hold" in page
+    progress = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
+    assert progress.count("no end while on hold") == 1
+
+
 def test_forty_stages_take_as_many_queries_as_three(
     nova, liaison, approver, running, django_assert_num_queries
 ):

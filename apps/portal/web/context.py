@@ -195,8 +195,8 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
     """Return the links to higher apps.
 
     The link of a failure group states what its dry run would retry, or a sentence why nothing.
-    Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it. The status board names the
-    clusters with excluded hosts, and loads what probes measured.
+    Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it. The
+    status board names the clusters with excluded hosts, and loads what probes measured.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     if may_see_health(user):

@@ -17,6 +17,8 @@ from apps.production.models import Request
 Days = tuple[date, date, date]
 #: An end later than this is shown as unknown.
 FAR_DAYS = 3650
+#: The end of the basis of an expected end that a hold prevents.
+ON_HOLD = "is on hold"
 #: What a forecast may assume. The texts follow a date.
 TEST_PASSES = "if its test passes today"
 STARTED_TODAY = "if it started today"
@@ -40,6 +42,11 @@ class Expected:
     @property
     def is_wide(self) -> bool:
         return self.early != self.late
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is no end because of a hold."""
+        return self.at is None and self.basis.endswith(ON_HOLD)
 
     def as_data(self) -> list[str | None]:
         """Return the expected end for JSON: three times, then the basis."""

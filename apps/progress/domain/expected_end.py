@@ -12,7 +12,7 @@ from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.estimates.past import past_of_stages
-from apps.production.domain.forecast import Expected
+from apps.production.domain.forecast import ON_HOLD, Expected
 from apps.production.domain.holds import stage_holds
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
@@ -146,14 +146,14 @@ class _Chain:
         pace = self.pace.get(row.stage.casefold())
         if why := why_no_end(self.request, row, self.acceptance_of(row)):
             return Expected(None, why)
+        if row.requested_stage and (held := self.held.get(row.requested_stage.pk)):
+            return Expected(None, f"{held.what} {ON_HOLD}")
         if pace is not None and pace[1] < self.at:
             return self._end_by_pace((row.requested_jobs or 0) - row.completed, *pace)
         if row.completed or row.requested_stage is None:
             return Expected(
                 None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"
             )
-        if held := self.held.get(row.requested_stage.pk):
-            return Expected(None, f"{held.what} is on hold")
         return self._end_by_past_jobs(self.past[row.requested_stage.pk], self._start(previous))
 
     def _end_by_pace(self, left: int, done: int, since: datetime) -> Expected:
