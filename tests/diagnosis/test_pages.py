@@ -9,10 +9,14 @@ from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
+from apps.core.domain.health import beat_heart
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest, Verdict
+from apps.jobs.domain.records.jobs import TOTALS_HEART, counted_until
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.jobs.models import Collection
+from tests.factories import clusters
 
 HOSTILE = '<script>alert("x")</script> [FATAL] Auth failed\n'
 
@@ -208,17 +212,51 @@ def test_list_costs_the_same_number_of_queries_for_any_length(
     client.force_login(shifter)
     with django_assert_max_num_queries(12):
         client.get(reverse("diagnosis:failed-jobs"))
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(22):
         client.get(reverse("diagnosis:failures"))
 
 
-def test_group_says_that_its_newest_jobs_are_not_counted_yet(client, job, shifter):
+def test_group_says_that_its_figures_lack_jobs_only_if_they_do_for_long(client, job, shifter):
     recount_dirty_hours()
     group = Verdict.objects.get().group
-    notice = "not in these figures yet"
-    assert notice not in get(client, shifter, "group", group.pk).content.decode()
-    Verdict.objects.update(ended_at=F("ended_at") + timedelta(seconds=1))
-    assert notice in get(client, shifter, "group", group.pk).content.decode()
+    now = timezone.now()
+    notice = "jobs as of"
+
+    def shown():
+        return notice in get(client, shifter, "group", group.pk).content.decode()
+
+    assert not shown()
+    Verdict.objects.update(ended_at=F("ended_at") + timedelta(seconds=1), decided_at=now)
+    assert not shown(), "it is counted within seconds"
+    Verdict.objects.update(decided_at=now - timedelta(minutes=3))
+    assert shown()
+
+
+def test_pages_of_failures_say_until_when_accounting_is_read(client, job, shifter):
+    recount_dirty_hours()
+    group = Verdict.objects.get().group
+    now = timezone.now()
+    other = clusters.cluster("jura")
+
+    def shown():
+        pages = [get(client, shifter, "group", group.pk), get(client, shifter, "failures")]
+        return [page.content.decode().count("jobs as of") for page in pages]
+
+    alps_read = Collection.objects.create(
+        cluster=job.cluster, collected_until=now - timedelta(minutes=1)
+    )
+    assert shown() == [0, 0]
+    Collection.objects.create(cluster=other, collected_until=now - timedelta(hours=1))
+    assert shown() == [0, 1], "the group has no job of that cluster"
+    alps_read.collected_until = now - timedelta(minutes=5)
+    alps_read.save()
+    assert shown() == [1, 1]
+    assert counted_until(now, [job.cluster_id]) == now - timedelta(minutes=5)
+    assert counted_until(now) == now - timedelta(hours=1)
+    Collection.objects.update(collected_until=now)
+    assert (counted_until(now), shown()) == (None, [0, 0])
+    beat_heart(name=TOTALS_HEART, at=now - timedelta(minutes=4))
+    assert (counted_until(now), shown()) == (now - timedelta(minutes=4), [1, 1])
 
 
 def test_reason_about_a_service_leads_to_its_page(client, job, shifter):

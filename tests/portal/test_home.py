@@ -4,8 +4,10 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from apps.jobs.models import Collection
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from opsportal.version import VERSION
@@ -64,6 +66,13 @@ def test_home_says_how_many_have_no_verdict_yet(world, now, client, shifter):
 def test_home_shows_a_liaison_only_the_own_experiment(world, now, client, other_liaison, liaison):
     assert "No job failed in the last 24 hours. 0 finished." in page_of(client, other_liaison, "/")
     assert "1 of 1 jobs" in page_of(client, liaison, "/")
+
+
+def test_home_says_until_when_its_jobs_are_counted(world, now, client, shifter, at):
+    Collection.objects.update(collected_until=timezone.now())
+    assert "jobs as of" not in page_of(client, shifter, "/")
+    Collection.objects.update(collected_until=timezone.now() - timedelta(minutes=5))
+    assert page_of(client, shifter, "/").count("jobs as of") == 1
 
 
 def test_home_asks_no_more_for_more_services(world, client, shifter, at):

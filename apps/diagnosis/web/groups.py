@@ -40,7 +40,12 @@ from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, K
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
 from apps.jobs.domain.records.conversion import last_hours
-from apps.jobs.domain.records.jobs import are_being_counted, behind
+from apps.jobs.domain.records.jobs import (
+    SHORT_LAG,
+    are_being_counted,
+    behind,
+    counted_until,
+)
 
 VIEWS = {
     "": "All",
@@ -145,6 +150,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "query": period.jobs_query(),
         "last_decided_at": last_decided_at(),
         "behind": behind(timezone.now()),
+        "counted_until": counted_until(timezone.now()),
         "being_counted": not rows and are_being_counted(timezone.now()),
         "seen_at": timezone.now(),
         "mute_days": MUTE_DAYS,
@@ -188,7 +194,7 @@ def _page(
     context = {
         "group": group,
         "row": row,
-        "is_counted": not newest or newest[0].ended_at <= row.last,
+        "counted_until": _counted_until(row, newest),
         "chart": _chart(row, end),
         "example": example,
         "example_lines": example_lines,
@@ -211,6 +217,16 @@ def _page(
     if form:
         status = 400 if form.errors else 409
     return render(request, "diagnosis/group.html", context, status=status)
+
+
+def _counted_until(row: group_list.GroupRow, newest: Sequence[Verdict]) -> datetime | None:
+    """Return until when the figures of a group have its jobs; None if they lack none for long."""
+    at = timezone.now()
+    for verdict in newest:
+        # A verdict is counted within seconds, unless the portal is behind.
+        if verdict.ended_at > row.last and verdict.decided_at < at - SHORT_LAG:
+            return row.last
+    return counted_until(at, {verdict.job.cluster_id for verdict in newest})
 
 
 def _example(newest: Sequence[Verdict]) -> Verdict | None:

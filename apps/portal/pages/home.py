@@ -19,7 +19,12 @@ from apps.diagnosis.domain.reading.backlog import query_of_jobs
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.records.conversion import hour_of, last_hours
-from apps.jobs.domain.records.jobs import are_being_counted, behind, totals_as_of
+from apps.jobs.domain.records.jobs import (
+    are_being_counted,
+    behind,
+    counted_until,
+    totals_as_of,
+)
 from apps.jobs.domain.totals.totals import Report, wasted_hours
 from apps.jobs.enums import NONE
 from apps.jobs.models import Collection, HourlyEnds
@@ -135,6 +140,7 @@ class HomePage:
     waste: Report
     as_of: datetime | None
     behind: QuerySet[Collection]
+    counted_until: datetime | None
     being_counted: bool
 
     # Production.
@@ -191,6 +197,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         waste=wasted_hours(user, at=at),
         as_of=totals_as_of(),
         behind=behind(at),
+        counted_until=counted_until(at),
         being_counted=are_being_counted(at),
         production=production_now(user),
         holds=wide_holds(user),

@@ -13,6 +13,7 @@ from apps.core.domain.quantities import format_duration, round_duration
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
+from apps.jobs.domain.records.jobs import counted_until
 from apps.portal.pages.time_axis import Axis, AxisMark, ticks_of
 from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.domain.states.timeline import BEGINNING, Claim
@@ -63,6 +64,7 @@ class IncidentPage:
     """What the page of an incident shows beside its forms, by its names in the template.
 
     `ended_at` is None while one of `members`, the incident and those merged into it, is open.
+    The impact includes the jobs that ended before `as_of`; None if it was never counted.
     `updates` are numbered as on the axis, newest first.
     """
 
@@ -74,6 +76,7 @@ class IncidentPage:
     lasted: timedelta
     states: list[Claim]
     impact: ImpactFigures
+    as_of: datetime | None
     offer: RetryOffer | None
     course: Course
     updates: list[tuple[int, IncidentNote]]
@@ -90,6 +93,9 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
     notes = list(IncidentNote.objects.filter(incident__in=members))
     updates = [note for note in notes if note.kind == NoteKind.UPDATE]
     figures = impact_of(incident, user)
+    as_of = figures.counted_at
+    if as_of is not None:
+        as_of = min(as_of, counted_until(at) or as_of)
     started_at = min(member.started_at for member in members)
     ends = [member.ended_at for member in members if member.ended_at]
     ended_at = max(ends) if len(ends) == len(members) else None
@@ -107,6 +113,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
         lasted=lasted,
         states=states_of_incident(incident, at),
         impact=figures,
+        as_of=as_of,
         offer=retry_offer(source=incident, user=user, at=at) if figures.eligible else None,
         course=_course(members, updates, figures, shown_from, ended_at, at),
         updates=list(enumerate(updates, 1))[::-1],

@@ -19,7 +19,7 @@ from apps.diagnosis.domain.causes.impact.recount import (
 )
 from apps.diagnosis.enums import BaselineScope
 from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
-from apps.jobs.models import Job
+from apps.jobs.models import Collection, Job
 from apps.statusboard.domain.incidents.corrections import (
     correct_times,
     divide_incident,
@@ -203,6 +203,10 @@ def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
     figures = impact_of(outage, shifter)
     assert (figures.counted_at, figures.exposed) == (at + 5 * MINUTE, len(jobs))
     assert f"as of {when(figures.counted_at)}" in page()
+    read_until = at + 4 * MINUTE
+    Collection.objects.create(cluster=jobs[0].cluster, collected_until=read_until)
+    assert f"as of {when(read_until)}" in page(), "jobs that ended later are missing"
+    assert page().count("as of ") == 1
 
 
 def test_impact_on_others_leaves_that_on_nobody_counted(at, ran, outage, liaison, other_liaison):

@@ -1,6 +1,6 @@
 """Read jobs, and how far accounting has been collected."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -20,6 +20,8 @@ from apps.jobs.models import SHORT_HOST, Collection, DirtyHour, Job
 TOTALS_HEART = "job totals"
 #: A cluster whose accounting is collected less far than this is behind. Collection runs every 15 s.
 BEHIND = timedelta(minutes=10)
+#: Totals that lack the jobs of less than this are shown without a time.
+SHORT_LAG = timedelta(minutes=2)
 
 #: Maximum related jobs on a page.
 RELATED = 20
@@ -84,6 +86,22 @@ def are_being_counted(at: datetime) -> bool:
 def totals_as_of() -> datetime | None:
     """Return the as-of time of the hourly totals."""
     return Heartbeat.objects.filter(name=TOTALS_HEART).values_list("at", flat=True).first()
+
+
+def counted_until(at: datetime, clusters: Iterable[int] | None = None) -> datetime | None:
+    """Return until when totals have the jobs of these clusters, given by primary key, or of all.
+
+    None if they lack none, or only those of the last `SHORT_LAG`. Takes two queries.
+    """
+    oldest = at - SHORT_LAG
+    late = Collection.objects.filter(cluster__collects=True, collected_until__lt=oldest)
+    if clusters is not None:
+        late = late.filter(cluster__in=clusters)
+    moments = list(late.values_list("collected_until", flat=True))
+    as_of = totals_as_of()
+    if as_of is not None and as_of < oldest:
+        moments.append(as_of)
+    return min(moments, default=None)
 
 
 def newest_to_sort(jobs: QuerySet[Job]) -> QuerySet[Job]:
