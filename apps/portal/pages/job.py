@@ -40,7 +40,6 @@ from apps.submission.domain.retries.links import find_retried_job, find_retry
 from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 from apps.submission.models import Submission
 
-
 #: The retry of a larger group is offered on its own page: a dry run of 5,000 jobs takes half a
 #: second.
 MOST_IN_GROUP = 500
