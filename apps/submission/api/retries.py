@@ -70,6 +70,12 @@ class BatchWriter(SourceSerializer):
     reason = serializers.CharField(
         required=False, allow_blank=True, max_length=MAX_REASON, default=""
     )
+    avoid_hosts = serializers.ListField(
+        child=serializers.CharField(max_length=255),
+        max_length=batches.MOST_AVOIDED,
+        default=list,
+        help_text="Hosts on which some of the jobs failed, and on which no retry runs.",
+    )
 
 
 class BatchReasonWriter(serializers.Serializer[Any]):

@@ -12,6 +12,7 @@ from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import Verb
 from apps.submission.domain.arrays.ignored_advice import MOST_HOURS
 from apps.submission.domain.arrays.limits import MAX_LIMIT
+from apps.submission.domain.retries.bad_hosts import BadHost
 from apps.submission.domain.retries.batches import (
     ATTEMPTS,
     MOST_ATTEMPTS,
@@ -24,6 +25,7 @@ from apps.submission.models import DebugProfile
 
 #: Characters of the names in a form.
 MOST_NAMES_LENGTH = 1_000_000
+MOST_HOST_LENGTH = 255
 _REASON = "Shown in the timeline of the request."
 
 
@@ -171,6 +173,16 @@ class ReleaseForm(forms.Form):
     reason = forms.CharField(max_length=MAX_REASON, required=False, help_text=_REASON)
 
 
+class HostsField(forms.MultipleChoiceField):
+    """Tick boxes of proposed hosts. Other hosts are checked when the batch is planned."""
+
+    widget = forms.CheckboxSelectMultiple
+
+    def valid_value(self, value: str) -> bool:
+        """Accept hosts that are proposed no more."""
+        return len(value) <= MOST_HOST_LENGTH
+
+
 class BatchForm(forms.Form):
     """The limits of a batch of retries."""
 
@@ -201,7 +213,20 @@ class BatchForm(forms.Form):
         max_value=MOST_OF_STAGE,
         help_text="Maximum retried jobs of a stage, earlier retries included. Empty: no limit.",
     )
+    avoid_hosts = HostsField(
+        label="Bad hosts",
+        required=False,
+        help_text="The retries do not run there. Other jobs still do.",
+    )
     reason = forms.CharField(required=False, max_length=MAX_REASON)
+
+    def propose(self, bad_hosts: Sequence[BadHost]) -> None:
+        """Offer to avoid these hosts."""
+        if not bad_hosts:
+            del self.fields["avoid_hosts"]
+            return
+        choices = [(bad_host.host, bad_host.label) for bad_host in bad_hosts]
+        self.fields["avoid_hosts"].choices = choices  # type: ignore[attr-defined]
 
 
 class CancelBatchForm(forms.Form):

@@ -25,6 +25,7 @@ from apps.jobs.models import Job
 from apps.production.domain.outlook import Obstacle, outlook
 from apps.statusboard.models import Announcement, Incident
 from apps.submission.domain.retries import batches
+from apps.submission.domain.retries.bad_hosts import find_bad_hosts
 from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, Source
 from apps.submission.domain.retries.links import finished_retries
@@ -79,6 +80,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     limits = Limits(limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage"))
     dry_run = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
     form.fields["step"].initial = batches.default_step(len(dry_run.eligible))
+    form.propose(find_bad_hosts(dry_run.eligible, user=request.user, at=timezone.now()))
 
     lists = {str(reason): reason.value for reason in LeftOut} | {ELIGIBLE: ELIGIBLE}
     shown = (

@@ -1,6 +1,6 @@
 """Batches of retries: plan a batch, cancel jobs that are not released yet, resume after a stop."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import ceil
 from typing import Any
@@ -18,7 +18,9 @@ from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.domain.reasons import checked_reason
 from apps.statusboard.models import Incident
+from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.submissions import may_submit, may_submit_as_owner
+from apps.submission.domain.retries.bad_hosts import changes_avoiding
 from apps.submission.domain.retries.eligibility import (
     Candidate,
     DryRun,
@@ -46,6 +48,9 @@ MOST_STEP = 1000
 MOST_PAUSE_MINUTES = 1440
 MOST_ATTEMPTS = 20
 MOST_OF_STAGE = 1_000_000
+MOST_AVOIDED = 20
+#: The changes of a retry that asks for what its failed attempt did.
+UNCHANGED = Changes()
 
 
 def dry_run(*, source: Source, user: User, limits: Limits, at: datetime) -> DryRun:
@@ -74,10 +79,12 @@ def plan_batch(
     attempts: int | None = ATTEMPTS,
     of_stage: int | None = None,
     reason: str = "",
+    avoid_hosts: Collection[str] = (),
 ) -> RetryBatch:
     """Plan retries of all eligible failed jobs of a source, which are released in steps.
 
-    Without a `step`, it is chosen by the number of jobs.
+    Without a `step`, it is chosen by the number of jobs. The retries do not run on `avoid_hosts`,
+    on which some of the jobs failed.
     Raises `InvalidFields`, and `InvalidTransition` if there is nothing to retry.
     """
     if step is not None and not 1 <= step <= MOST_STEP:
@@ -88,6 +95,7 @@ def plan_batch(
     preview = dry_run(source=source, user=by, limits=Limits(attempts, of_stage), at=at)
     if not preview.eligible:
         raise InvalidTransition("No job can be retried. The dry run shows the reasons.")
+    changes = changes_avoiding(avoid_hosts, preview.eligible, at=at)
 
     batch = RetryBatch.objects.create(
         group=source if isinstance(source, FailureGroup) else None,
@@ -108,6 +116,7 @@ def plan_batch(
             job_id=candidate.verdict.job_id,
             as_owner=candidate.submission is None,
             attempt=candidate.attempt,
+            changes=changes.get(candidate.verdict.job_id, UNCHANGED).as_stored(),
         )
         retry_jobs.append(retry_job)
     RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
