@@ -246,13 +246,15 @@ def test_pages_of_failures_say_until_when_accounting_is_read(client, job, shifte
         cluster=job.cluster, collected_until=now - timedelta(minutes=1)
     )
     assert shown() == [0, 0]
-    Collection.objects.create(cluster=other, collected_until=now - timedelta(hours=1))
+    Collection.objects.create(cluster=other, collected_until=now - timedelta(minutes=9))
     assert shown() == [0, 1], "the group has no job of that cluster"
     alps_read.collected_until = now - timedelta(minutes=5)
     alps_read.save()
     assert shown() == [1, 1]
     assert counted_until(now, [job.cluster_id]) == now - timedelta(minutes=5)
-    assert counted_until(now) == now - timedelta(hours=1)
+    assert counted_until(now) == now - timedelta(minutes=9)
+    Collection.objects.filter(cluster=other).update(collected_until=now - timedelta(hours=1))
+    assert shown() == [1, 0], "a notice of the list names the cluster that is behind"
     Collection.objects.update(collected_until=now)
     assert (counted_until(now), shown()) == (None, [0, 0])
     beat_heart(name=TOTALS_HEART, at=now - timedelta(minutes=4))
