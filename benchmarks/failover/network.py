@@ -12,6 +12,8 @@ from dev.processes import all_pids, spawn
 BRIDGE = "opsf"
 PREFIX = "10.93.0."
 GATEWAY = f"{PREFIX}1"
+#: Starts a program again where it ends, as its unit does by `Restart=`.
+SUPERVISED = ("sh", "-c", 'while :; do "$@"; sleep 1; done', "sh")
 _NAMESPACES = Path("/run/netns")
 
 
@@ -47,7 +49,7 @@ class Machine:
         _ip(*inside, "link", "set", "lo", "up")
 
     def serve(self, program: str, command: list[str], environment: dict[str, str]) -> None:
-        """Start a program now, and again whenever the machine comes back."""
+        """Start a program now, and again where it ends, or when the machine comes back."""
         self._commands.append((program, command, environment))
         self._start(program, command, environment)
 
@@ -55,7 +57,7 @@ class Machine:
         with (self.directory / f"{program}.log").open("ab") as log:
             spawn(
                 f"{program}-{self.name}",
-                ["ip", "netns", "exec", self._namespace, *command],
+                ["ip", "netns", "exec", self._namespace, *SUPERVISED, *command],
                 self._run,
                 env=environment,
                 stdout=log,
