@@ -137,3 +137,9 @@ def test_links_begin_with_what_was_checked():
         for _, begin in _ATTRIBUTE.findall(path.read_text())
     ]
     assert [pair for pair in begins if not LINKS.fullmatch(pair[1])] == []
+
+
+def test_text_is_made_visible_after_it_is_cut():
+    """Else a cut goes through the middle of what was escaped."""
+    for path in PAGES:
+        assert not re.search(r"\|visible\|(truncate|slice|cut)", path.read_text()), path
