@@ -4,10 +4,22 @@ from datetime import date
 
 import django_filters as filters
 from django import forms
-from django.db.models import Case, Exists, IntegerField, OuterRef, Q, QuerySet, Value, When
-from django.db.models.functions import Coalesce
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Exists,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
+from django.db.models.functions import Cast, Coalesce
 from django.utils import timezone
 
+from apps.accounts.models import User
+from apps.core.models import Event
 from apps.core.web.moments import DayFilter
 from apps.core.web.query import AnyOf, Several
 from apps.production.domain.approvals.inbox import waiting_for
@@ -25,6 +37,7 @@ ORDERS = {
     "requested": "requested_rank",
     "title": "title",
 }
+_DECISIONS = ("request.sign", "request.approve", "request.request_changes", "request.reject")
 #: Up to this many matches of a text are looked up by primary key.
 _FEW = 1000
 _DAY = forms.DateInput(attrs={"type": "date"})
@@ -49,6 +62,15 @@ def _rank(field: str) -> Case:
     for rank, level in enumerate(RequestedPriority, 1):
         ranks.append(When(**{field: level}, then=Value(rank)))
     return Case(*ranks, default=Value(0), output_field=IntegerField())
+
+
+def _decided_by(user: User) -> Q:
+    """Return a condition for the requests that a user signed, returned or rejected."""
+    decisions = Event.objects.filter(
+        kind__in=_DECISIONS, actor=user.username, target_type=Request._meta.label_lower
+    )
+    keys = decisions.order_by().values_list(Cast("target_id", BigIntegerField()))
+    return Q(pk__in=keys)
 
 
 def matching_words(text: str) -> Q:
@@ -95,7 +117,7 @@ class RequestFilter(AnyOf):
         method="by_person",
         label="Whose",
         empty_label="any",
-        choices=[("yes", "mine"), ("turn", "my turn")],
+        choices=[("yes", "mine"), ("turn", "my turn"), ("decided", "decided by me")],
     )
 
     type = filters.ModelChoiceFilter(
@@ -149,6 +171,8 @@ class RequestFilter(AnyOf):
         user = self.request.user
         if value == "turn":
             return requests.filter(pk__in=waiting_for(user, timezone.now()).order_by().values("pk"))
+        if value == "decided":
+            return requests.filter(_decided_by(user))
         return requests.filter(Q(created_by=user) | Q(submitted_by=user))
 
     def by_priority(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:

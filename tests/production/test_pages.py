@@ -237,6 +237,22 @@ def test_list_filters_by_what_its_address_says(
     assert [row.key for row in mine] == ["NOVA-0001"]
 
 
+def test_list_has_the_requests_that_a_user_decided(
+    nova, dune, liaison, approver, second_approver, browse
+):
+    states = ("awaiting_approval", "changes_requested", "rejected", "queued")
+    decided = set()
+    for state in states:
+        made = request_in(state, by=liaison, experiment=nova, approver=approver)
+        if state != "awaiting_approval":
+            decided.add(made.key)
+    for user, expected in ((approver, decided), (second_approver, set()), (liaison, set())):
+        page = browse(user).get(reverse("production:request-list") + "?mine=decided")
+        assert {row.key for row in page.context["page"].rows} == expected
+        answer = browse(user).get("/api/v1/requests/?mine=decided").json()
+        assert {row["key"] for row in answer["results"]} == expected
+
+
 @pytest.mark.parametrize("few", [0, 1000])
 def test_list_finds_words_by_their_indexes_and_many_matches_in_its_own_order(
     nova, liaison, browse, monkeypatch, few
