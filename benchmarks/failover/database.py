@@ -1,6 +1,5 @@
 """PostgreSQL with a synchronous standby, which Patroni promotes, and etcd on three machines."""
 
-import json
 import os
 import shutil
 import time
@@ -9,15 +8,15 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import psycopg
+import yaml
 
 from benchmarks.failover.network import Machine
 from dev.postgres import NOBODY, UNPRIVILEGED, USER, clean_environment, find_binaries
+from dev.processes import ROOT
 
 DATABASE = "opsportal"
 PORT = 5432
-#: The longest time without a leader that Patroni's documentation allows is its least `ttl`.
-#: It must be at least `loop_wait` and twice `retry_timeout`.
-TIMES = {"ttl": 20, "loop_wait": 5, "retry_timeout": 5}
+API_PORT = 8008
 START_SECONDS = 120
 
 
@@ -54,43 +53,32 @@ class Database:
         ]
 
     def _patroni(self, machine: Machine) -> list[str]:
-        """Write the configuration of a server; return its command line."""
+        """Write the configuration of a server, that of `deploy/`; return its command line."""
         directory = machine.directory / "postgresql"
         directory.mkdir()
         os.chown(directory, NOBODY, NOBODY)
-        everybody = "host {} all 0.0.0.0/0 trust"
-        configuration = {
-            "scope": "opsportal",
-            "name": machine.name,
-            "restapi": {
-                "listen": f"{machine.address}:8008",
-                "connect_address": f"{machine.address}:8008",
-            },
-            "etcd3": {"hosts": [f"{member.address}:2379" for member in self._members]},
-            "bootstrap": {
-                "dcs": TIMES
-                | {
-                    "synchronous_mode": True,
-                    "postgresql": {"use_pg_rewind": True, "parameters": {"wal_log_hints": "on"}},
-                },
-                "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, "data-checksums"],
-                "pg_hba": [everybody.format("all"), everybody.format("replication")],
-            },
-            "postgresql": {
-                "listen": f"{machine.address}:{PORT}",
-                "connect_address": f"{machine.address}:{PORT}",
-                "data_dir": str(directory / "data"),
-                "bin_dir": str(find_binaries(Path("/nonexistent"))),
-                "pgpass": str(directory / "pgpass"),
-                "parameters": {"unix_socket_directories": "", "max_connections": 100},
-                "authentication": {
-                    "superuser": {"username": USER},
-                    "replication": {"username": "replicator"},
-                },
+        configuration = yaml.safe_load((ROOT / "deploy/patroni.yml").read_text())
+        configuration["name"] = machine.name
+        for part, port in (("restapi", API_PORT), ("postgresql", PORT)):
+            for key in ("listen", "connect_address"):
+                configuration[part][key] = f"{machine.address}:{port}"
+        configuration["etcd3"]["hosts"] = [f"{member.address}:2379" for member in self._members]
+        # Only the machines are on this network.
+        configuration["bootstrap"]["pg_hba"] = [
+            f"host {database} all 0.0.0.0/0 trust" for database in ("all", "replication")
+        ]
+        configuration["postgresql"] |= {
+            "data_dir": str(directory / "data"),
+            "bin_dir": str(find_binaries(Path("/nonexistent"))),
+            "pgpass": str(directory / "pgpass"),
+            "parameters": {"unix_socket_directories": ""},
+            "authentication": {
+                "superuser": {"username": USER},
+                "replication": {"username": "replicator"},
             },
         }
-        file = machine.directory / "patroni.json"
-        file.write_text(json.dumps(configuration))  # JSON is YAML
+        file = machine.directory / "patroni.yml"
+        file.write_text(yaml.safe_dump(configuration))
         return [*UNPRIVILEGED, _program("patroni"), str(file)]
 
     def _wait_for(self, roles: tuple[str, ...]) -> None:
@@ -134,7 +122,7 @@ def _program(name: str) -> str:
 
 def _is(server: Machine, role: str) -> bool:
     with suppress(OSError):
-        return urlopen(f"http://{server.address}:8008/{role}", timeout=2).status == 200
+        return urlopen(f"http://{server.address}:{API_PORT}/{role}", timeout=2).status == 200
     return False
 
 
