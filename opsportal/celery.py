@@ -7,7 +7,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import before_task_publish, task_failure, task_postrun, task_prerun
 
-from opsportal import heartbeats  # noqa: F401 -- connects its signals
+from opsportal import heartbeats, stalls  # noqa: F401 -- connect their signals
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
 # Django's checks load every page. They belong to `manage.py check`, not to the start of a worker.
