@@ -29,13 +29,17 @@ class Watch:
     def __init__(self, now: float) -> None:
         self._taken = 0
         self._since = now
+        self._looked = now
 
     def is_stalled(self, *, waiting: int, taken: int, is_busy: bool, now: float) -> bool:
         """Return whether the worker has stalled.
 
         `waiting` messages are in its queues, and it has `taken` so many since its start.
         """
-        if not waiting or taken != self._taken:
+        # A process that was stopped, or had no processor, took none for that reason.
+        was_paused = now - self._looked > 3 * LOOK_SECONDS
+        self._looked = now
+        if not waiting or taken != self._taken or was_paused:
             self._taken = taken
             self._since = now
         return now - self._since >= (BUSY_SECONDS if is_busy else IDLE_SECONDS)

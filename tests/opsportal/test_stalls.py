@@ -27,16 +27,34 @@ from tests.upgrade.databases import url_of
     ],
 )
 def test_stall(waiting, taken, is_busy, after, stalled):
-    watch = Watch(100.0)
-    look = {"waiting": waiting, "taken": taken, "is_busy": is_busy, "now": 100.0 + after}
-    assert watch.is_stalled(**look) is stalled
+    watch = Watch(0.0)
+    assert look(watch, 1, after, waiting=waiting, taken=taken, is_busy=is_busy) is stalled
 
 
 def test_stall_begins_with_the_last_message():
     watch = Watch(0.0)
-    assert not watch.is_stalled(waiting=5, taken=3, is_busy=False, now=IDLE_SECONDS)
-    assert not watch.is_stalled(waiting=5, taken=3, is_busy=False, now=2 * IDLE_SECONDS - 1)
-    assert watch.is_stalled(waiting=5, taken=3, is_busy=False, now=2 * IDLE_SECONDS)
+    assert not look(watch, 1, 30, waiting=5, taken=2)
+    assert not look(watch, 31, 30 + IDLE_SECONDS, waiting=5, taken=3)
+    assert look(watch, 31 + IDLE_SECONDS, 31 + IDLE_SECONDS, waiting=5, taken=3)
+
+
+def test_worker_that_was_stopped_has_not_stalled():
+    watch = Watch(0.0)
+    assert not look(watch, 1, 10, waiting=5, taken=3)
+    later = 10 + 10 * IDLE_SECONDS
+    assert not look(watch, later, later + IDLE_SECONDS - 1, waiting=5, taken=3)
+    assert look(watch, later + IDLE_SECONDS, later + IDLE_SECONDS, waiting=5, taken=3)
+
+
+def look(watch, first, last, *, waiting, taken, is_busy=False) -> bool:
+    """Look each second from the first to the last; return whether the worker stalled at last."""
+    stalls = []
+    for second in range(int(first), int(last) + 1):
+        stalls.append(
+            watch.is_stalled(waiting=waiting, taken=taken, is_busy=is_busy, now=float(second))
+        )
+    assert not any(stalls[:-1])
+    return stalls[-1]
 
 
 @pytest.mark.slow
