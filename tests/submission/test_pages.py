@@ -311,6 +311,9 @@ def test_completed_jobs_that_the_portal_did_not_submit_are_told(
         for task in range(submission.tasks)
     ]
     ran(cluster, request.key, "one", by_hand, *of_the_portal, at=LATER)
+    (first, _) = rows = stage_submissions_of(request)
+    count_other_completed(request, rows)
+    assert (first.completed, first.running, first.other_completed) == (0, submission.tasks, 0)
     dispatch.refresh_progress(cluster=cluster, at=LATER)
 
     (first, second) = stage_submissions_of(request)

@@ -158,9 +158,15 @@ def accept_stage(
 
 
 def count_other_completed(request: Request, by_stage: Sequence[StageSubmissions]) -> None:
-    """Set `other_completed` of each stage, by which its progress is ahead of its submissions."""
+    """Set `other_completed` of each stage, by which its progress is ahead of its submissions.
+
+    While jobs are in flight it is unknown, and 0: accounting may know of their ends earlier than
+    the submissions do.
+    """
     completed = _completed_jobs(request)
     for stage_submissions in by_stage:
+        if stage_submissions.running:
+            continue
         jobs = completed.get(stage_submissions.stage.name.casefold(), 0)
         stage_submissions.other_completed = max(0, jobs - stage_submissions.completed)
 
