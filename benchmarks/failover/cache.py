@@ -1,19 +1,17 @@
 """Valkey with a replica, and a Sentinel on each of three machines."""
 
-import time
-
 from redis import Redis, RedisError
 from redis.sentinel import Sentinel
 
 from benchmarks.failover.network import Machine
 from dev.processes import ROOT
 from dev.valkey import find_binary
+from tests.failover.waiting import wait_for
 
 SERVICE = "opsportal"
 PASSWORD = "A-LONG-RANDOM-PASSWORD"
 SENTINEL_PORT = 26379
 PORT = 6379
-START_SECONDS = 60
 
 
 class Cache:
@@ -31,11 +29,7 @@ class Cache:
             file = machine.directory / "sentinel.conf"
             file.write_text(text.replace("dir /var/lib/redis", f"dir {machine.directory}"))
             machine.serve("sentinel", [str(find_binary()), str(file), "--sentinel"], {})
-        end = time.monotonic() + START_SECONDS
-        while not self.is_whole():
-            if time.monotonic() > end:
-                raise TimeoutError("Valkey did not start: see valkey.log of its machine")
-            time.sleep(0.2)
+        wait_for(self.is_whole)
 
     def _valkey(self, machine: Machine) -> list[str]:
         command = [str(find_binary()), "--port", str(PORT), "--bind", machine.address]

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -13,11 +12,11 @@ import yaml
 from benchmarks.failover.network import Machine
 from dev.postgres import NOBODY, UNPRIVILEGED, USER, clean_environment, find_binaries
 from dev.processes import ROOT
+from tests.failover.waiting import wait_for
 
 DATABASE = "opsportal"
 PORT = 5432
 API_PORT = 8008
-START_SECONDS = 120
 
 
 class Database:
@@ -30,8 +29,8 @@ class Database:
             machine.serve("etcd", self._etcd(machine), {})
         for machine in self._servers:
             machine.serve("patroni", self._patroni(machine), self._environment())
-            self._wait_for(("primary",))
-        self._wait_for(("primary", "synchronous"))
+            wait_for(lambda: self._has("primary"))
+        wait_for(self.is_whole)
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {DATABASE}")
 
@@ -81,16 +80,9 @@ class Database:
         file.write_text(yaml.safe_dump(configuration))
         return [*UNPRIVILEGED, _program("patroni"), str(file)]
 
-    def _wait_for(self, roles: tuple[str, ...]) -> None:
-        end = time.monotonic() + START_SECONDS
-        while not self._has(roles):
-            if time.monotonic() > end:
-                raise TimeoutError("PostgreSQL did not start: see patroni.log of its machine")
-            time.sleep(0.2)
-
-    def _has(self, roles: tuple[str, ...]) -> bool:
-        """Whether Patroni says of some server of each role that it has it."""
-        return all(any(_is(server, role) for server in self._servers) for role in roles)
+    def _has(self, role: str) -> bool:
+        """Whether Patroni says of some server that it has a role."""
+        return any(_is(server, role) for server in self._servers)
 
     def _url(self, name: str) -> str:
         hosts = ",".join(f"{server.address}:{PORT}" for server in self._servers)
@@ -103,13 +95,17 @@ class Database:
 
     def is_whole(self) -> bool:
         """Whether there is a primary, and a standby that Patroni would promote."""
-        return self._has(("primary", "synchronous"))
+        return self._has("primary") and self._has("synchronous")
 
     def primary(self) -> Machine:
         """Return the machine that accepts changes now."""
-        with psycopg.connect(self._url("postgres"), connect_timeout=2) as connection:
-            address = connection.execute("SELECT host(inet_server_addr())").fetchone()[0]
+        address = self.ask("SELECT host(inet_server_addr())")[0][0]
         return next(server for server in self._servers if server.address == address)
+
+    def ask(self, statement: str) -> list[tuple]:
+        """Return the rows that a statement yields on the server that accepts changes."""
+        with psycopg.connect(self._url(DATABASE), connect_timeout=5) as connection:
+            return connection.execute(statement).fetchall()
 
 
 def _program(name: str) -> str:
@@ -124,9 +120,3 @@ def _is(server: Machine, role: str) -> bool:
     with suppress(OSError):
         return urlopen(f"http://{server.address}:{API_PORT}/{role}", timeout=2).status == 200
     return False
-
-
-def ask(url: str, statement: str) -> list[tuple]:
-    """Return the rows that a statement yields on the server that accepts changes."""
-    with psycopg.connect(url + "?target_session_attrs=read-write", connect_timeout=5) as connection:
-        return connection.execute(statement).fetchall()

@@ -9,9 +9,10 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.failover.cache import Cache
-from benchmarks.failover.database import Database, ask
+from benchmarks.failover.database import Database
 from benchmarks.failover.network import Machine, Network
-from benchmarks.failover.portal import Portal, wait_for
+from benchmarks.failover.portal import Portal
+from tests.failover.waiting import wait_for
 from tests.upgrade.load import SETUP, Answer, Load
 
 ROLES = ("database", "cache", "witness", "web", "work", "capture")
@@ -129,7 +130,7 @@ class Run:
         if role == "witness":
             return machines["witness"]
         if role == "work":
-            address = ask(self._database.url, BEAT)[0][0]
+            address = self._database.ask(BEAT)[0][0]
             return next(machine for machine in machines.values() if machine.address == address)
         names = {"web": "web", "capture": "ctl"}
         return machines[f"{names[role]}{1 + number % 2}"]
@@ -153,7 +154,7 @@ class Run:
             checks = {
                 "a primary and a standby": self._database.is_whole(),
                 "Valkey with its replica and Sentinels": self._cache.is_whole(),
-                "one beat that sends": len(ask(self._database.url, BEAT)) == 1,
+                "one beat that sends": len(self._database.ask(BEAT)) == 1,
                 "archived jobs": len(self._archived()) >= jobs,
             }
         except psycopg.OperationalError as error:
@@ -162,7 +163,7 @@ class Run:
 
     def _archived(self) -> Counter:
         statement = "SELECT job_id, count(*) FROM archive_archivedjob GROUP BY job_id"
-        return Counter(dict(ask(self._database.url, statement)))
+        return Counter(dict(self._database.ask(statement)))
 
     def report(self) -> int:
         """Print the table; return 1 if something was lost or is there twice."""
@@ -178,7 +179,7 @@ class Run:
             ]
             print(f"| {role} | {kind} | {len(outages)} | {failures} | {' | '.join(longest)} |")
         statement = "SELECT title, count(*) FROM statusboard_announcement GROUP BY title"
-        announcements = Counter(dict(ask(self._database.url, statement)))
+        announcements = Counter(dict(self._database.ask(statement)))
         accepted = Counter(announcements[title] for title in self._load.accepted)
         all_posts = Counter(announcements[title] for title in self._load.posted)
         archived = self._archived()

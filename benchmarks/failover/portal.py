@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from benchmarks.failover.network import GATEWAY, Machine
@@ -13,7 +12,6 @@ from tests.failover.proxy import start_proxy
 from tests.programs.ports import free_port
 
 WEB_PORT = 8000
-START_SECONDS = 120
 
 
 class Portal:
@@ -99,13 +97,3 @@ class Portal:
 
 def _module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", name, *arguments]
-
-
-def wait_for(condition, seconds: float = START_SECONDS) -> float:
-    """Wait until a condition holds; return after how many seconds it did. Raises TimeoutError."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() > began + seconds:
-            raise TimeoutError(f"{condition} did not happen in {seconds} s")
-        time.sleep(0.1)
-    return time.monotonic() - began

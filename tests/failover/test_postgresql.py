@@ -1,11 +1,9 @@
 """The primary of PostgreSQL is killed, and its standby is promoted."""
 
-import http.client
 import json
 import os
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from urllib.parse import urlencode
 
 import pytest
 from django.db import DatabaseError, close_old_connections, connection
@@ -21,6 +19,7 @@ from opsportal.beat import Turn
 from opsportal.servers import database_settings
 from tests.archive.workers import web
 from tests.factories import people
+from tests.failover.browser import Browser
 from tests.failover.postgresql_pair import Pair
 from tests.failover.waiting import wait_for
 from tests.programs.ports import free_port
@@ -28,36 +27,6 @@ from tests.programs.ports import free_port
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
 #: The longest time without service, in seconds, on a machine that is busy with other tests.
 LONGEST_OUTAGE = 30
-TOKEN = "t" * 32
-
-
-class Browser:
-    """Asks the web process as one user does, without a connection that lasts."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.session = ""
-
-    def ask(self, method: str, path: str, **fields: str) -> tuple[int, str]:
-        """Return status and body."""
-        headers = {
-            "Cookie": f"sessionid={self.session}; csrftoken={TOKEN}",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-        body = urlencode(fields | {"csrfmiddlewaretoken": TOKEN}) if fields else None
-        server = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            server.request(method, path, body, headers)
-            response = server.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            server.close()
-
-    def answers(self, path: str) -> bool:
-        try:
-            return self.ask("GET", path)[0] == 200
-        except OSError:
-            return False
 
 
 @contextmanager

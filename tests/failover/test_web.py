@@ -13,8 +13,8 @@ from apps.accounts.models import User
 from dev.processes import guard
 from tests.archive.workers import web
 from tests.factories import people
+from tests.failover.browser import Browser
 from tests.failover.proxy import start_proxy
-from tests.failover.test_postgresql import Browser
 from tests.failover.waiting import wait_for
 from tests.programs.ports import free_port
 from tests.upgrade.databases import url_of

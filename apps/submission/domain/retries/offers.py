@@ -88,14 +88,15 @@ class RetryOffer:
         jobs = self.jobs or self.bundle
         if not jobs:
             return ""
-        count = f"{jobs:,}" if jobs == self.open else f"{jobs:,} of {self.open:,}"
-        return f"Retry {count}…" if self.jobs else f"Retry bundle of {count}…"
+        of_open = self._of_open(jobs)
+        return f"Retry {of_open}…" if self.jobs else f"Retry bundle of {of_open}…"
 
     def _count_of_open(self, jobs: int) -> str:
         plural = "" if self.open == 1 else "s"
-        if jobs == self.open:
-            return f"{jobs:,} job{plural}"
-        return f"{jobs:,} of {self.open:,} job{plural}"
+        return f"{self._of_open(jobs)} job{plural}"
+
+    def _of_open(self, jobs: int) -> str:
+        return f"{jobs:,}" if jobs == self.open else f"{jobs:,} of {self.open:,}"
 
     @property
     def why_none(self) -> str:
