@@ -5,6 +5,7 @@ import secrets
 from datetime import UTC, datetime
 
 import pytest
+import pytest_rerunfailures
 from _pytest import runner
 from django.test import Client
 from hypothesis import HealthCheck
@@ -44,8 +45,12 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Run each test, with its fixtures, as pytest does, in memory that holds all its frames."""
-    return call_with_large_frame(runner.pytest_runtest_protocol, item, nextitem)
+    """Run each test, with its fixtures, as pytest does, in memory that holds all its frames; with
+    `--reruns`, as the plugin does that repeats a failed one.
+    """
+    repeats = item.config.getoption("reruns") is not None
+    protocol = pytest_rerunfailures if repeats else runner
+    return call_with_large_frame(protocol.pytest_runtest_protocol, item, nextitem)
 
 
 @pytest.hookimpl(trylast=True)

@@ -40,6 +40,8 @@ def run_tests(options: Sequence[str], *, fast: bool) -> int:
     compile_tests(environment)
     say("running the tests, and the checks beside them")
     # Four on two processors: many tests wait for programs, and would leave one idle.
+    # A test that fails once in thousands of runs should not cost a run of all. Three in a run are
+    # no accident.
     command = [
         sys.executable,
         "-m",
@@ -48,6 +50,11 @@ def run_tests(options: Sequence[str], *, fast: bool) -> int:
         "4",
         "--dist",
         "loadgroup",
+        "--reruns",
+        "1",
+        "--max-suite-reruns",
+        "2",
+        "--rerun-show-tracebacks",
         "--durations",
         "5",
         *marks,

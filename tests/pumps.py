@@ -45,6 +45,19 @@ class Pattern(NamedTuple):
 
 @contextmanager
 def within(seconds: float = MOST_SECONDS, what: str = "") -> Iterator[None]:
+    """Fail when the body takes more CPU time than this on an idle processor; see `seconds_of`.
+
+    It is stopped when it takes ten times that.
+    """
+    with _stopped_after(10 * seconds, what):
+        took = _Took()
+        yield
+        if (needed := took.seconds()) > seconds:
+            raise TooSlow(f"{needed:.2f} s instead of {seconds:g} s: {what}")
+
+
+@contextmanager
+def _stopped_after(seconds: float, what: str = "") -> Iterator[None]:
     """Stop the body, and fail, when it takes more CPU time than this."""
 
     def stop(*_: object) -> None:
@@ -67,14 +80,25 @@ def seconds_of(call: Callable[[], object]) -> float:
     """
     gc.freeze()  # as in `slow_input`
     try:
-        loop_before = _loop_seconds()
-        began = time.thread_time()
+        took = _Took()
         call()
-        took = time.thread_time() - began
-        loop = max(loop_before, _loop_seconds())
+        return took.seconds()
     finally:
         gc.unfreeze()
-    return took / loop * _LOOP_SECONDS
+
+
+class _Took:
+    """The CPU time of this thread since it was made, in seconds of a processor that does nothing
+    else.
+    """
+
+    def __init__(self) -> None:
+        self._loop_before = _loop_seconds()
+        self._began = time.thread_time()
+
+    def seconds(self) -> float:
+        took = time.thread_time() - self._began
+        return took / max(self._loop_before, _loop_seconds()) * _LOOP_SECONDS
 
 
 def _loop_seconds() -> float:
@@ -131,7 +155,7 @@ def _seconds_of(function: Callable[[str], object], text: str, refused: Refused) 
     """
     began = time.process_time()
     try:
-        with within(2 * MOST_SECONDS), suppress(*refused):
+        with _stopped_after(2 * MOST_SECONDS), suppress(*refused):
             function(text)
     except TooSlow:
         return math.inf
