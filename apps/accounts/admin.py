@@ -80,6 +80,8 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 class MembershipAdmin(PortalAdmin):
     """Memberships are created and deleted, never changed, so that the events are complete."""
 
+    about = "A role of a user: for one experiment, or for all."
+    document = "administration"
     never = ("change",)
     list_display = ["user", "role", "experiment"]
     list_filter = ["role", "experiment"]

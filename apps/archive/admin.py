@@ -62,6 +62,8 @@ class DictionaryAdmin(ReadOnlyAdmin):
 
 @admin.register(MaskingRule)
 class MaskingRuleAdmin(PortalAdmin):
+    about = "What is masked in captured scripts and environments before they are stored."
+    document = "archive"
     list_display = ["pattern", "applies_to", "enabled", "note"]
     list_filter = ["enabled", "applies_to"]
     search_fields = ["pattern", "note"]
@@ -108,6 +110,8 @@ class MaskingTrialAdmin(ReadOnlyAdmin):
 class CaptureHostAdmin(PortalAdmin):
     """Hosts that send captured jobs. A token shows once, when it is made."""
 
+    about = "A scheduler's host that sends captured jobs, with its own token."
+    document = "archive"
     list_display = ["name", "of_clusters", "trusted", "heard_at", "tokens"]
     readonly_fields = ["heard_at"]
     actions = ["new_token", "revoke_tokens"]
@@ -209,6 +213,8 @@ register_read_only(
 
 @admin.register(RetentionRule)
 class RetentionRuleAdmin(PortalAdmin):
+    about = "How long, and up to which size, scripts and environments of jobs are kept."
+    document = "archive"
     list_display = ["__str__", "max_age_days", "max_bytes"]
     list_select_related = ["cluster"]
 

@@ -6,11 +6,23 @@ from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 
 @admin.register(Site)
 class SiteAdmin(PortalAdmin):
+    about = "A place with one or more clusters, by which statistics and failures are compared."
+    document = "slurm"
     search_fields = ["name"]
 
 
 @admin.register(Cluster)
 class ClusterAdmin(PortalAdmin):
+    about = "A batch system whose jobs the portal collects, and may submit."
+    document = "slurm"
+    fieldsets = (
+        (None, {"fields": ("name", "site", "service")}),
+        ("Scheduler and accounting", {"fields": ("scheduler", "options", "collects")}),
+        (
+            "Submission",
+            {"fields": ("submits", "submission", "max_memory_bytes", "max_wall_seconds")},
+        ),
+    )
     list_display = ["name", "scheduler", "site", "service", "collects", "submits"]
 
 

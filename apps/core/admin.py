@@ -17,8 +17,10 @@ from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
+from apps.core.web import documentation
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.quantity_field import QUANTITIES, QuantityField
+from apps.core.web.text_fields import JsonText, with_links
 
 
 class KeysFirstList(ChangeList):
@@ -38,7 +40,13 @@ def _label(column: Any) -> str:
 class PortalAdmin(admin.ModelAdmin):
     """Defaults for every model in the admin."""
 
-    formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
+    formfield_overrides = {
+        models.URLField: {"assume_scheme": "https"},
+        models.JSONField: {"form_class": JsonText},
+    }
+    #: What the rows are for, and the page of `docs/` about them, above the list and the form.
+    about = ""
+    document = ""
     #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
 
@@ -75,6 +83,13 @@ class PortalAdmin(admin.ModelAdmin):
             label = _label(db_field).capitalize()
             return db_field.formfield(form_class=QuantityField, suffix=suffix, label=label)
         return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def get_form(self, *args: Any, **kwargs: Any) -> Any:
+        """Link the pages of the documentation that help texts name."""
+        form = super().get_form(*args, **kwargs)
+        for field in form.base_fields.values():
+            field.help_text = with_links(str(field.help_text), documentation.titles())
+        return form
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return "add" not in self.never and super().has_add_permission(request)

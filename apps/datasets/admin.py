@@ -57,6 +57,8 @@ class CatalogueForm(forms.ModelForm):
 
 @admin.register(Catalogue)
 class CatalogueAdmin(PortalAdmin):
+    about = "Where the datasets of requests are looked up."
+    document = "catalogues"
     form = CatalogueForm
     list_display = ["name", "kind", "base_url", "active", "answered_at", "error"]
     list_filter = ["kind", "active"]

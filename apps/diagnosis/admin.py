@@ -49,6 +49,12 @@ class LogHarvestAdmin(ReadOnlyAdmin):
 class ExitCodeMeaningAdmin(PortalAdmin):
     """The meanings of exit codes; edited rows keep their values when a release ships new ones."""
 
+    about = "What an exit code or signal means, everywhere, at a site or in an experiment."
+    document = "diagnosis"
+    fieldsets = (
+        (None, {"fields": ("kind", "number", "scope", "name", "enabled")}),
+        ("Meaning", {"fields": ("title", "help", "category", "certain", "source")}),
+    )
     list_display = ["number", "kind", "scope", "name", "title", "category", "certain", "enabled"]
     list_display_links = ["number", "title"]
     list_filter = ["kind", "scope", "category", "certain", "enabled"]

@@ -2,10 +2,10 @@
 
 from django.contrib import admin
 from django.db import models
-from django.forms import Textarea
 from django.http import HttpRequest
 
 from apps.core.admin import PortalAdmin, register_read_only
+from apps.core.web.text_fields import NumberedText
 from apps.hosts.models import (
     CentralCause,
     HostExclusion,
@@ -19,12 +19,14 @@ from apps.hosts.models import (
 
 @admin.register(Probe)
 class ProbeAdmin(PortalAdmin):
+    about = "A script that runs on a host to measure whether it works."
+    document = "hosts"
     list_display = ["name", "description", "service", "timeout_seconds", "active"]
     list_filter = ["active", "service"]
     search_fields = ["name", "description"]
     filter_horizontal = ["clusters"]
     formfield_overrides = {
-        models.TextField: {"widget": Textarea(attrs={"rows": 16, "class": "mono"})}
+        models.TextField: {"widget": NumberedText(rows=16)},
     }
 
     def get_readonly_fields(self, request: HttpRequest, obj: Probe | None = None) -> list[str]:

@@ -89,6 +89,8 @@ class AccountMapAdmin(PortalAdmin):
     A background task then assigns existing jobs that have no experiment.
     """
 
+    about = "Whose jobs belong to which experiment, by the account or user that ran them."
+    document = "jobs"
     list_display = ["account", "kind", "cluster", "experiment"]
     never = ("change",)
 

@@ -122,6 +122,8 @@ _ACCOUNTS, _PEOPLE = (
 
 @admin.register(Experiment)
 class ExperimentAdmin(PortalAdmin):
+    about = "An experiment, with its key in requests. “Add experiment” sets up all that it needs."
+    document = "administration"
     list_display = ["key", "name"]
     search_fields = ["key", "name"]
 

@@ -33,10 +33,7 @@ class ThresholdsForm(forms.ModelForm):
         model = Thresholds
         fields = ["check_name", "workflow", "experiment", "effect", "unknown", "limits", "reason"]
         labels = {"workflow": "Workflow type", "effect": "If it fails", "unknown": "If unknown"}
-        widgets = {
-            "limits": forms.Textarea(attrs={"rows": 4}),
-            "reason": forms.Textarea(attrs={"rows": 3}),
-        }
+        widgets = {"reason": forms.Textarea(attrs={"rows": 3})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -62,6 +59,15 @@ class ThresholdsForm(forms.ModelForm):
 class ThresholdsAdmin(PortalAdmin):
     """Rows are only added. To revoke one, add a row with the effect “as in the next wider row”."""
 
+    about = (
+        "When a check of the output fails, and what follows. Rows are only added: to revoke one, "
+        "add a row with the effect “as in the next wider row”."
+    )
+    document = "data-quality"
+    fieldsets = (
+        ("Applies to", {"fields": ("check_name", "workflow", "experiment")}),
+        ("Limits", {"fields": ("limits", "effect", "unknown", "reason")}),
+    )
     form = ThresholdsForm
     list_display = [
         "check_name",

@@ -31,6 +31,13 @@ from apps.statusboard.models import (
 
 @admin.register(Service)
 class ServiceAdmin(PortalAdmin):
+    about = "A service that jobs depend on. Monitoring reports its state to the status board."
+    document = "monitoring"
+    fieldsets = (
+        (None, {"fields": ("name", "slug", "kind", "parent", "depends_on")}),
+        ("Monitoring", {"fields": ("monitoring", "source", "monitored_since")}),
+        ("What users are told", {"fields": ("advice", "owner", "contact", "runbook")}),
+    )
     list_display = ["name", "slug", "kind", "parent", "monitoring", "source"]
     list_filter = ["monitoring", "source"]
     search_fields = ["name", "slug"]
@@ -46,6 +53,16 @@ class ServiceAdmin(PortalAdmin):
 class MonitoringSourceAdmin(PortalAdmin):
     """Sources are created by `manage.py monitoring_source add`, which prints their token."""
 
+    about = "A monitoring system that posts alerts to the portal, or that the portal asks."
+    document = "monitoring"
+    fieldsets = (
+        (None, {"fields": ("name", "slug", "feed", "mapping", "pull_url")}),
+        (
+            "When it is silent",
+            {"fields": ("monitored_since", "heartbeat_timeout_seconds", "lease_seconds")},
+        ),
+        ("Received", {"fields": ("last_seen_at", "covered_until", "sends_heartbeats")}),
+    )
     list_display = [
         "name",
         "slug",
@@ -74,6 +91,8 @@ class MonitoringSourceAdmin(PortalAdmin):
 
 @admin.register(LabelRule)
 class LabelRuleAdmin(PortalAdmin):
+    about = "Which service an alert is about, by its labels."
+    document = "monitoring"
     list_display = ["__str__", "source", "service", "state"]
 
 

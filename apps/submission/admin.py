@@ -76,6 +76,16 @@ class SubmissionAdmin(ReadOnlyAdmin):
 
 @admin.register(DebugProfile)
 class DebugProfileAdmin(PortalAdmin):
+    about = "What is changed when a failed job is run again with more debug output."
+    document = "submission"
+    fieldsets = (
+        (None, {"fields": ("name", "experiment", "description")}),
+        ("Debug output", {"fields": ("environment", "arguments", "trace")}),
+        (
+            "Limits and place",
+            {"fields": ("memory_factor", "time_factor", "most_events", "one_file", "host")},
+        ),
+    )
     list_display = [
         "name",
         "experiment",

@@ -1,5 +1,7 @@
 """The back office: setting up an experiment, wide with JavaScript and narrow without it."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -32,3 +34,40 @@ def test_experiment_is_set_up(
     expect(page.get_by_text("is set up")).to_be_visible()
     assert Experiment.objects.filter(key="SBND").exists()
     assert page.problems == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_error_in_a_declaration_selects_its_line(
+    transactional_db, admin, open_as, assert_accessible, width
+):
+    page = open_as(admin, width=width)
+    page.goto("/admin/production/workflowtype/add/")
+    text = page.get_by_label("Declaration")
+    lines = text.input_value().rstrip("\n").split("\n")
+    numbers = page.locator(".line-numbers")
+    assert numbers.inner_text().split("\n")[: len(lines)] == [
+        str(number) for number in range(1, len(lines) + 1)
+    ]
+    page.get_by_label("Key:").fill("cosmics")
+    lines[len(lines) // 2] = "nonsense: ["
+    text.fill("\n".join(lines))
+    page.get_by_role("button", name="Save", exact=True).click()
+    error = page.locator(".errorlist").inner_text()
+    number = int(re.search(r"line (\d+)", error, re.IGNORECASE)[1])
+    expect(text).to_be_focused()
+    selected = text.evaluate("area => area.value.slice(area.selectionStart, area.selectionEnd)")
+    assert selected == lines[number - 1]
+    assert numbers.evaluate("box => box.scrollTop") == text.evaluate("area => area.scrollTop")
+    assert_accessible(page)
+
+
+def test_headings_and_empty_lists_are_accessible(
+    transactional_db, admin, open_as, assert_accessible
+):
+    page = open_as(admin, width=390)
+    page.goto("/admin/clusters/cluster/")
+    expect(page.get_by_text("There are no clusters yet.")).to_be_visible()
+    assert_accessible(page)
+    page.get_by_role("link", name="Add cluster").last.click()
+    expect(page.get_by_role("heading", name="Scheduler and accounting")).to_be_visible()
+    assert_accessible(page)

@@ -1,17 +1,25 @@
 """The back office: grouped by task, quantities with their units."""
 
 import pytest
-from django.contrib.admin import site
+from django.contrib.admin import autodiscover, site
+from django.contrib.admin.utils import flatten_fieldsets
 from django.urls import reverse
 
 from apps.archive.models import RetentionRule
 from apps.clusters.models import Cluster
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.core.web.documentation import titles
+from apps.core.web.text_fields import with_links
 from opsportal.admin_site import TASKS
 from tests.factories import clusters
 from tests.pages import text_of
 
+autodiscover()
+EDITABLE = {
+    model._meta.label: admin
+    for model, admin in site._registry.items()
+    if isinstance(admin, PortalAdmin) and not isinstance(admin, ReadOnlyAdmin)
+}
 LISTED = {label for labels in TASKS.values() for label in labels}
 
 
@@ -112,3 +120,75 @@ def test_lists_show_limits_with_units(client, admin, db):
     page = client.get("/admin/archive/retentionrule/")
     assert "50 GB" in text_of(page)
     assert "50000000000" not in text_of(page)
+
+
+@pytest.mark.parametrize("label", sorted(EDITABLE))
+def test_what_can_be_edited_is_explained(label):
+    assert EDITABLE[label].about.endswith(".")
+    assert EDITABLE[label].document in titles()
+
+
+@pytest.mark.parametrize("label", sorted(label for label in EDITABLE if EDITABLE[label].fieldsets))
+def test_headings_leave_out_no_field(rf, admin, label):
+    request = rf.get("/admin/")
+    request.user = admin
+    form = EDITABLE[label].get_form(request, fields=None)
+    shown = flatten_fieldsets(EDITABLE[label].get_fieldsets(request))
+    assert set(shown) >= set(form.base_fields)
+
+
+def test_form_says_what_it_is_for_and_links_the_documentation(client, admin):
+    client.force_login(admin)
+    page = text_of(client.get("/admin/clusters/cluster/add/"))
+    assert "A batch system whose jobs the portal collects" in page
+    assert page.count('href="/help/slurm/"') == 2  # of the page, and of the field “Options”
+    assert "Scheduler and accounting" in page
+
+
+def test_help_text_links_existing_pages_only():
+    assert with_links("see docs/slurm.md.", ["slurm"]) == (
+        'see <a href="/help/slurm/">docs/slurm.md</a>.'
+    )
+    linked = with_links("see docs/slurm.md.", ["slurm"])
+    assert with_links(linked, ["slurm"]) == linked
+    assert with_links("docs/gone.md, docs/../slurm.md", ["slurm"]) == (
+        "docs/gone.md, docs/../slurm.md"
+    )
+
+
+def test_empty_list_offers_what_can_be_done(client, admin, db):
+    client.force_login(admin)
+    page = text_of(client.get("/admin/clusters/cluster/"))
+    assert "There are no clusters yet." in page
+    assert 'href="/admin/clusters/cluster/add/"' in page
+    assert "There are no submissions yet." in text_of(client.get("/admin/submission/submission/"))
+    clusters.cluster()
+    assert "There are no clusters yet." not in text_of(client.get("/admin/clusters/cluster/"))
+    searched = text_of(client.get("/admin/submission/submission/?q=nothing"))
+    assert "No submissions match the search and filters." in searched
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ('{\n  "a": 1\n  "b": 2\n}', "Line 3, column 3: Expecting &#39;,&#39; delimiter."),
+        ("[", "Line 1, column 2"),
+    ],
+)
+def test_error_in_json_names_its_line(client, admin, options, message):
+    client.force_login(admin)
+    values = {"name": "alps", "scheduler": "simulated", "options": options, "submission": "{}"}
+    page = text_of(client.post("/admin/clusters/cluster/add/", values))
+    assert message in page
+    assert not Cluster.objects.exists()
+    assert "data-numbered" in page
+    assert "opsportal/js/numbered_text.js" in page
+
+
+def test_json_is_shown_with_an_indentation(client, admin):
+    cluster = clusters.cluster()
+    Cluster.objects.update(options={"jobs": "réel", "user": "ops"})
+    client.force_login(admin)
+    page = client.get(reverse("admin:clusters_cluster_change", args=[cluster.pk]))
+    field = page.context["adminform"].form["options"]
+    assert field.value() == '{\n  "jobs": "réel",\n  "user": "ops"\n}'

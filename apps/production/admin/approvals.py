@@ -67,6 +67,8 @@ class Retire(ReasonAction):
 class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     """A group with signatures or delegations is retired, because the history names it."""
 
+    about = "People of whom one signs for all."
+    document = "approvals"
     saved_kind = "approval_group.saved"
     deleted_kind = "approval_group.deleted"
     actions = [Retire()]
@@ -98,6 +100,11 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
 class ApprovalRuleAdmin(_WithEvents):
     """The groups of all matching rules must sign. Without a matching rule, one approver must."""
 
+    about = (
+        "Which groups must sign which requests. The groups of all matching rules must sign; "
+        "without a matching rule, one approver must."
+    )
+    document = "approvals"
     saved_kind = "approval_rule.saved"
     deleted_kind = "approval_rule.deleted"
     list_display = ["__str__", "group_names", "remind_after_days", "enabled"]

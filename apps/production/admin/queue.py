@@ -45,6 +45,8 @@ class ShareForm(forms.ModelForm):
 class ExperimentShareAdmin(PortalAdmin):
     """Rows are not deleted. An experiment without a row has the default weight."""
 
+    about = "The share of each experiment in the queue. Without a row it has the default weight."
+    document = "priority"
     form = ShareForm
     never = ("delete",)
     list_display = ["experiment", "weight", "by", "at"]

@@ -18,6 +18,7 @@ from django.utils.html import format_html
 from apps.accounts.admin import user_of
 from apps.accounts.models import User
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.core.web.text_fields import NumberedText
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.inbox import signable
@@ -149,7 +150,7 @@ class DeclarationForm(forms.ModelForm):
     """The declaration of the newest version. A change creates the next version."""
 
     declaration = forms.CharField(
-        widget=forms.Textarea(attrs={"rows": 30, "cols": 100, "spellcheck": "false"}),
+        widget=NumberedText(rows=30),
         help_text="YAML, see docs/workflows.md. Existing requests keep their version.",
         strip=False,
     )
@@ -183,6 +184,8 @@ class DeclarationForm(forms.ModelForm):
 class WorkflowTypeAdmin(PortalAdmin):
     """A type is disabled instead of deleted, because requests refer to it."""
 
+    about = "The stages and fields of a kind of request. Each change is a new version."
+    document = "workflows"
     form = DeclarationForm
     never = ("delete",)
     list_display = ["key", "experiment", "enabled"]

@@ -1,0 +1,71 @@
+"""Form fields and widgets of text whose lines have numbers: JSON, YAML, scripts."""
+
+import json
+import re
+from collections.abc import Collection
+from typing import Any
+
+from django import forms
+from django.forms.widgets import Script
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+_DOCUMENT = re.compile(r"docs/([a-z0-9-]+)\.md")
+
+
+class NumberedText(forms.Textarea):
+    """A text area with the number of each line, as errors name lines.
+
+    After an error that names a line, that line is selected.
+    """
+
+    def __init__(self, *, rows: int = 6) -> None:
+        attributes = {"rows": rows, "cols": 100, "spellcheck": "false", "wrap": "off"}
+        super().__init__({**attributes, "data-numbered": "", "class": "mono"})
+
+    @property
+    def media(self) -> forms.Media:
+        script = Script("opsportal/js/numbered_text.js", type="module")
+        return forms.Media(js=[script])  # type: ignore[list-item]  # of Django 5.2
+
+
+class JsonText(forms.JSONField):
+    """JSON, shown with an indentation. An error names the line."""
+
+    widget = NumberedText
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, str):  # what was entered, with an error
+            return value
+        return json.dumps(value, indent=2, ensure_ascii=False)
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and value.strip():
+            try:
+                json.loads(value)
+            except json.JSONDecodeError as error:
+                raise forms.ValidationError(
+                    f"Line {error.lineno}, column {error.colno}: {error.msg}."
+                ) from error
+        return super().to_python(value)
+
+
+def with_links(help_text: str, names: Collection[str]) -> SafeString:
+    """Return a help text in which `docs/NAME.md` is a link to that page of the documentation.
+
+    One that has its links already stays as it is.
+    """
+    if isinstance(help_text, SafeString):
+        return help_text
+    text = str(help_text)
+    parts = []
+    end = 0
+    for match in _DOCUMENT.finditer(text):
+        if match[1] in names:
+            link = format_html(
+                '<a href="{}">{}</a>', reverse("core:help", args=[match[1]]), match[0]
+            )
+            parts += [text[end : match.start()], link]
+            end = match.end()
+    return mark_safe("".join([*parts, text[end:]]))  # noqa: S308 (of the code, as in Django)
