@@ -137,6 +137,10 @@ INSTALLED_APPS = [
 # Plugins that may refuse to close a request: `opsportal.closing_checks`, by name and dotted path.
 CLOSING_CHECKS = {"quality": "apps.quality.domain.data_quality:refusal_to_close"}
 
+# Plugins that take again what a rejected request gave back, before it is reopened:
+# `opsportal.reopening_steps`, by name and dotted path.
+REOPENING_STEPS = {"recovery": "apps.submission.domain.files.recovery:take_files_again"}
+
 # Parts of experiment packs that other apps read: `opsportal.pack_parts`, by name and dotted path.
 PACK_PARTS = {"recovery_rules": "apps.recovery.domain.pack_rules:RULES_OF_PACKS"}
 

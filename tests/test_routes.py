@@ -206,6 +206,7 @@ EXPECTED = {
     "api:request-import-yaml": "nyynnn",  # and then for the experiment that the text names
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
+    "api:request-reopen": OPG_APPROVER,
     "api:request-reschedule": REQUESTER,
     "api:request-set-priority": OPG_APPROVER,
     "api:request-signatures": OF_EXPERIMENT,

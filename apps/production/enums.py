@@ -39,7 +39,7 @@ HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
 IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.ON_HOLD, _S.COMPLETING, _S.DATA_QUALITY})
 #: In these states, a liaison can postpone the deadline without a new approval.
 POSTPONABLE = frozenset({*CHANGEABLE, *IN_PRODUCTION})
-#: Final states. Only a done request can still be superseded.
+#: Final states. A done request can still be superseded, and a rejected one reopened.
 CLOSED = frozenset({_S.DONE, _S.DONE_PARTIAL, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
 #: Approved states, in which jobs may run.
 SIGNED = frozenset({_S.APPROVED, _S.QUEUED, _S.DONE, _S.DONE_PARTIAL}) | IN_PRODUCTION
@@ -119,6 +119,7 @@ class Verb(models.TextChoices):
     APPROVE = "approve", "Approve"
     REQUEST_CHANGES = "request-changes", "Request changes"
     REJECT = "reject", "Reject"
+    REOPEN = "reopen", "Reopen"
     QUEUE = "queue", "Add to queue"
     TEST = "test", "Start test"
     FAIL_TEST = "fail-test", "Mark test as failed"

@@ -51,6 +51,12 @@ declare(
         "request.request_changes", "requested changes", "needs changes", to(Group.TURN, *TEAM)
     ),
     EventKind("request.reject", "rejected the request", "was rejected", _OUTCOME),
+    EventKind(
+        "request.reopen",
+        "reopened the request, which starts checks and signatures over",
+        "was reopened",
+        _OUTCOME,
+    ),
     EventKind("request.queue", "added the request to the queue", "was added to the queue"),
     EventKind("request.test", "started the test", "is being tested", _PROGRESS),
     EventKind("request.fail_test", "marked the test as failed", "failed its test", _TROUBLE),

@@ -112,6 +112,16 @@ def test_program_against_a_running_portal(installed, live_server, liaison, appro
 
 
 @pytest.mark.django_db
+def test_a_rejected_request_is_reopened_with_a_reason(opsctl, liaison, approver, nova):
+    request_in("rejected", by=liaison, experiment=nova, approver=approver)
+    reopen = ("requests", "reopen", "NOVA-0001")
+    assert "reason" in opsctl(approver, *reopen, code=1).stderr
+    assert opsctl(liaison, *reopen, "--reason", "no", code=4).stderr
+    reopened = opsctl(approver, *reopen, "--reason", "By mistake.")
+    assert reopened.stdout == "NOVA-0001: submitted\n"
+
+
+@pytest.mark.django_db
 def test_request_from_yaml_to_approval(opsctl, liaison, approver, nova, monkeypatch):
     # The program has the real clock.
     made = draft(liaison, nova, deadline=timezone.localdate() + timedelta(days=30))

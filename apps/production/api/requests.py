@@ -135,6 +135,10 @@ class RequestViewSet(
         Verb.REQUEST_CHANGES, "Return a request to its liaisons. Requires a reason."
     )
     reject = _move_by(Verb.REJECT, "Reject a request. Requires a reason.")
+    reopen = _move_by(
+        Verb.REOPEN,
+        "Reopen a rejected request: checks and signatures start over. Requires a reason.",
+    )
     test = _move_by(Verb.TEST, "Start the test of a queued request.")
     fail_test = _move_by(
         Verb.FAIL_TEST, "Return a request to the queue after a failed test. Requires a reason."

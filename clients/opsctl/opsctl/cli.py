@@ -193,6 +193,7 @@ for _name, _words in {
     "approve": "Sign a request for your groups; the last signature approves it.",
     "request-changes": "Return a request to its liaisons.",
     "reject": "Reject a request.",
+    "reopen": "Reopen a rejected request: checks and signatures start over.",
     "start": "Start production.",
     "hold": "Put a request on hold: no new jobs start.",
     "release": "Release a request from hold.",

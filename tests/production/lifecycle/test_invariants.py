@@ -147,7 +147,8 @@ def act(target: Request, action: str, by, reason: str, number: int) -> int:
 def check(before: Request, after: Request, done: int) -> None:
     events = list(events_of(after))
     assert len(events) == done == after.version
-    if before.state in CLOSED and after.state != RequestState.SUPERSEDED:
+    is_reopened = (before.state, after.state) == (RequestState.REJECTED, RequestState.SUBMITTED)
+    if before.state in CLOSED and after.state != RequestState.SUPERSEDED and not is_reopened:
         assert after.version == before.version
     assert (after.approved_at is None) == (after.approved_by_id is None)
     assert after.approved_by_id not in after.requester_ids
@@ -178,8 +179,47 @@ def check_signatures(before: Request, after: Request) -> None:
         assert judged.material == []
     if after.state == RequestState.QUEUED:
         assert all(slot.signature for slot in slots_of(after))
-    if after.state == RequestState.SUBMITTED and before.state in CHANGEABLE:
+    starts_over = {*CHANGEABLE, RequestState.REJECTED}
+    if after.state == RequestState.SUBMITTED and before.state in starts_over:
         assert live == []
+
+
+REVIEWS = st.lists(
+    st.tuples(
+        st.sampled_from([Verb.REJECT, Verb.REOPEN, "check", "sign_one", Verb.CANCEL]),
+        st.sampled_from(["approver", "shifter", "both_two", "liaison"]),
+        st.just("because"),
+        st.booleans(),
+    ),
+    min_size=4,
+    max_size=25,
+)
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=REVIEWS, groups=st.booleans())
+def test_no_sequence_of_reviews_breaks_an_invariant(nova, cast, steps, groups):
+    """Most sequences of all verbs never reject: these begin with a request that was rejected."""
+    with transaction.atomic():
+        if groups:
+            ask_for_groups(cast)
+        obj = draft(cast["liaison"], nova)
+        stale = Request.objects.get(pk=obj.pk)
+        submit_request(request=obj, by=cast["liaison"], at=AT)
+        done = 2
+        signed = [("check", "approver"), ("sign_one", "shifter"), (Verb.REJECT, "approver")]
+        first = [(action, role, "because", False) for action, role in signed]
+        for number, (action, role, reason, is_stale) in enumerate([*first, *steps]):
+            before = Request.objects.get(pk=obj.pk)
+            target = stale if is_stale else Request.objects.get(pk=obj.pk)
+            done += act(target, action, cast[role], reason, number)
+            after = Request.objects.get(pk=obj.pk)
+            check(before, after, done)
+            if number == len(first) - 1:
+                assert after.state == RequestState.REJECTED
+        transaction.set_rollback(True)
 
 
 def test_object_read_before_another_move_is_stale(nova, liaison, approver, both):

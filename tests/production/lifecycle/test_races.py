@@ -65,6 +65,25 @@ def test_of_two_approvers_one_wins_and_the_other_is_told(
 
 
 @pytest.mark.parametrize("attempt", range(3))
+def test_of_two_that_reopen_at_once_one_does(attempt, nova, liaison, approver, second_approver):
+    obj = request_in("rejected", by=liaison, experiment=nova, approver=approver)
+    copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
+    results = at_once(
+        *[
+            partial(SERVICES[Verb.REOPEN], request=copy, by=by, at=AT, reason="By mistake.")
+            for copy, by in zip(copies, (approver, second_approver), strict=True)
+        ]
+    )
+    event = events_of(obj).filter(kind="request.reopen").get()
+    assert refusals(results) == [
+        (
+            f"NOVA-0001 was changed by {event.actor} in the meantime and is now “submitted”. "
+            "Your change was not saved."
+        )
+    ]
+
+
+@pytest.mark.parametrize("attempt", range(3))
 def test_of_two_signatures_at_once_one_is_given_and_one_refused(
     attempt, nova, liaison, approver, second_approver
 ):

@@ -18,6 +18,7 @@ from apps.production.domain.checks.report import messages_of
 from apps.production.domain.content.revisions import keep_revision
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.guards import refusal_of
+from apps.production.domain.lifecycle.reopening import take_again
 from apps.production.domain.lifecycle.steps import (
     apply_move,
     check_actor,
@@ -180,6 +181,28 @@ def withdraw_signature(
 
 
 @transaction.atomic
+def reopen_request(
+    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None
+) -> Request:
+    """Undo a rejection: the checks run again, and the required signatures start over.
+
+    Raises the errors of `apply_move`, and `InvalidTransition` if others use now what it gave back.
+    """
+    check_actor(request, Verb.REOPEN, by, at)
+    # Plugins may lock the request that it was made from, which is always locked before it.
+    take_again(request=request, by=by, at=at)
+    lock_request(request, version)
+    step_of(request, Verb.REOPEN)
+    withdrawn = signatures.withdraw_all(
+        request=request, by=by, at=at, reason="The request was reopened."
+    )
+    data = {"withdrawn": withdrawn}
+    apply_move(request, Verb.REOPEN, by=by, at=at, reason=reason, data=data)
+    enqueue("production.check_request", request_id=request.pk)
+    return request
+
+
+@transaction.atomic
 def supersede_request(
     *,
     request: Request,
@@ -293,7 +316,12 @@ SERVICES: dict[Verb, Callable[..., Request]] = {
     verb: partial(make_move, verb=verb)
     for verb in Verb
     if actor_of(verb) is not Actor.PORTAL and verb not in VERBS_WITHOUT_BUTTON
-} | {Verb.SUBMIT: submit_request, Verb.APPROVE: approve_request, Verb.SUPERSEDE: supersede_request}
+} | {
+    Verb.SUBMIT: submit_request,
+    Verb.APPROVE: approve_request,
+    Verb.REOPEN: reopen_request,
+    Verb.SUPERSEDE: supersede_request,
+}
 
 
 def moves_for(

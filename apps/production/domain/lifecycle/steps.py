@@ -83,8 +83,7 @@ def apply_move(
         changes["held_from"] = step.old
     if step.new in {RequestState.TESTING, RequestState.RUNNING} and request.work_began_at is None:
         changes["work_began_at"] = at
-    if step.new in CLOSED and step.old not in CLOSED:
-        changes |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
+    changes |= _closing_columns(step, by, at)
     # The stored forecast belongs to the old state; the event triggers a new one. The completed part
     # of the jobs stays valid.
     changes |= Forecast(
@@ -106,6 +105,15 @@ def apply_move(
         data=data,
     )
     return request
+
+
+def _closing_columns(step: Transition, by: Principal, at: datetime) -> dict[str, Any]:
+    """Return the columns that a move sets if it closes or reopens a request."""
+    if step.new in CLOSED and step.old not in CLOSED:
+        return {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
+    if step.old in CLOSED and step.new not in CLOSED:
+        return {"closed_at": None, "closed_by": None}
+    return {}
 
 
 def note_event(

@@ -42,6 +42,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         reason_needed=True,
     ),
     Transition(_S.AWAITING_APPROVAL, Verb.REJECT, _S.REJECTED, Actor.DECIDER, reason_needed=True),
+    Transition(_S.REJECTED, Verb.REOPEN, _S.SUBMITTED, Actor.DECIDER, reason_needed=True),
     *(Transition(old, Verb.CHANGE, _S.SUBMITTED, Actor.LIAISON) for old in CHANGEABLE),
     Transition(_S.APPROVED, Verb.QUEUE, _S.QUEUED, Actor.PORTAL),
     Transition(_S.QUEUED, Verb.TEST, _S.TESTING, Actor.OPERATOR_OR_PORTAL),

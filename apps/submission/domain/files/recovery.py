@@ -18,10 +18,14 @@ from apps.datasets.models import InputFile
 from apps.production.domain.actors import may
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lineage.dataset_parts import GIVEN_BACK, order_recovery
+from apps.production.domain.lineage.dataset_parts import (
+    GIVEN_BACK,
+    order_recovery,
+    recovery_of,
+)
 from apps.production.domain.lineage.links import create_link
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.enums import PORTAL, Actor, LinkKind
+from apps.production.enums import PORTAL, Actor, LinkKind, RequestState
 from apps.production.models import DatasetPart, Request, Stage
 from apps.submission.domain.arrays.files import (
     follow_numbers,
@@ -88,7 +92,7 @@ def request_missing(*, request: Request, position: int, by: User, at: datetime) 
         origin={"recovers": request.key, "files": len(names)},
         editor_ids=request.editor_ids,
     )
-    note = f"{len(names):,} files of {stage.name}"
+    note = _link_note(stage, len(names))
     create_link(LinkKind.RECOVERED, request, made, by, at, note)
     order_recovery(request=made, whole=request, name=name, dataset=dataset, files=names, at=at)
     give_up_files(
@@ -106,6 +110,10 @@ def _reason_of(recovery: Request) -> str:
     return f"Requested in {recovery.key}."
 
 
+def _link_note(stage: Stage, files: int) -> str:
+    return f"{files:,} files of {stage.name}"
+
+
 @transaction.atomic
 def give_files_back(*, recovery: Request, at: datetime) -> int:
     """Take back the files of a recovery that processes none, in the request that it recovers.
@@ -117,7 +125,9 @@ def give_files_back(*, recovery: Request, at: datetime) -> int:
     if part is None or part.split_from is None or recovery.state not in GIVEN_BACK:
         return 0
     whole = locked(part.split_from)
-    if whole.state not in DECIDABLE:
+    # Reopening the recovery locks the original too. Before the lock, it could still be reopened.
+    recovery.refresh_from_db(fields=["state"])
+    if whole.state not in DECIDABLE or recovery.state not in GIVEN_BACK:
         return 0
 
     names = set(part.files or ()) - set(_in_jobs(recovery).values_list("name", flat=True))
@@ -147,6 +157,66 @@ def give_files_back(*, recovery: Request, at: datetime) -> int:
         data=data,
     )
     return max(counts)
+
+
+@transaction.atomic
+def take_files_again(*, request: Request, by: User, at: datetime) -> None:
+    """Give up the files of a rejected recovery in its original request again.
+
+    Raises `InvalidTransition` if the original or another recovery processes one of them.
+    """
+    part = DatasetPart.objects.filter(request=request, is_held=True).first()
+    if part is None or part.split_from is None or request.state != RequestState.REJECTED:
+        return
+    whole = locked(part.split_from)
+    files = part.files or []
+    names = set(files) - set(_in_jobs(request).values_list("name", flat=True))
+    taken_over = recovery_of(whole, names)
+    if taken_over is not None:
+        name, other = taken_over
+        raise InvalidTransition(
+            f"{request} cannot be reopened: {other} processes its files, such as {name}. "
+            f"Cancel {other} first."
+        )
+
+    stage, *later = _recovered_stages(request, whole, len(files))
+    processed = InputFile.objects.filter(
+        stage=stage, name__in=names, state__in=[FileState.TAKEN, FileState.DONE]
+    )
+    first = processed.order_by("pk").first()
+    if first is not None:
+        raise InvalidTransition(
+            f"{request} cannot be reopened: {whole} took back its files and processes some of "
+            f"them, such as {first.name}. Request what is missing there again."
+        )
+
+    count = give_up_files(
+        stage=stage,
+        later=later,
+        names=sorted(names),
+        reason=_reason_of(request),
+        by=by.username,
+        at=at,
+    )
+    if count:
+        publish(
+            kind="submission.files_given_up",
+            target=whole,
+            by=by,
+            at=at,
+            reason=f"{request} was reopened.",
+            data={"files": count, "stage": stage.name},
+        )
+
+
+def _recovered_stages(recovery: Request, whole: Request, files: int) -> list[Stage]:
+    """Return the stage whose files a recovery has, and those after it."""
+    stages = stages_by_job(whole)
+    link = recovery.links_back.filter(kind=LinkKind.RECOVERED, earlier=whole).first()
+    for position, stage in enumerate(stages):
+        if link is not None and link.note == _link_note(stage, files):
+            return stages[position:]
+    return stages
 
 
 def _in_jobs(recovery: Request) -> QuerySet[InputFile]:
