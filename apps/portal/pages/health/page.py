@@ -32,6 +32,7 @@ from apps.notifications.models import Message
 from apps.portal.pages.health.queues import all_queues
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
+from apps.production.domain.lifecycle.reopening import REOPENING_STEPS
 from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
 from apps.search.domain.engine.base import SearchUnavailable
@@ -45,7 +46,7 @@ from capture.wire.report import CaptureReport
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
     FILE_CATALOGUES,
-    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
+    *(CLOSING_CHECKS, REOPENING_STEPS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
     *(LOG_TEXTS, LOGGED_OUTPUTS),
 )
 #: What follows from a capture with another key, and how to fix it.
