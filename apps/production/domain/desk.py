@@ -31,7 +31,7 @@ from apps.production.domain.priority.shares import (
 )
 from apps.production.domain.requests.status import last_return, notes_on_fields
 from apps.production.domain.slack import Slack, slack_of
-from apps.production.domain.unusual_values import UnusualValue, unusual_values
+from apps.production.domain.unusual_values import UnusualValue, outages, unusual_values
 from apps.production.models import Comment, Request, RequestRevision, Stage
 from apps.production.permissions import may_prioritise
 
@@ -267,8 +267,9 @@ class Changes:
 class Sheet:
     """A request on the desk, with everything that the user needs to decide.
 
-    `unusual` are the findings of the checks, `passed` the number of checks without any, `filled`
-    the number of fields with a value. `prospects` and `choices` have, by class, rank and end if the
+    `outages` are the findings of the checks about services that are down now or will be,
+    `unusual` all others. `passed` is the number of checks without findings, `filled` the number of
+    fields with a value. `prospects` and `choices` have, by class, rank and end if the
     request were approved now; they are empty for a user who does not set the priority.
     """
 
@@ -278,6 +279,7 @@ class Sheet:
     general: list[Thread]
     approval: Approval
     unusual: list[UnusualValue]
+    outages: list[str]
     passed: int
     filled: int
     services: list[str]
@@ -374,6 +376,7 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
         general=[thread for thread in threads if not thread.first.field],
         approval=approval_of(request, user, at),
         unusual=unusual_values(report, content, labels=labels, texts=texts),
+        outages=outages(report),
         passed=len(rules()) - len({finding.rule for finding in report.findings}),
         filled=len(list(filter(None, texts.values()))),
         services=_service_names(request),

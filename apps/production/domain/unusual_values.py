@@ -12,6 +12,9 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.requests.status import name_in_notes
 
+#: Rules about services as they are now, whatever the request says.
+_ABOUT_OUTAGES = frozenset({"services_up", "no_downtime"})
+
 
 @dataclass(frozen=True)
 class UnusualValue:
@@ -56,13 +59,14 @@ def unusual_values(
     labels: Mapping[str, str],
     texts: Mapping[str, str],
 ) -> list[UnusualValue]:
-    """Return each finding once, most severe first.
+    """Return each finding once, most severe first, but those of `outages`.
 
     `labels` and `texts` have the label and the text of every field by path.
     """
     paths: dict[tuple[Severity, str], list[str]] = {}
     for finding in report.findings:
-        paths.setdefault((finding.severity, finding.message), []).append(finding.path)
+        if finding.rule not in _ABOUT_OUTAGES:
+            paths.setdefault((finding.severity, finding.message), []).append(finding.path)
 
     values = []
     for (severity, message), [path, *others] in paths.items():
@@ -81,6 +85,12 @@ def unusual_values(
         )
         values.append(unusual)
     return values
+
+
+def outages(report: CheckReport) -> list[str]:
+    """Return each finding about services that are down now, or will be, once."""
+    messages = [finding.message for finding in report.findings if finding.rule in _ABOUT_OUTAGES]
+    return list(dict.fromkeys(messages))
 
 
 def _desk_label(path: str, label: str, content: RequestContent) -> str:

@@ -2,8 +2,10 @@
 several at once.
 """
 
+import re
 from dataclasses import replace
 from datetime import date, timedelta
+from html import unescape
 
 import pytest
 
@@ -26,9 +28,11 @@ from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
 from apps.production.web.forms.moves import ApprovalForm
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
+from apps.statusboard.domain.incidents.incidents import open_incident
 from tests.factories.history import history
 from tests.factories.people import person
 from tests.factories.requests import AT, LATER, draft, request_in, request_moved_to, stage
+from tests.factories.statusboard import service
 
 DESK = "/requests/inbox/desk/"
 
@@ -153,6 +157,19 @@ def test_unusual_value_stands_beside_past_jobs_and_asks_for_a_change(
     asking = client.get(DESK, {"change": unusual.path})
     assert asking.context["forms"]["changes"]["reason"].value() == unusual.note
     assert dict(notes_on_fields(sheet.row.request, unusual.note)) == {unusual.path: unusual.message}
+
+
+def test_outages_of_today_are_no_values_to_change(waiting, nova, liaison, approver, client):
+    samweb = service("samweb", AT - timedelta(days=1))
+    open_incident(service=samweb, state="down", title="503", by=approver, at=AT)
+    waiting(stages=(stage(services=("samweb",)), stage(name="reco", services=("samweb",))))
+    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    assert sheet.outages == ["samweb is down."]
+    assert not any("is down" in value.message for value in sheet.unusual)
+
+    client.force_login(approver)
+    page = unescape(client.get(DESK).text)
+    assert re.search(r"Services now</b>\s+samweb is down\.", page)
 
 
 def test_classes_are_chosen_with_their_ends(waiting, nova, liaison, approver, client):
