@@ -64,6 +64,8 @@ class UserAdmin(DjangoUserAdmin):
 class ApiTokenAdmin(ReadOnlyAdmin):
     """Tokens of all users. Users create them; an admin can only revoke them."""
 
+    about = "Users make their tokens in their settings; an admin can only revoke them."
+    document = "api"
     never = ("add", "change")
     list_display = ("name", "user", "scope", "token_key", "created", "expiry")
     list_filter = ("scope",)

@@ -156,6 +156,14 @@ def test_help_text_links_existing_pages_only():
     )
 
 
+def test_scheduler_is_one_of_those_installed(client, admin):
+    client.force_login(admin)
+    values = {"name": "alps", "scheduler": "slurmm", "options": "{}", "submission": "{}"}
+    page = text_of(client.post("/admin/clusters/cluster/add/", values))
+    assert "slurmm is not one of the available choices" in page
+    assert not Cluster.objects.exists()
+
+
 def test_empty_list_offers_what_can_be_done(client, admin, db):
     client.force_login(admin)
     page = text_of(client.get("/admin/clusters/cluster/"))

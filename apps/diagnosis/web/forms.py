@@ -34,14 +34,14 @@ class GroupForm(forms.Form):
         max_length=150,
         required=False,
         show_hidden_initial=True,
-        help_text="Username. Every button saves a change.",
+        help_text="Username. Any of the buttons saves it.",
     )
     text = forms.CharField(
         max_length=4000,
         required=False,
         label="Note",
         widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Every button adds it.",
+        help_text="Any of the buttons adds it.",
     )
     days = forms.IntegerField(
         min_value=1,
@@ -49,7 +49,7 @@ class GroupForm(forms.Form):
         required=False,
         show_hidden_initial=True,
         label="Mute for days",
-        help_text="“Assign” and “Add note” save a change, too.",
+        help_text="Saved by “Mute”, “Assign” and “Add note”.",
     )
     seen_at = MomentField(required=False, widget=forms.HiddenInput)
 

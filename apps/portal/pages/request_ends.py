@@ -68,8 +68,9 @@ def earlier_end(
                 f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold"
             )
         )
+    is_produced = progress is not None and progress.part_done == 1
     for need in needs:
-        if need.row.state == State.DOWN:
+        if need.row.state == State.DOWN and not is_produced:
             service = need.row.service
             changes.append(
                 EndingChange(

@@ -175,7 +175,10 @@ class DeclarationForm(forms.ModelForm):
             read_declaration(text, key=self.cleaned_data.get("key", "new"))
         except DeclarationError as error:
             raise forms.ValidationError(
-                [f"{place}: {what}" for place, what in error.problems]
+                [
+                    what if place == "declaration" else f"{place}: {what}"
+                    for place, what in error.problems
+                ]
             ) from None
         return text
 

@@ -143,3 +143,10 @@ def test_hidden_characters_are_shown_by_their_code_points():
 def test_page_says_the_zone_of_its_times(zone, text):
     with time_machine.travel(datetime(2026, 11, 20, 12, tzinfo=UTC)), timezone.override(zone):
         assert look.page_zone() == text
+
+
+def test_period_that_is_not_over_ends_now():
+    now = timezone.now()
+    assert look.reached(now - timedelta(seconds=1)) == now - timedelta(seconds=1)
+    assert look.reached(now + timedelta(hours=1)) is None
+    assert look.period(now, look.reached(now + timedelta(hours=1))).endswith("– now")

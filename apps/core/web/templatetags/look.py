@@ -203,6 +203,12 @@ def period(start: datetime | None, end: datetime | None, last: str = "now") -> S
 
 
 @register.filter
+def reached(moment: datetime) -> datetime | None:
+    """Return a moment that is not in the future; else None, which `period` shows as *now*."""
+    return moment if moment <= timezone.now() else None
+
+
+@register.filter
 def instants(text: str) -> SafeString:
     """Format times in a text, such as `2026-11-20T12:03Z`, in the reader's zone.
 

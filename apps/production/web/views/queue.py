@@ -191,6 +191,7 @@ def _queue(
         "levels": RequestedPriority.choices,
         "history": queue_history(user=request.user),
         "sees_all": sees_all,
+        "moves_any": any(row.may_move for row in part.rows),
         "shares": shares.share_rows(now) if sees_all else [],
         "share_days": now.used_days,
         "used": {pk: now.used_part(pk) for pk in now.weights},
