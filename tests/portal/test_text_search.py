@@ -20,6 +20,7 @@ from apps.search.models import LogIndex
 from tests.archive.conftest import index_words
 from tests.factories import people
 from tests.factories.archive import captured_job, store
+from tests.pages import text_of
 from tests.search.kept_logs import job, keep_log
 
 pytestmark = pytest.mark.django_db
@@ -155,10 +156,10 @@ def test_the_search_box_leads_to_the_search(logs, browse, shifter) -> None:
 
 def test_facets_say_of_which_hits_they_are(logs, browse, shifter, monkeypatch) -> None:
     client = browse(shifter)
-    text = client.get("/search/", {"q": '"cannot open"'}).content.decode()
+    text = text_of(client.get("/search/", {"q": '"cannot open"'}))
     assert "The filters count all 3 hits." in text
     assert "Site and verdict count logs alone" in text
-    text = client.get("/search/", {"q": '"cannot open" in:log'}).content.decode()
+    text = text_of(client.get("/search/", {"q": '"cannot open" in:log'}))
     assert "The filters count all 2 hits." in text
     assert "count logs alone" not in text
 

@@ -25,6 +25,7 @@ from tests.factories import clusters
 from tests.factories.history import history
 from tests.factories.jobs import failed, record
 from tests.factories.requests import request_in, stage
+from tests.pages import text_of
 from tests.progress.test_transitions import END, SENT, ran
 
 CHAIN = ("generation", "simulation", "merge")
@@ -281,7 +282,7 @@ def test_stage_on_hold_has_no_end_whatever_its_pace_was(alps, running, liaison, 
     assert (first.at, second.at, third.at) == (None, None, None)
     assert first.is_held
     assert fresh(running).expected_end is None
-    page = browse(liaison).get(f"/requests/{running.key}/").content.decode()
+    page = text_of(browse(liaison).get(f"/requests/{running.key}/"))
     assert f"Expected end unknown: generation: stage generation of {running.key} is on hold" in page
     progress = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
     assert progress.count("no end while on hold") == 1
