@@ -1,5 +1,6 @@
 """Pages of recovery rules: figures with their lists, the form, the mode, and one job."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.core.web.pagination import KeysFirst
 from apps.diagnosis.models import Verdict
+from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.hands_off import monday_of, recount_weeks
@@ -265,3 +267,19 @@ def test_hands_off_share_of_others_is_not_shown(client, other_liaison, recovered
     assert shown.context["breakdown"].experiments == []
     assert shown.context["page"].paginator.count == 0
     assert "NOVA" not in shown.content.decode().replace("?experiment=NOVA", "")
+
+
+def test_page_of_a_job_says_that_a_rule_will_retry_it(client, shifter, rule, send, fail):
+    by = rule("Service problem", control_percent=0)
+    fail(send(), {0})
+    enrol_failures(at=LATER)
+    job = Decision.objects.get().job
+    assert "The recovery rule" not in text_of(page(client, shifter, f"/jobs/{job.pk}/"))
+    decide_due(at=LATER)
+    shown = page(client, shifter, f"/jobs/{job.pk}/")
+    sentence = re.search("The recovery rule .*? retries it, not before .*?[.]", text_of(shown))[0]
+    assert by.get_absolute_url() in sentence
+    assert 'class="button main"' not in shown.text.partition("Debug re-run")[0].rpartition("<h1")[2]
+
+    act_on_due(at=LATER + timedelta(minutes=10))
+    assert "The recovery rule" not in text_of(page(client, shifter, f"/jobs/{job.pk}/"))

@@ -34,6 +34,8 @@ from apps.notifications.enums import Level
 from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.production.models import Request
 from apps.progress.domain.resource_use import Advice, StageUse, advise, stage_use
+from apps.recovery.domain.explaining import planned_retry_of
+from apps.recovery.models import Decision
 from apps.statusboard.domain.board.outages import outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
@@ -59,7 +61,8 @@ class Activity:
 class JobPage:
     """What the page of a job shows, by its names in the template.
 
-    `job_request` is None if it is unknown or the user cannot see it. `offer` is None if there is
+    `job_request` is None if it is unknown or the user cannot see it. `planned_retry` is the
+    decision by which a recovery rule will retry the job. `offer` is None if there is
     nothing to retry, `group_offer` if the failure group has no other open jobs or too many.
     """
 
@@ -85,6 +88,7 @@ class JobPage:
     siblings: list[Job]
     runs: list[tuple[Submission, Job | None]]
     debug_of: Job | None
+    planned_retry: Decision | None
     offer: RetryOffer | None
     group_offer: RetryOffer | None
     retry: Job | None
@@ -144,6 +148,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         siblings=array_siblings(job),
         runs=debug_runs_of(job),
         debug_of=debug_of,
+        planned_retry=planned_retry_of(job) if offer else None,
         offer=offer,
         group_offer=group_offer,
         retry=retry,

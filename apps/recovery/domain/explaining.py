@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
-from apps.recovery.enums import Mode
+from apps.recovery.enums import RETRIED_ARMS, Mode, Outcome
 from apps.recovery.models import Decision
 
 
@@ -16,6 +17,14 @@ class JobExplanation:
 
     decision: Decision | None
     rules: list[Explanation]
+
+
+def planned_retry_of(job: Job) -> Decision | None:
+    """Return the decision by which a rule will retry a job, with the rule; None if none will."""
+    planned = Decision.objects.filter(
+        job=job, arm__in=RETRIED_ARMS, outcome=Outcome.WAITING, batch=None
+    )
+    return planned.select_related("rule").first()
 
 
 def explanation_of(verdict: Verdict) -> JobExplanation:
