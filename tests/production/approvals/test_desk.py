@@ -169,7 +169,7 @@ def test_outages_of_today_are_no_values_to_change(waiting, nova, liaison, approv
 
     client.force_login(approver)
     page = unescape(client.get(DESK).text)
-    assert re.search(r"Services now</b>\s+samweb is down\.", page)
+    assert re.search(r"Services</b>\s+samweb is down\.", page)
 
 
 def test_classes_are_chosen_with_their_ends(waiting, nova, liaison, approver, client):
