@@ -1,12 +1,12 @@
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
 from apps.clusters.models import Cluster, Host, Site
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.core.web.plugin_field import PluginField
 
 
 @admin.register(Site)
@@ -33,9 +33,8 @@ class ClusterAdmin(PortalAdmin):
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Offer the installed schedulers."""
         if db_field.name == "scheduler":
-            names = SCHEDULERS.names()
             help_text = "What its jobs are read from, and submitted to."
-            return forms.ChoiceField(choices=[(name, name) for name in names], help_text=help_text)
+            return PluginField(SCHEDULERS, help_text=help_text)
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
 

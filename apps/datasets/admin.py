@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from apps.core.admin import PortalAdmin, register_read_only
+from apps.core.web.plugin_field import PluginField
 from apps.datasets.catalogues.base import CatalogueError
 from apps.datasets.catalogues.registry import CATALOGUES
 from apps.datasets.domain.look_ups import open_row
@@ -28,9 +29,7 @@ class CatalogueForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["kind"] = forms.ChoiceField(
-            choices=[(name, name) for name in CATALOGUES.names()]
-        )
+        self.fields["kind"] = PluginField(CATALOGUES)
 
     def clean_options(self) -> dict[str, Any]:
         options = self.cleaned_data["options"] or {}

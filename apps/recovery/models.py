@@ -19,6 +19,8 @@ from apps.submission.models import RetryBatch
 FIRST_FAILURES = (
     Q(attempt=1) & ~Q(arm=Arm.PENDING.value) & ~Q(arm=Arm.PERSON.value, rule__isnull=True)
 )
+#: Decisions whose retries are not planned yet.
+TO_RETRY = Q(arm__in=RETRIED_ARMS, outcome=Outcome.WAITING.value, batch=None)
 
 
 class RecoveryRule(models.Model):

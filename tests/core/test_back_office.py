@@ -10,6 +10,7 @@ from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.core.web.documentation import titles
 from apps.core.web.text_fields import with_links
+from apps.datasets.models import Catalogue
 from opsportal.admin_site import TASKS
 from tests.factories import clusters
 from tests.pages import text_of
@@ -162,6 +163,21 @@ def test_scheduler_is_one_of_those_installed(client, admin):
     page = text_of(client.post("/admin/clusters/cluster/add/", values))
     assert "slurmm is not one of the available choices" in page
     assert not Cluster.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["clusters/cluster", "datasets/catalogue"])
+def test_form_chooses_no_plugin_in_place_of_one_that_is_gone(client, admin, path):
+    client.force_login(admin)
+    if path == "clusters/cluster":
+        row = clusters.cluster()
+        name = "scheduler"
+    else:
+        row = Catalogue.objects.create(name="samweb", kind="samweb")
+        name = "kind"
+    type(row).objects.update(**{name: "uninstalled"})
+    form = client.get(f"/admin/{path}/{row.pk}/change/").context["adminform"].form
+    assert form.fields[name].choices[0][0] == ""
+    assert "selected" not in str(form[name])
 
 
 def test_empty_list_offers_what_can_be_done(client, admin, db):

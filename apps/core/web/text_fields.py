@@ -24,10 +24,8 @@ class NumberedText(forms.Textarea):
         attributes = {"rows": rows, "cols": 100, "spellcheck": "false", "wrap": "off"}
         super().__init__({**attributes, "data-numbered": "", "class": "mono"})
 
-    @property
-    def media(self) -> forms.Media:
-        script = Script("opsportal/js/numbered_text.js", type="module")
-        return forms.Media(js=[script])  # type: ignore[list-item]  # of Django 5.2
+    class Media:
+        js = (Script("opsportal/js/numbered_text.js", type="module"),)
 
 
 class JsonText(forms.JSONField):
@@ -58,14 +56,10 @@ def with_links(help_text: str, names: Collection[str]) -> SafeString:
     """
     if isinstance(help_text, SafeString):
         return help_text
-    text = str(help_text)
-    parts = []
-    end = 0
-    for match in _DOCUMENT.finditer(text):
-        if match[1] in names:
-            link = format_html(
-                '<a href="{}">{}</a>', reverse("core:help", args=[match[1]]), match[0]
-            )
-            parts += [text[end : match.start()], link]
-            end = match.end()
-    return mark_safe("".join([*parts, text[end:]]))  # noqa: S308 (of the code, as in Django)
+
+    def link(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            return match[0]
+        return format_html('<a href="{}">{}</a>', reverse("core:help", args=[match[1]]), match[0])
+
+    return mark_safe(_DOCUMENT.sub(link, help_text))  # noqa: S308 (of the code, as in Django)

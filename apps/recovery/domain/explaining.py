@@ -7,8 +7,8 @@ from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
-from apps.recovery.enums import RETRIED_ARMS, Mode, Outcome
-from apps.recovery.models import Decision
+from apps.recovery.enums import Mode
+from apps.recovery.models import TO_RETRY, Decision
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,7 @@ class JobExplanation:
 
 def planned_retry_of(job: Job) -> Decision | None:
     """Return the decision by which a rule will retry a job, with the rule; None if none will."""
-    planned = Decision.objects.filter(
-        job=job, arm__in=RETRIED_ARMS, outcome=Outcome.WAITING, batch=None
-    )
-    return planned.select_related("rule").first()
+    return Decision.objects.filter(TO_RETRY, job=job).select_related("rule").first()
 
 
 def explanation_of(verdict: Verdict) -> JobExplanation:

@@ -172,8 +172,8 @@ def test_liaisons_are_notified_with_the_reason(rejected, approver, liaison, brow
     deliver()
     reopen(rejected, approver)
     deliver()
-    told = Notification.objects.filter(event__kind="request.reopen")
-    assert [(row.user, row.group) for row in told] == [(liaison, "outcome")]
+    notifications = Notification.objects.filter(event__kind="request.reopen")
+    assert [(row.user, row.group) for row in notifications] == [(liaison, "outcome")]
     page = browse(liaison).get("/notifications/").content.decode()
     assert "was reopened" in page
     assert WHY in page
