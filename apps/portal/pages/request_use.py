@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from apps.production.domain.estimates.figures import Estimate, StageEstimate
+from apps.production.domain.estimates.figures import MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import QueueEntry, Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow
 
 #: For how many stages the page shows the use per job.
 MOST_STAGES = 2
-#: The positions of the median and the 90th percentile in the quantiles of jobs.
-_MEDIAN = 2
+#: The position of the 90th percentile in the quantiles of jobs.
 _MOST = -1
 #: Use above this fraction of the estimate is marked.
 _OVER = 1.1
@@ -136,8 +135,8 @@ def _uses_per_job(row: StageHistory, guess: StageEstimate) -> list[Use]:
             Use(
                 f"{row.name} time per job",
                 "time",
-                guess.wall_used[_MEDIAN],
-                row.wall_seconds[_MEDIAN],
+                guess.wall_used[MEDIAN],
+                row.wall_seconds[MEDIAN],
             )
         )
     if guess.memory_used and row.memory_bytes:

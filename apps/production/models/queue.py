@@ -52,6 +52,11 @@ class QueueEntry(models.Model):
     days_low = models.FloatField(null=True, blank=True, help_text="The duration at a fast pace.")
     days_high = models.FloatField(null=True, blank=True, help_text="The duration at a slow pace.")
     size_basis = models.CharField(max_length=200, blank=True)
+    size_by_limit = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Stages without past jobs count with their time limits: the size is at most this.",
+    )
     starts_on = models.CharField(
         max_length=64, blank=True, help_text="The cluster that starts it now."
     )

@@ -1,5 +1,6 @@
 """Figures rest on jobs that are alike, are scaled, and are left out where nothing is known."""
 
+from dataclasses import asdict
 from datetime import date
 
 import pytest
@@ -55,6 +56,21 @@ def test_figures_of_one_past_stage():
     assert stage_estimate.days == Range(2.0, 2.5, 4.0)
 
 
+def test_no_job_counts_beyond_its_time_limit():
+    """Past jobs took 1000 to 3000 s on two cores, and are killed after 600 s here."""
+    (short,) = of(past(), stages=(stage("reco", events=1000, jobs=1000, wall_seconds=600),)).stages
+    assert short.reaches_limit
+    assert short.core_seconds == Range(1_200_000, 1_200_000, 1_200_000)
+    # What past jobs took is still said, as it is the reason to ask for more time.
+    assert (short.wall_seconds, short.wall_most) == (Range(1500, 2000, 2500), 3000)
+    # Killed after 600 s for 2000 s, jobs leave their places to the next ones earlier.
+    assert asdict(short.days) == pytest.approx({"low": 0.6, "mid": 0.75, "high": 1.2})
+
+    (some,) = of(past(), stages=(stage("reco", events=1000, jobs=1000, wall_seconds=2400),)).stages
+    assert not some.reaches_limit
+    assert some.core_seconds == Range(3_000_000, 4_000_000, 4_800_000)
+
+
 def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
     """Fifty merges of twelve hours: at the one a day of the past they would take 50 days,
     at 40 at once one.
@@ -65,7 +81,7 @@ def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
         wall_seconds=(43_200.0,) * 5,
         per_day=(1.0,) * 5,
     )
-    written = content(stages=(stage("reco", events=50, jobs=50),))
+    written = content(stages=(stage("reco", events=50, jobs=50, wall_seconds=50_000),))
     stage_estimate = estimate(written, past={"reco": (alone,)}, datasets={}, today=TODAY).stages[0]
     assert (stage_estimate.days.mid, stage_estimate.at_once) == (50, 0.5)
     bulk = past(

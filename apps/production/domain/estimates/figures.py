@@ -3,6 +3,7 @@
 This module does not access the database.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from apps.production.domain.outputs.datasets import Dataset
 #: The stored quantiles of past jobs, and the fraction of jobs that each represents.
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 _WEIGHTS = (0.175, 0.20, 0.25, 0.20, 0.175)
+#: The place of the median among them.
+MEDIAN = QUANTILES.index(0.50)
 #: Below this number of completed jobs, less similar jobs count too.
 ENOUGH = 20
 DAY = 86_400
@@ -68,6 +71,8 @@ class StageEstimate:
     alike: str = ""
     #: Whether times are scaled by the number of events per job.
     scaled: bool = False
+    #: Whether most past jobs took longer than its time limit, at which jobs of this stage end.
+    reaches_limit: bool = False
     #: Per job.
     wall_seconds: Range | None = None
     memory_bytes: Range | None = None
@@ -267,6 +272,8 @@ def _stage(
         requests=tuple(dict.fromkeys(row.request for row in rows)),
         alike=alike,
         scaled=bool(stage.events and stage.jobs) and all(row.events_per_job for row in rows),
+        reaches_limit=bool(stage.wall_seconds)
+        and (walls.quantile(0.5) or 0) > (stage.wall_seconds or 0),
         wall_seconds=walls.range,
         memory_bytes=memories.range,
         wall_used=walls.quantiles(QUANTILES),
@@ -274,7 +281,7 @@ def _stage(
         wall_most=walls.quantile(0.9),
         memory_most=memories.quantile(0.9),
         core_seconds=_core_seconds(stage, rows),
-        at_once=stage.jobs * (walls.quantile(0.5) or 0) / DAY / days.mid
+        at_once=stage.jobs * _median_within_limit(stage, walls) / DAY / days.mid
         if stage.jobs and days and days.mid
         else None,
         days=days,
@@ -321,20 +328,38 @@ def _scale(stage: StageContent, row: PastStage) -> float:
     return stage.events / stage.jobs / row.events_per_job
 
 
+def _scale_within_limit(stage: StageContent, row: PastStage) -> float:
+    """Return `_scale`, but no more than takes the median past job to the time limit of the stage.
+
+    A job ends at its limit, however long past jobs took.
+    """
+    scale = _scale(stage, row)
+    median = row.wall_seconds[MEDIAN] if row.wall_seconds else 0.0
+    if not stage.wall_seconds or not median:
+        return scale
+    return min(scale, stage.wall_seconds / median)
+
+
 def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | None:
-    """Return the mean over past jobs, with failed attempts, and the quartiles of single jobs."""
+    """Return the mean over past jobs, with failed attempts, and the quartiles of single jobs.
+
+    No job counts beyond the time limit of the stage.
+    """
     if not stage.jobs:
         return None
     jobs = stage.jobs
     completed = sum(row.completed for row in rows)
-    mean = sum(row.core_seconds * _scale(stage, row) for row in rows) / completed * jobs
+    core_seconds = sum(row.core_seconds * _scale_within_limit(stage, row) for row in rows)
+    mean = core_seconds / completed * jobs
+    limit = stage.wall_seconds or math.inf
 
     def by_job(row: PastStage) -> list[float]:
         if row.completed_wall_seconds >= 1:
             cores = row.core_seconds / row.completed_wall_seconds
         else:
             cores = 0.0
-        return [wall * _scale(stage, row) * cores * jobs for wall in row.wall_seconds]
+        walls = [min(wall * _scale(stage, row), limit) for wall in row.wall_seconds]
+        return [wall * cores * jobs for wall in walls]
 
     spread = Distribution.over(rows, by_job).range
     if spread is None:
@@ -354,15 +379,20 @@ def _days(
     pace is at least that of `at_once` jobs running at the same time.
     """
     pace = Distribution.over(
-        rows, lambda row: [pace / _scale(stage, row) for pace in row.per_day]
+        rows, lambda row: [pace / _scale_within_limit(stage, row) for pace in row.per_day]
     ).range
-    least = (walls.quantile(0.5) or 0) / DAY
+    least = _median_within_limit(stage, walls) / DAY
     if pace is not None and at_once is not None and least:
         shared = at_once.low / least, at_once.mid / least, at_once.high / least
         pace = Range(*map(max, (pace.low, pace.mid, pace.high), shared))
     if not stage.jobs or pace is None or not pace.low:
         return None
     return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))
+
+
+def _median_within_limit(stage: StageContent, walls: "Distribution") -> float:
+    """Return the seconds of the median job, which ends at the time limit of the stage."""
+    return min(walls.quantile(0.5) or 0.0, stage.wall_seconds or math.inf)
 
 
 def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:

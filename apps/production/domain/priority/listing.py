@@ -62,8 +62,21 @@ class QueueRow:
     @property
     def core_seconds(self) -> float | None:
         """The estimated size, or None."""
-        entry: QueueEntry | None = getattr(self.request, "queue_entry", None)
-        return entry.core_seconds if entry else None
+        return self._entry.core_seconds if self._entry else None
+
+    @property
+    def size_basis(self) -> str:
+        """What the estimated size is based on."""
+        return self._entry.size_basis if self._entry else ""
+
+    @property
+    def size_by_limit(self) -> bool:
+        """Whether the size counts stages until their time limits, so that it is at most that."""
+        return self._entry is not None and self._entry.size_by_limit
+
+    @property
+    def _entry(self) -> QueueEntry | None:
+        return getattr(self.request, "queue_entry", None)
 
     @property
     def parts(self) -> dict[str, float]:

@@ -99,6 +99,7 @@ _SIZE_FIELDS = [
     "days",
     "days_high",
     "size_basis",
+    "size_by_limit",
     "sized_at",
     "sized_version",
 ]
@@ -215,6 +216,7 @@ def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
     entry.days_low, entry.days, entry.days_high = (
         (days.low, days.mid, days.high) if days else (None, None, None)
     )
+    entry.size_by_limit = not estimate.core_seconds or bool(estimate.by_limit)
     if estimate.core_seconds:
         entry.core_seconds = estimate.core_seconds.mid
         entry.size_basis = f"{estimate.past_jobs:,} past jobs of its stages"
@@ -222,7 +224,7 @@ def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
             entry.size_basis += " and the time limits of the others"
     elif content.stages and len(requested) == len(content.stages):
         entry.core_seconds = float(sum(requested))
-        entry.size_basis = "its requested jobs and wall time"
+        entry.size_basis = "its requested jobs and their time limits"
     else:
         entry.core_seconds = None
         entry.size_basis = ""
