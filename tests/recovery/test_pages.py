@@ -9,10 +9,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.core.web.pagination import KeysFirst
-from apps.diagnosis.models import Verdict
+from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.diagnosis.models import FailureGroup, Verdict
+from apps.jobs.domain.records.conversion import hour_of
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.explaining import PlannedRetries, planned_retries_of
 from apps.recovery.domain.hands_off import monday_of, recount_weeks
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode
@@ -225,6 +228,39 @@ def test_category_is_that_of_the_verdict_now(client, shifter, recovered):
     assert others.paginator.count == len(list(others)) == 2
     nothing = page(client, shifter, f"{address}=service&experiment=DUNE").context["page"]
     assert nothing.paginator.count == 0
+
+
+def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
+    client, shifter, other_liaison, rule, send, fail
+):
+    rule("Service problem", control_percent=0)
+    fail(send(), {0, 2})
+    enrol_failures(at=LATER)
+    group = FailureGroup.objects.create(
+        fingerprint="f",
+        verdict="service",
+        title="samweb timed out",
+        status_at=LATER,
+        first_seen_at=LATER,
+        last_seen_at=LATER,
+    )
+    Verdict.objects.update(group=group)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in Verdict.objects.all()})
+    recount_dirty_hours()
+    addresses = [group.get_absolute_url(), f"/retries/group/{group.pk}/"]
+    for address in addresses:
+        assert "retried by" not in text_of(page(client, shifter, address))
+    decide_due(at=LATER)
+    for address in addresses:
+        shown = text_of(page(client, shifter, address))
+        sentence = re.search("2 jobs are retried by .*? without a person, not before .*?[.]", shown)
+        assert sentence
+        assert "/recovery/" in sentence[0]
+    assert planned_retries_of(group, other_liaison) == PlannedRetries(0, None)
+
+    act_on_due(at=LATER + timedelta(minutes=10))
+    for address in addresses:
+        assert "retried by" not in text_of(page(client, shifter, address))
 
 
 def test_long_list_of_a_week_takes_one_query_more(client, shifter, recovered, monkeypatch):

@@ -7,15 +7,19 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg, may_see_health
+from apps.core.web.templatetags.look import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import has_measured_states, link_excluded_hosts, link_exclusion_of
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
+from apps.recovery.domain.explaining import planned_retries_of
 from apps.statusboard.domain.board.board import strip
 from apps.submission.domain.retries.offers import retry_offer
 
@@ -195,6 +199,7 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
     """Return the links to higher apps.
 
     The link of a failure group states what its dry run would retry, or a sentence why nothing.
+    A sentence says what rules will retry by themselves.
     Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it. The
     status board names the clusters with excluded hosts, and loads what probes measured.
     """
@@ -206,6 +211,11 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
         at = timezone.now()
         cards = [("Measured by probes", "hosts:probes")] if has_measured_states(at) else []
         return {**links, "board": link_excluded_hosts(at), "board_cards": cards}
+    if match is not None and match.view_name == "submission:retry-jobs":
+        group = None
+        if match.kwargs["kind"] == "group":
+            group = FailureGroup.objects.filter(pk=match.kwargs["pk"]).first()
+        return {**links, "planned_retries": _planned_retries(group, user) if group else []}
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
@@ -215,6 +225,26 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
         **links,
         "group": [(offer.label, url) for _, url in links["group"] if offer.label],
         "group_without_retry": [offer.why_none] if offer.why_none else [],
+        "planned_retries": _planned_retries(group, user),
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
         "group_host": link_exclusion_of(group, user, timezone.now()),
     }
+
+
+def _planned_retries(group: FailureGroup, user: User) -> list[SafeString]:
+    """Return the sentence about the jobs of a group that rules will retry by themselves."""
+    planned = planned_retries_of(group, user)
+    if not planned.jobs:
+        return []
+    are = "job is" if planned.jobs == 1 else "jobs are"
+    earliest: SafeString | str = ""
+    if planned.first_at:
+        earliest = format_html(", not before {}", when(planned.first_at))
+    sentence = format_html(
+        '{} {} retried by <a href="{}">recovery rules</a> without a person{}.',
+        number(planned.jobs),
+        are,
+        reverse("recovery:rules"),
+        earliest,
+    )
+    return [sentence]

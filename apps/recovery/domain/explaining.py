@@ -1,8 +1,12 @@
 """Why a failed job is, or is not, recovered by a rule."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from apps.diagnosis.models import Verdict
+from django.db.models import Count, Min
+
+from apps.accounts.models import User
+from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.recovery.domain.alike import AlikeJobs
@@ -22,6 +26,21 @@ class JobExplanation:
 def planned_retry_of(job: Job) -> Decision | None:
     """Return the decision by which a rule will retry a job, with the rule; None if none will."""
     return Decision.objects.filter(TO_RETRY, job=job).select_related("rule").first()
+
+
+@dataclass(frozen=True)
+class PlannedRetries:
+    """How many failed jobs rules will retry by themselves, and when the first at the earliest."""
+
+    jobs: int
+    first_at: datetime | None
+
+
+def planned_retries_of(group: FailureGroup, user: User) -> PlannedRetries:
+    """Return the planned retries of the jobs of a failure group that a user can see."""
+    planned = Decision.objects.visible_to(user).filter(TO_RETRY, job__verdict__group=group)
+    sums = planned.order_by().aggregate(jobs=Count("pk"), first_at=Min("act_at"))
+    return PlannedRetries(sums["jobs"], sums["first_at"])
 
 
 def explanation_of(verdict: Verdict) -> JobExplanation:
