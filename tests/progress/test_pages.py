@@ -13,7 +13,8 @@ from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.models import Request, Stage
+from apps.production.models import Attention, Request, Stage
+from apps.progress.domain import stage_counts
 from apps.progress.domain.stage_counts import production_now
 from tests.factories.jobs import AT, failed, ran, record, store
 from tests.jobs.test_pages import listed_at
@@ -127,3 +128,22 @@ def test_production_now_shows_approved_requests_by_stage(
     assert 'aria-label="reco: 0 completed of 40, 0 failed"' in page
     assert f'{end:%-d %b %Y}<br><small class="late">8 days late</small>' in page
     assert production_now(other_liaison) == []
+
+
+def test_production_now_shows_first_what_needs_attention(nova, liaison, monkeypatch):
+    monkeypatch.setattr(stage_counts, "MOST_REQUESTS", 2)
+    running = []
+    for title in ("first", "second", "third"):
+        content = RequestContent(title=title, stages=(StageContent(name="reco"),))
+        running.append(create_draft(experiment=nova, content=content, by=liaison, at=AT))
+    stamps = {
+        "submitted_at": AT,
+        "submitted_by": liaison,
+        "approved_at": AT,
+        "approved_by": liaison,
+    }
+    Request.objects.update(state="running", **stamps)
+    first, second, third = running
+    assert [row.request for row in production_now(liaison)] == [first, second]
+    Attention.objects.create(request=third, kind="late", since=AT, words="late")
+    assert [row.request for row in production_now(liaison)] == [third, first]

@@ -6,7 +6,7 @@ It never counts jobs.
 from dataclasses import dataclass, field
 from itertools import chain
 
-from django.db.models import Prefetch, QuerySet, prefetch_related_objects
+from django.db.models import Exists, OuterRef, Prefetch, QuerySet, prefetch_related_objects
 
 from apps.accounts.models import User
 from apps.jobs.domain.collection.outside_production import (
@@ -17,7 +17,7 @@ from apps.jobs.domain.totals.totals import Sums, stage_sums
 from apps.jobs.enums import NONE
 from apps.production.domain.priority.ranks import by_place, startable_requests
 from apps.production.enums import IN_PRODUCTION
-from apps.production.models import Request, Stage
+from apps.production.models import Attention, Request, Stage
 from apps.submission.domain.arrays.submissions import sent_again
 
 #: How many requests the home page shows.
@@ -62,10 +62,13 @@ def progress_of(request: Request) -> list[StageProgress]:
 def production_now(user: User) -> list[StageProgress]:
     """Return the progress by stage of requests that a user can see.
 
-    Requests in production come first, then the queue.
+    Requests in production that need attention come first, then the others and the queue.
     """
     visible = Request.objects.visible_to(user)
-    started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
+    needs_attention = Exists(Attention.objects.filter(request=OuterRef("pk")))
+    started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(
+        needs_attention.desc(), *by_place()
+    )
     requests = list(started.only(*_SHOWN)[:MOST_REQUESTS])
     requests += (
         startable_requests().filter(pk__in=visible).only(*_SHOWN)[: MOST_REQUESTS - len(requests)]
