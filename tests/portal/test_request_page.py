@@ -109,7 +109,7 @@ def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
     assert schedule.may_be_late == may_be_late
 
 
-def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shifter):
+def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shifter, client):
     history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     made("queued", stages=(stage("reco", jobs=50),), title="Ahead")
@@ -123,6 +123,10 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
         addresses[user] = first.url.removeprefix(last.get_absolute_url())
     assert addresses[approver] == "?do=priority#do"
     assert addresses[liaison] == "?do=reschedule#do"
+    client.force_login(liaison)
+    text = client.get(last.get_absolute_url()).text
+    assert "What would bring it forward" in text
+    assert "What it waits for" not in text
 
 
 def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter, client):
@@ -139,8 +143,9 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     )
     client.force_login(liaison)
     text = client.get(one.get_absolute_url()).text
-    assert "What would bring it forward" in text
+    assert "What it waits for" in text
     assert "samweb up again" in text
+    assert "What would bring it forward" not in text
 
 
 def test_use_is_compared_with_past_jobs_of_other_requests(

@@ -29,7 +29,7 @@ from apps.statusboard.enums import State
 
 @dataclass(frozen=True)
 class EndingChange:
-    """A change that would end a request earlier.
+    """A change that would end a request earlier: of something it waits for, or of its class.
 
     `end` is the new end and `days` the gained days, if known.
     """
@@ -39,6 +39,7 @@ class EndingChange:
     url: str = ""
     end: date | None = None
     days: int | None = None
+    is_obstacle: bool = True
 
 
 def earlier_end(
@@ -138,6 +139,7 @@ def _classes(
                 class_url,
                 end[1] if end and days else None,
                 days,
+                is_obstacle=False,
             )
             rank = then.rank
 
