@@ -130,7 +130,7 @@ def test_production_now_shows_approved_requests_by_stage(
     assert production_now(other_liaison) == []
 
 
-def test_production_now_shows_first_what_needs_attention(nova, liaison, monkeypatch):
+def test_production_now_shows_first_what_needs_attention(nova, liaison, approver, monkeypatch):
     monkeypatch.setattr(stage_counts, "MOST_REQUESTS", 2)
     running = []
     for title in ("first", "second", "third"):
