@@ -140,7 +140,7 @@ def test_production_now_shows_first_what_needs_attention(nova, liaison, approver
         "submitted_at": AT,
         "submitted_by": liaison,
         "approved_at": AT,
-        "approved_by": liaison,
+        "approved_by": approver,
     }
     Request.objects.update(state="running", **stamps)
     first, second, third = running
