@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='queueentry',
             name='size_by_limit',
-            field=models.BooleanField(db_default=False, default=False, help_text='Stages without past jobs count with their time limits: the size is at most this.'),
+            field=models.BooleanField(db_default=False, default=False, help_text='At most this: stages without past jobs count with their time limits.'),
         ),
     ]

@@ -55,7 +55,7 @@ class QueueEntry(models.Model):
     size_by_limit = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Stages without past jobs count with their time limits: the size is at most this.",
+        help_text="At most this: stages without past jobs count with their time limits.",
     )
     starts_on = models.CharField(
         max_length=64, blank=True, help_text="The cluster that starts it now."
