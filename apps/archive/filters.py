@@ -18,6 +18,7 @@ from apps.core.domain.pagination import Page, in_order, newest_first
 from apps.core.web.moments import DayFilter
 from apps.core.web.query import AnyOf
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES
+from apps.jobs.filters import ProbeJobsFilter
 
 #: How many of the newest jobs are sorted by a column without an index.
 MOST_SORTED = 10_000
@@ -104,10 +105,11 @@ class ArchivedJobs(AnyOf):
     script = django_filters.CharFilter(
         method="with_script", label="Script", widget=forms.HiddenInput
     )
+    probes = ProbeJobsFilter()
 
     ONCE = frozenset({"words", "module", "text", "line"})
     #: Shown at once; the others behind "More filters".
-    FIRST = ("words", "user", "request", "stage", "since", "until")
+    FIRST = ("words", "user", "request", "stage", "since", "until", "probes")
 
     class Meta:
         model = ArchivedJob

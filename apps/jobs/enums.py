@@ -91,6 +91,14 @@ class MappedName(models.TextChoices):
 PROBE_JOB_PREFIX = "opsportal-probe-"
 
 
+class ProbeJobs(models.TextChoices):
+    """Whether a list of jobs has the portal's probe jobs."""
+
+    HIDE = "hide", "Hidden"
+    SHOW = "show", "Shown"
+    ONLY = "only", "Only"
+
+
 class MaskedPart(models.TextChoices):
     """The part that a masking rule applies to; the values are those of `core.masking.Rule`."""
 

@@ -7,6 +7,7 @@ import django_filters as filters
 from django import forms
 from django.db.models import Q, QuerySet
 from django.db.models.functions import ExtractHour
+from django.http import QueryDict
 
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
@@ -28,7 +29,9 @@ from apps.jobs.enums import (
     INTERRUPTED_STATES,
     NONE,
     NOT_COMPLETED,
+    PROBE_JOB_PREFIX,
     STATE_CHOICES,
+    ProbeJobs,
     Proof,
 )
 from apps.jobs.models import Job
@@ -55,6 +58,37 @@ def _moment(example: str) -> forms.DateTimeInput:
 
 class WholeNumberFilter(filters.NumberFilter):
     field_class = forms.IntegerField
+
+
+class ProbeJobsFilter(filters.ChoiceFilter):
+    """Hide the portal's probe jobs or list them alone, by their names.
+
+    Without a value, they are listed like other jobs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(label="Probe jobs", choices=ProbeJobs.choices, empty_label=None)
+
+    def filter(self, qs: QuerySet[Any], value: str) -> QuerySet[Any]:
+        if value == ProbeJobs.HIDE:
+            return qs.exclude(name__startswith=PROBE_JOB_PREFIX)
+        if value == ProbeJobs.ONLY:
+            return qs.filter(name__startswith=PROBE_JOB_PREFIX)
+        return qs
+
+
+def with_probe_choice(query: QueryDict, filterset: type[AnyOf]) -> QueryDict:
+    """Return the query of a page with a value for the filter `probes`.
+
+    A list without any filter hides probe jobs. One with filters shows them: counts and pages of
+    hosts link to it, and their figures include probe jobs.
+    """
+    if query.get("probes"):
+        return query
+    is_filtered = any(query.get(name) for name in filterset.base_filters)
+    changed = query.copy()
+    changed["probes"] = ProbeJobs.SHOW if is_filtered else ProbeJobs.HIDE
+    return changed
 
 
 class JobFilter(AnyOf):
@@ -151,13 +185,14 @@ class JobFilter(AnyOf):
         label="Finished before",
         widget=_moment("2026-11-21"),
     )
+    probes = ProbeJobsFilter()
 
     class Meta:
         model = Job
         fields: list[str] = []
 
     #: Always shown; the others are behind "More filters".
-    FIRST = ("job", "state", "experiment", "request", "host", "user")
+    FIRST = ("job", "state", "experiment", "request", "host", "user", "probes")
 
     def by_id(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(matches_id(value))

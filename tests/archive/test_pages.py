@@ -7,6 +7,7 @@ import pytest
 from django.urls import reverse
 
 from apps.archive.models import ArchivedJob, Blob
+from apps.jobs.enums import PROBE_JOB_PREFIX
 from tests.archive.spool_writer import environment_bytes
 from tests.factories.archive import captured_job, store
 
@@ -103,6 +104,43 @@ def test_list_is_filtered_by_its_address(client, archived, shifter, query, expec
     client.force_login(shifter)
 
     assert ids(client.get(f"{reverse('archive:jobs')}?{query}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["13", "12", "11"]),
+        ("sort=job", ["11", "12", "13"]),
+        ("probes=show", ["14", "13", "12", "11"]),
+        ("probes=only", ["14"]),
+        ("job=14", ["14"]),
+        ("cluster=alps", ["14", "12", "11"]),
+        ("cluster=alps&probes=hide", ["12", "11"]),
+        ("words=echo&probes=only", []),
+    ],
+)
+def test_probe_jobs_are_hidden_unless_something_is_asked_for(
+    client, archived, shifter, query, expected
+):
+    store(captured_job(14, minutes=3, name=f"{PROBE_JOB_PREFIX}5f0c"))
+    client.force_login(shifter)
+    assert ids(client.get(f"{reverse('archive:jobs')}?{query}")) == expected
+
+
+def test_hidden_probe_jobs_are_no_filter(client, archived, shifter):
+    client.force_login(shifter)
+    page = client.get(reverse("archive:jobs"), {"probes": "hide", "user": ""})
+    assert not page.context["filtered"]
+    refused = client.get(reverse("archive:tar"), {"probes": "hide", "user": ""}, follow=True)
+    assert "Select jobs, or name what to look for." in refused.content.decode()
+
+
+def test_api_lists_probe_jobs_unless_told_not_to(client, archived, shifter):
+    store(captured_job(14, minutes=3, name=f"{PROBE_JOB_PREFIX}5f0c"))
+    client.force_login(shifter)
+    for query, expected in (("", 4), ("probes=hide", 3), ("probes=only", 1)):
+        answer = client.get(f"{reverse('api:archived-job-list')}?{query}").json()
+        assert len(answer["results"]) == expected
 
 
 def test_list_finds_jobs_with_the_same_script(client, archived, shifter):

@@ -191,6 +191,34 @@ def assert_no_sideways_scrolling(page: Page) -> None:
     assert overflow <= 0, f"{page.url} scrolls sideways by {overflow} px"
 
 
+#: Words of at most twelve letters in cells and headings of tables that stand on several lines.
+_BROKEN_WORDS = """() => {
+    const broken = [];
+    for (const cell of document.querySelectorAll("main td, main th")) {
+        const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        while (texts.nextNode()) {
+            const element = texts.currentNode.parentElement;
+            if (element.closest(".visually-hidden") || !element.checkVisibility()) continue;
+            for (const word of texts.currentNode.data.matchAll(/(?<!\\S)\\S{2,12}(?!\\S)/g)) {
+                const range = document.createRange();
+                range.setStart(texts.currentNode, word.index);
+                range.setEnd(texts.currentNode, word.index + word[0].length);
+                const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+                if (lines.size > 1) broken.push(`${word[0]} in ${cell.textContent.trim().slice(0, 40)}`);
+            }
+        }
+    }
+    return broken;
+}"""
+
+
+def broken_words(page: Page) -> list[str]:
+    """Return the short words in tables that are broken into lines, as if letters were stacked."""
+    wait_until_loaded(page)
+    words: list[str] = page.evaluate(_BROKEN_WORDS)
+    return words
+
+
 @pytest.fixture
 def assert_accessible():
     """Fail on any violation of axe-core, and on sideways scrolling of the page."""

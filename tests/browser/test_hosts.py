@@ -8,10 +8,12 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from apps.clusters.models import Cluster, Site
 from apps.hosts.domain.exclusions import exclude_host, return_host
 from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob, ProbeResult
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
-from tests.factories import clusters, jobs
+from tests.browser.conftest import assert_no_sideways_scrolling, broken_words
+from tests.factories import clusters, jobs, statusboard
 
 
 @pytest.fixture
@@ -84,6 +86,38 @@ def test_pages_are_neat_and_accessible(
         assert wider <= 0, name
         if shots := os.environ.get("SCREENSHOTS"):
             page.screenshot(path=Path(shots) / f"hosts-{name}-{width}.png", full_page=True)
+
+
+@pytest.mark.parametrize("path", ["/services/", "/probes/"])
+def test_words_of_services_and_probes_are_whole_on_a_phone(excluded, shifter, open_as, path):
+    at = timezone.now()
+    site = Site.objects.create(name="Fermilab GPGrid")
+    Cluster.objects.update(site=site)
+    exclusion = HostExclusion.objects.get(host="wn-0")
+    for probe in Probe.objects.exclude(name="scratch"):
+        service = statusboard.service(f"{probe.name}-service", at, kind="catalogue")
+        Probe.objects.filter(pk=probe.pk).update(service=service)
+        MeasuredState.objects.create(
+            cluster=exclusion.cluster,
+            host="wn-0",
+            probe=probe,
+            good=False,
+            message="not reachable",
+            measured_at=at,
+            since=at,
+        )
+    page = open_as(shifter, width=390)
+    page.goto(path)
+    expect(page.locator("#measured")).to_contain_text("0 of 1")
+    assert broken_words(page) == []
+
+
+def test_help_is_in_the_header_of_a_phone(excluded, shifter, admin, open_as):
+    for user in (shifter, admin):
+        page = open_as(user, width=390)
+        page.goto("/services/")
+        expect(page.locator(".bar").get_by_role("link", name="Help")).to_be_visible()
+        assert_no_sideways_scrolling(page)
 
 
 def test_host_is_excluded_on_its_page_and_returned(excluded, shifter, open_as):

@@ -9,6 +9,9 @@ from playwright.sync_api import expect
 from apps.production.models import Request
 from apps.production.tasks import check_waiting
 from apps.statusboard.models import Service
+from apps.submission.models import Assignment
+from tests.browser.conftest import broken_words
+from tests.factories.clusters import cluster
 from tests.factories.requests import request_in, stage
 
 STAGE = {
@@ -89,3 +92,24 @@ def test_pages_of_requests_are_accessible(
         for path in paths:
             page.goto(f"/requests/{path}")
             assert_accessible(page)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_submissions_of_a_request_fit_their_card(
+    width, transactional_db, nova, liaison, approver, shifter, open_as
+):
+    ahead = timezone.localdate() + timedelta(days=300)
+    chain = (stage("generation", jobs=12_500), stage("merge", jobs=12_500))
+    running = request_in(
+        "running", by=liaison, experiment=nova, approver=approver, deadline=ahead, stages=chain
+    )
+    Assignment.objects.create(
+        request=running, cluster=cluster(), assigned_at=timezone.now(), assigned_by="shift-one"
+    )
+    page = open_as(shifter, width=width)
+    page.goto(f"/requests/{running.key}/")
+    expect(page.locator("#submissions table")).to_be_visible()
+    assert broken_words(page) == []
+    if width == 1280:
+        table = page.locator("#submissions .scroll")
+        assert table.evaluate("table => table.scrollWidth - table.clientWidth") <= 0

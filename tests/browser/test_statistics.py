@@ -7,6 +7,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
+from tests.browser.conftest import broken_words
 from tests.factories import clusters
 from tests.factories.jobs import record, store
 
@@ -26,6 +27,22 @@ def counted_jobs(nova):
         at=now,
     )
     recompute_dirty_hours(at=now)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_words_of_the_heat_map_are_whole(nova, shifter, open_as, width):
+    now = timezone.now()
+    records = []
+    for number in range(14):
+        ended_at = now - timedelta(hours=2)
+        name = f"worker-{number}"
+        records.append(record(number, ended_at=ended_at, host=name, user=f"user-{number % 4}"))
+    store(clusters.cluster("alps"), *records, at=now)
+    recompute_dirty_hours(at=now)
+    page = open_as(shifter, width=width)
+    page.goto("/statistics/?measure=jobs&by=user,host&period=24h")
+    expect(page.locator(".heat").first).to_be_visible()
+    assert broken_words(page) == []
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no javascript"])

@@ -247,6 +247,32 @@ def test_matrix_links_each_number_to_its_hosts(measured, browse, liaison):
     assert "<b>mount" not in client.get("/probes/").content.decode()
 
 
+def test_bad_probe_is_one_line_with_its_hosts(measured, alps, browse, liaison, at):
+    scratch = Probe.objects.get(name="scratch")
+    for number in range(30, 60):
+        MeasuredState.objects.create(
+            cluster=alps,
+            host=f"wn-{number}",
+            probe=scratch,
+            good=False,
+            message="disk full" if number > 30 else "read-only",
+            measured_at=at - timedelta(minutes=5),
+            since=at - timedelta(hours=90 - number),
+        )
+    client = browse(liaison)
+    page = words_of(client.get("/probes/"))
+    bad = page[page.index("Bad now") :]
+    assert bad.startswith("Bad now 2 probes")
+    assert bad.index("scratch bad disk full 30 hosts wn-59") < bad.index("cvmfs CVMFS bad")
+    assert bad.count("disk full") == 1
+    assert "wn-40 alps 10 more" in bad
+    assert "wn-39" not in bad
+    page = words_of(client.get("/probes/", {"probe": "scratch"}))
+    assert "Hosts by scratch 30" in page
+    assert "wn-39" in page
+    assert "wn-30" in page
+
+
 def test_page_of_probes_says_when_none_is_active_and_none_is_bad(alps, browse, admin, liaison):
     page = words_of(browse(liaison).get("/probes/"))
     assert "No probe is active" in page

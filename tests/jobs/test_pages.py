@@ -25,6 +25,7 @@ from apps.jobs.domain.records.jobs import (
 from apps.jobs.domain.totals import totals
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.domain.totals.totals import wasted_hours
+from apps.jobs.enums import PROBE_JOB_PREFIX
 from apps.jobs.models import Job
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict
@@ -310,6 +311,70 @@ def test_every_total_equals_the_list_behind_it(counted, as_liaison):
         assert len(
             listed_at(as_liaison, address.removeprefix("/jobs/").replace("&amp;", "&"))
         ) == int(count)
+
+
+@pytest.fixture
+def with_probe_job(counted, alps):
+    """The same, and a probe job on one of their hosts that finished after them."""
+    now = timezone.now()
+    (probe_job,) = store(
+        alps,
+        record(
+            5,
+            name=f"{PROBE_JOB_PREFIX}5f0c",
+            host="wn-0233",
+            submitted_at=now - HOUR,
+            started_at=now - HOUR,
+            ended_at=now - HOUR / 2,
+        ),
+    )
+    recompute_dirty_hours(at=now)
+    return probe_job
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["1", "2", "3", "4"]),
+        ("sort=finished", ["1", "2", "3", "4"]),
+        ("probes=hide", ["1", "2", "3", "4"]),
+        ("state=&host=&probes=show", ["1", "2", "3", "4", "5"]),
+        ("probes=only", ["5"]),
+        ("job=5", ["5"]),
+        ("host=wn-0233", ["1", "2", "3", "5"]),
+        ("host=wn-0233&probes=hide", ["1", "2", "3"]),
+        ("probes=maybe", []),
+    ],
+)
+def test_probe_jobs_are_hidden_unless_something_is_asked_for(
+    with_probe_job, as_liaison, query, expected
+):
+    assert sorted(listed_at(as_liaison, f"?{query}")) == expected
+
+
+def test_form_says_whether_probe_jobs_are_hidden(with_probe_job, as_liaison):
+    for query, chosen in (("", "hide"), ("host=wn-0233", "show"), ("probes=only", "only")):
+        page = as_liaison.get(f"/jobs/?{query}").content.decode()
+        assert f'<option value="{chosen}" selected>' in page
+
+
+def test_totals_agree_with_the_lists_whether_probe_jobs_are_hidden_or_not(
+    with_probe_job, as_liaison
+):
+    for query in ("", "probes=hide", "host=wn-0233&probes=hide", "host=wn-0233", "probes=only"):
+        page = as_liaison.get(f"/jobs/?{query}").content.decode()
+        notice = page[page.index('<p class="notice">') : page.index("</p>")]
+        for address, count in re.findall(r'href="([^"]+)"\s*>(\d+)', notice):
+            behind = address.removeprefix("/jobs/").replace("&amp;", "&")
+            assert len(listed_at(as_liaison, behind)) == int(count), (query, address)
+    assert "5 jobs: 2 completed" in totals_in(as_liaison.get("/jobs/").content.decode())
+    page = as_liaison.get("/jobs/").content.decode()
+    assert "finished in the last 24 hours, including probe jobs" in totals_in(page)
+
+
+def test_api_lists_probe_jobs_unless_told_not_to(with_probe_job, as_liaison):
+    for query, expected in (("", 5), ("probes=hide", 4), ("probes=only", 1)):
+        assert len(as_liaison.get(f"/api/v1/jobs/?{query}").json()["results"]) == expected
 
 
 def test_list_that_is_too_long_to_count_says_so(counted, as_liaison, monkeypatch):

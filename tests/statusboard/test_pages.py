@@ -6,6 +6,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from apps.statusboard.domain.board.calendar import month_of_services
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
     announcements_ahead,
@@ -360,6 +361,39 @@ def test_calendar_shows_windows_and_incidents_of_a_month(
     wrong = client.get("/services/windows/calendar/?month=2026-13").content.decode()
     assert "“2026-13” is not a valid value of “month”" in wrong
     assert client.get("/services/windows/calendar/?service=nope").status_code == 404
+
+
+def test_calendar_shows_windows_before_a_few_incidents(client, liaison, samweb, shifter, now):
+    noon = now.replace(hour=12)
+    schedule_window(
+        services=[samweb], title="New disks", starts_at=noon + 24 * HOUR, ends_at=noon + 25 * HOUR, by=shifter,
+        at=noon,
+    )  # fmt: skip
+    for number in range(5):
+        open_incident(
+            service=service(f"door-{number}", noon),
+            state=State.DOWN if number == 0 else State.DEGRADED,
+            title=f"Door {number} stuck",
+            by=shifter,
+            at=noon,
+            started_at=noon - number * timedelta(minutes=1),
+        )
+    client.force_login(liaison)
+    at = noon + 24 * HOUR
+    weeks = month_of_services(at.date().replace(day=1), at=at, zone=UTC)
+    day = next(day for week in weeks for day in week if day.date == at.date())
+    assert [window.title for window in day.windows] == ["New disks"]
+    titles = [incident.title for incident in day.shown_incidents]
+    assert titles == ["Door 0 stuck", "Door 1 stuck"]
+    assert [incident.title for incident in day.folded_incidents] == [
+        "Door 2 stuck",
+        "Door 3 stuck",
+        "Door 4 stuck",
+    ]
+    page = client.get(f"/services/windows/calendar/?month={noon:%Y-%m}").content.decode()
+    cell = page[page.index(f'datetime="{noon:%Y-%m-%d}"') :].partition("</td>")[0]
+    assert "3 more incidents" in cell
+    assert cell.index("Door 1") < cell.index("<details>") < cell.index("Door 2")
 
 
 def test_service_says_whose_it_is_and_what_needs_it(client, liaison, samweb, now):

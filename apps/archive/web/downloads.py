@@ -8,6 +8,7 @@ from apps.archive.domain.bundle import MOST_JOBS, TooLarge, check_size, tar_of
 from apps.archive.domain.store.contents import jobs_for_list
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob
+from apps.jobs.enums import ProbeJobs
 
 
 def read_filters(query: QueryDict) -> QueryDict:
@@ -16,6 +17,14 @@ def read_filters(query: QueryDict) -> QueryDict:
     for name in ("after", "id", "sort"):
         filters.pop(name, None)
     return filters
+
+
+def is_filtered(query: QueryDict) -> bool:
+    """Return whether a query asks for certain jobs, not only for all with or without probe jobs."""
+    names = {name for name, value in query.items() if value and name != "sort"}
+    if query.get("probes") in (ProbeJobs.HIDE, ProbeJobs.SHOW):
+        names.discard("probes")
+    return bool(names)
 
 
 def selected_jobs(user: User, query: QueryDict) -> QuerySet[ArchivedJob]:
@@ -37,7 +46,7 @@ def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
         jobs = list(selected_jobs(user, query)[:MOST_JOBS])
     else:
         page = None
-        if filters:
+        if is_filtered(filters):
             page = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS)
         if page and page.stopped_at:
             raise TooLarge(

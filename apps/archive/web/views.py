@@ -34,12 +34,19 @@ from apps.archive.domain.store.contents import (
 from apps.archive.filters import LONGEST_LINE, MOST_SORTED, ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob, Pin
 from apps.archive.permissions import may_choose_capture, sees_environment
-from apps.archive.web.downloads import chosen_jobs, read_filters, selected_jobs, tar_response
+from apps.archive.web.downloads import (
+    chosen_jobs,
+    is_filtered,
+    read_filters,
+    selected_jobs,
+    tar_response,
+)
 from apps.archive.web.forms import CaptureChoiceForm, OtherJobForm, PinForm
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.turns import one_at_a_time
+from apps.jobs.filters import with_probe_choice
 
 #: Jobs that are not indexed yet are counted no further.
 COUNTED = 100_000
@@ -64,12 +71,12 @@ def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
 
 @require_safe
 def jobs(request: AuthenticatedRequest) -> HttpResponse:
-    chosen = ArchivedJobs(request.GET, jobs_for_list(request.user))
+    chosen = ArchivedJobs(with_probe_choice(request.GET, ArchivedJobs), jobs_for_list(request.user))
     sort = read_sort(request, JOB_ORDERS, default=NEWEST_FIRST)
     column = sort.removeprefix("-")
     context: dict[str, Any] = {
         "filter": chosen,
-        "filtered": any(value for name, value in request.GET.items() if name != "sort"),
+        "filtered": is_filtered(request.GET),
         "counted": COUNTED,
         "sort": sort,
         "can_sort": chosen.can_sort,

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import number_in
 from apps.hosts.domain.probes.states import (
-    bad_states,
+    bad_probes,
     measured_matrix,
     measured_states,
 )
@@ -22,7 +22,7 @@ PAGE_SIZE = 50
 
 @require_safe
 def probes(request: AuthenticatedRequest) -> HttpResponse:
-    """Show the matrix, and below it the bad hosts, or all hosts of the site and probe asked for.
+    """Show the matrix, and below it the bad probes, or all hosts of the site and probe asked for.
 
     The status board loads the matrix alone.
     """
@@ -34,13 +34,17 @@ def probes(request: AuthenticatedRequest) -> HttpResponse:
     site = request.GET.get("site", "")
     probe = request.GET.get("probe", "")
     is_filtered = bool(site or probe)
-    states = measured_states(at, site=site, probe=probe) if is_filtered else bad_states(at)
+    if is_filtered:
+        states = measured_states(at, site=site, probe=probe)
+        page_number = number_in(request.GET, "page") or 1
+        context["page"] = Paginator(states, PAGE_SIZE).get_page(page_number)
+    else:
+        context["bad_probes"] = bad_probes(at)
     context |= {
         "site": site,
         "probe": probe,
         "is_filtered": is_filtered,
         "query": urlencode({"site": site, "probe": probe}) if is_filtered else "",
-        "page": Paginator(states, PAGE_SIZE).get_page(number_in(request.GET, "page") or 1),
         "has_active_probes": Probe.objects.filter(active=True).exists(),
     }
     return render(request, "hosts/probes.html", context)

@@ -14,7 +14,7 @@ from apps.core.web.turns import one_at_a_time
 from apps.jobs.domain.months.history import INSTANT, JobHistory
 from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.jobs import with_columns
-from apps.jobs.filters import JobFilter
+from apps.jobs.filters import JobFilter, with_probe_choice
 from apps.jobs.models import Job
 
 
@@ -23,7 +23,8 @@ from apps.jobs.models import Job
 def archived_jobs(request: AuthenticatedRequest) -> HttpResponse:
     """List jobs of archived months, with the filters of the job list."""
     visible = Job.objects.visible_to(request.user)
-    jobs = JobFilter(request.GET, queryset=visible, request=request)
+    query = with_probe_choice(request.GET, JobFilter)
+    jobs = JobFilter(query, queryset=visible, request=request)
     history = JobHistory(months_of(jobs, request.GET))
     shown = jobs.qs if jobs.is_valid() else visible.none()
     page = newest_first(shown, by="ended_at", query=request.GET, find=history.find)

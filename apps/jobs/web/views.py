@@ -44,7 +44,8 @@ from apps.jobs.domain.records.jobs import (
 )
 from apps.jobs.domain.statistics.questions import MEASURES, Question
 from apps.jobs.domain.totals import totals
-from apps.jobs.filters import JobFilter
+from apps.jobs.enums import ProbeJobs
+from apps.jobs.filters import JobFilter, with_probe_choice
 from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.forms import AcceptClaimsForm, WithdrawClaimsForm
@@ -88,7 +89,8 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
     tabs = {str(tab): tab for tab in LIVE_TABS}
     if tab := read_query(request, "tab", tabs.get, expected=f"one of {', '.join(tabs)}"):
         return _live(request, tab)
-    jobs = JobFilter(request.GET, queryset=jobs_for_list(request.user), request=request)
+    query = with_probe_choice(request.GET, JobFilter)
+    jobs = JobFilter(query, queryset=jobs_for_list(request.user), request=request)
     shown = jobs.qs if jobs.is_valid() else jobs.queryset.none()
     sort = read_sort(request, JOB_ORDERS, default=NEWEST_FIRST)
     column = sort.removeprefix("-")
@@ -99,8 +101,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "filter": jobs,
         "tabs": live_tabs(request, ""),
-        "filtered": any(value not in (None, "") for value in jobs.form.cleaned_data.values())
-        or not jobs.is_valid(),
+        "filtered": bool(_used_filters(jobs)) or not jobs.is_valid(),
         "columns": columns,
         "rows": rows,
         **(_totals(request, jobs) if jobs.is_valid() else {}),
@@ -125,6 +126,14 @@ def _filter_value(jobs: JobFilter, name: str) -> datetime | None:
     if jobs.is_valid():
         value = jobs.form.cleaned_data.get(name)
     return value
+
+
+def _used_filters(jobs: JobFilter) -> set[str]:
+    """Return the names of the filters that leave jobs out, but for hidden probe jobs."""
+    used = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
+    if jobs.form.cleaned_data.get("probes") != ProbeJobs.ONLY:
+        used.discard("probes")
+    return used
 
 
 def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
@@ -215,14 +224,17 @@ def live_tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]
 def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
     """Return the totals of a job list, from hourly totals or else counted up to a limit.
 
-    Without a request filter, hourly totals cover the last 24 hours.
+    Without a request filter, hourly totals cover the last 24 hours. These cannot tell probe jobs
+    from others: they include them, as do the lists that they link to.
     """
-    used = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
+    used = _used_filters(jobs)
     query: dict[str, str | list[str]] = {name: request.GET.getlist(name) for name in sorted(used)}
     if not used <= {"experiment", "cluster", "state", "request", "stage"} or used & {
         "request",
         "stage",
     } == {"stage"}:
+        if jobs.form.cleaned_data["probes"] == ProbeJobs.HIDE:
+            query["probes"] = ProbeJobs.HIDE.value
         return {
             "totals": totals.totals_of_jobs(jobs.qs, query),
             "most_counted": totals.MOST_COUNTED,
@@ -233,9 +245,9 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
         since, until = last_hours(timezone.now(), 24)
         hours = HourlyEnds.objects.visible_to(request.user).filter(hour__gte=since, hour__lt=until)
         query["ended_from"] = since.isoformat()
-    counted = totals.totals_of_hours(
-        JobFilter(request.GET, queryset=hours, request=request).qs, query
-    )
+    of_hours = request.GET.copy()
+    of_hours.pop("probes", None)
+    counted = totals.totals_of_hours(JobFilter(of_hours, queryset=hours, request=request).qs, query)
     return {
         "totals": counted,
         "totals_since": query.get("ended_from"),

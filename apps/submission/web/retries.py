@@ -1,7 +1,8 @@
 """Pages of retries: the dry run of a batch, the batch, and the list of batches."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -35,9 +36,38 @@ from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, 
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm
 
-SHOWN = 100
+#: Lines of the dry run that are shown, and jobs that are listed behind one of them.
+MOST_LINES = 100
+MOST_LISTED = 20
 PAGE_SIZE = 50
 ELIGIBLE = "eligible"
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunLine:
+    """Failed jobs of a stage with equal verdicts, those that ended last first."""
+
+    verdicts: Sequence[Verdict]
+
+    @property
+    def newest(self) -> Verdict:
+        return self.verdicts[0]
+
+    @property
+    def hosts(self) -> int:
+        return len({verdict.job.host for verdict in self.verdicts if verdict.job.host})
+
+    @property
+    def wall_seconds(self) -> int:
+        return sum(verdict.job.wall_seconds for verdict in self.verdicts)
+
+    @property
+    def listed(self) -> Sequence[Verdict]:
+        return self.verdicts[:MOST_LISTED]
+
+    @property
+    def not_listed(self) -> int:
+        return len(self.verdicts) - len(self.listed)
 
 
 def source_or_404(user: User, kind: str, pk: int) -> Source:
@@ -98,6 +128,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
             return HttpResponse(content, content_type="application/x-tar", headers=headers)
         return redirect(f"{request.path}?list={offer_of(dry_run, timezone.now()).bundle_list}")
 
+    lines = _lines_of(rows)
     context = {
         "kind": kind,
         "source": source,
@@ -109,8 +140,9 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "shown": shown,
         "has_bundle": shown in ONLY_BY_OWNER,
         "label": LeftOut(shown).label if shown in LeftOut.values else "to retry",
-        "rows": rows[:SHOWN],
-        "more": max(0, len(rows) - SHOWN),
+        "jobs": len(rows),
+        "lines": lines[:MOST_LINES],
+        "more": sum(len(line.verdicts) for line in lines[MOST_LINES:]),
         "most": MOST_JOBS if dry_run.jobs >= MOST_JOBS else 0,
         "earlier": _batch_rows(batches.latest_batches(source, request.user), request.user),
         "at": timezone.now(),
@@ -134,6 +166,16 @@ def _listed(dry_run: DryRun, shown: str) -> list[Verdict]:
     if shown in LeftOut.values:
         return dry_run.left_out.get(LeftOut(shown), [])
     return [candidate.verdict for candidate in dry_run.eligible]
+
+
+def _lines_of(verdicts: Iterable[Verdict]) -> list[DryRunLine]:
+    """Return the jobs in lines of the same request, stage and verdict, most jobs first."""
+    alike: dict[tuple[str, str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        job = verdict.job
+        alike.setdefault((job.request_key, job.stage, verdict.verdict), []).append(verdict)
+    lines = [DryRunLine(same) for same in alike.values()]
+    return sorted(lines, key=lambda line: -len(line.verdicts))
 
 
 def _csv(name: str, rows: list[Verdict]) -> HttpResponse:

@@ -18,6 +18,7 @@ from apps.jobs.domain.months import history, parquet_sql
 from apps.jobs.domain.months.history import JobHistory, Unreadable, archived_rows
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable
 from apps.jobs.domain.months.retention import drop_month
+from apps.jobs.enums import PROBE_JOB_PREFIX
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
 from apps.jobs.web.history import months_of
@@ -54,6 +55,7 @@ def years(alps, jura, nova, dune):
             "user": chance.choice(["ann", "ben"]),
             "state": chance.choice([JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT]),
             "exit_code": chance.choice([0, 1, 65]),
+            "name": f"{PROBE_JOB_PREFIX}{number}" if number % 9 == 0 else "reco",
             "submitted_at": ended_at - timedelta(hours=3),
             "started_at": ended_at - timedelta(hours=chance.randrange(1, 3)),
             "ended_at": ended_at,
@@ -113,6 +115,8 @@ FILTERS = [
     "request=-&stage=-",
     "reason=-",
     "claims=NOVA-0001",
+    "probes=hide",
+    "probes=only",
 ]
 
 
@@ -127,6 +131,19 @@ def test_list_of_archived_jobs_is_that_of_before(years, shifter, liaison):
         assert listed(user, query, reader=JobHistory([])) == expected, query
         with_jobs += bool(expected)
     assert with_jobs > 15
+
+
+def test_page_of_archived_jobs_hides_probe_jobs_until_it_has_filters(years, shifter, client):
+    drop_both()
+    client.force_login(shifter)
+
+    def names(query):
+        rows = client.get(f"/jobs/archived/?{query}").context["page"].rows
+        return {job.name.startswith(PROBE_JOB_PREFIX) for job in rows}
+
+    assert names("") == {False}
+    assert names("probes=only") == {True}
+    assert names("ended_from=2026-02-01") == {True, False}
 
 
 def test_pages_of_any_size_and_time_have_the_same_jobs(years, shifter, monkeypatch):

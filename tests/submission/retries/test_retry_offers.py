@@ -17,6 +17,7 @@ from apps.diagnosis.domain.causes.impact.recount import recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.models import Job
 from apps.portal.pages import job as job_page
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
@@ -112,6 +113,33 @@ def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(
     for name, text in visit().items():
         assert "Retry 3 of 5 jobs" in text, name
         assert "Wait:" not in text, name
+
+
+def test_dry_run_shows_jobs_that_are_alike_in_one_line(
+    pages, outage, nova, shifter, now, browse, monkeypatch
+):
+    pages(shifter, owners=True, captured=6, others=0)
+    Job.objects.filter(job_id__in=["1", "2"]).update(stage="reco")
+    Job.objects.filter(job_id__in=["3", "4", "5"]).update(stage="simulation")
+    Job.objects.filter(job_id="5").update(host="node02")
+    Job.objects.filter(job_id="6").update(stage="merge")
+    monkeypatch.setattr("apps.submission.web.retries.MOST_LISTED", 2)
+
+    answer = browse(shifter).get(f"/retries/incident/{outage.pk}/")
+    lines = []
+    for line in answer.context["lines"]:
+        lines.append((line.newest.job.stage, len(line.verdicts), line.hosts, line.not_listed))
+    assert sorted(lines) == [
+        ("merge", 1, 1, 0),
+        ("reco", 2, 1, 0),
+        ("simulation", 3, 2, 1),
+    ]
+    assert lines[0][0] == "simulation"  # most jobs first
+    page = " ".join(re.sub("<[^>]*>", " ", text_of(answer)).split())
+    assert "To retry 6" in page
+    assert "– simulation 3 jobs" in page
+    assert "1 more in the CSV file 2 hosts" in page
+    assert "– merge 6 node01" in page  # one job alone has no list
 
 
 def test_pages_wait_for_an_announcement_that_says_not_to_submit(

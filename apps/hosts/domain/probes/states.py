@@ -3,14 +3,40 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, F, Max, Min, Q, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Window
+from django.db.models.functions import Coalesce, RowNumber
 
 from apps.hosts.domain.known_hosts import short_name
 from apps.hosts.models import MeasuredState, Probe
 from apps.statusboard.models import StateInterval
+
+#: Hosts of a bad probe that are listed with it.
+MOST_HOSTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BadProbe:
+    """A probe that is bad on `hosts` hosts, the first since `since`.
+
+    `states` are those of at most `MOST_HOSTS` hosts, that became bad last, newest first.
+    """
+
+    probe: Probe
+    hosts: int
+    since: datetime
+    measured_at: datetime
+    states: Sequence[MeasuredState]
+
+    @property
+    def newest(self) -> MeasuredState:
+        return self.states[0]
+
+    @property
+    def not_listed(self) -> int:
+        return self.hosts - len(self.states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +92,33 @@ def current_states(at: datetime) -> QuerySet[MeasuredState]:
 def bad_states(at: datetime) -> QuerySet[MeasuredState]:
     """Return the states of hosts on which a probe is bad, those that became bad last first."""
     return current_states(at).filter(good=False).order_by("-since", "cluster", "host", "probe")
+
+
+def bad_probes(at: datetime) -> list[BadProbe]:
+    """Return the probes that are bad on any host, those on most hosts first, in one query."""
+    place = Window(RowNumber(), partition_by="probe", order_by=["-since", "cluster", "host"])
+    newest = bad_states(at).annotate(
+        place=place,
+        hosts=Window(Count("pk"), partition_by="probe"),
+        first_since=Window(Min("since"), partition_by="probe"),
+        last_measured_at=Window(Max("measured_at"), partition_by="probe"),
+    )
+    states: dict[int, list[Any]] = {}
+    for state in newest.filter(place__lte=MOST_HOSTS):
+        states.setdefault(state.probe_id, []).append(state)
+
+    probes = []
+    for of_probe in states.values():
+        first = of_probe[0]
+        probe = BadProbe(
+            probe=first.probe,
+            hosts=first.hosts,
+            since=first.first_since,
+            measured_at=first.last_measured_at,
+            states=of_probe,
+        )
+        probes.append(probe)
+    return sorted(probes, key=lambda bad: (-bad.hosts, bad.probe.name))
 
 
 def measured_states(at: datetime, *, site: str = "", probe: str = "") -> QuerySet[MeasuredState]:

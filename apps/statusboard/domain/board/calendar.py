@@ -5,20 +5,34 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from apps.statusboard.domain.maintenance.windows import windows_between
+from apps.statusboard.enums import State
 from apps.statusboard.models import DowntimeWindow, Incident
 
 #: Maximum incidents of a month, newest first.
 MOST_INCIDENTS = 500
+#: Incidents of a day that are shown at once; the others are folded away, as windows come first.
+MOST_OF_DAY = 2
 
 
 @dataclass
 class CalendarDay:
-    """A day with its windows and incidents; `is_inside` is false for days of adjacent months."""
+    """A day with its windows and incidents, those that took a service down first.
+
+    `is_inside` is false for days of adjacent months.
+    """
 
     date: date
     is_inside: bool
     windows: list[DowntimeWindow] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+
+    @property
+    def shown_incidents(self) -> list[Incident]:
+        return self.incidents[:MOST_OF_DAY]
+
+    @property
+    def folded_incidents(self) -> list[Incident]:
+        return self.incidents[MOST_OF_DAY:]
 
 
 def month_of_services(
@@ -33,9 +47,10 @@ def month_of_services(
     weeks = []
     for dates_of_week in dates:
         week = []
-        for day in dates_of_week:
-            days[day] = CalendarDay(day, day.month == month.month)
-            week.append(days[day])
+        for day_date in dates_of_week:
+            day = CalendarDay(day_date, day_date.month == month.month)
+            days[day_date] = day
+            week.append(day)
         weeks.append(week)
 
     start = datetime.combine(dates[0][0], time(), zone).astimezone(UTC)
@@ -53,6 +68,9 @@ def month_of_services(
     for incident in incidents[:MOST_INCIDENTS]:
         for touched in _touched(days, incident.started_at, incident.ended_at or at, zone):
             touched.incidents.append(incident)
+    for day in days.values():
+        # The sort is stable: of those alike, the newest stay first.
+        day.incidents.sort(key=lambda incident: incident.state != State.DOWN)
     return weeks
 
 
