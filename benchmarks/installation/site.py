@@ -1,0 +1,201 @@
+"""A site on a bare Debian: the portal by the commands of the guide, and a Slurm beside it."""
+
+import json
+import time
+from collections.abc import Callable
+
+from benchmarks.installation.debian import CommandFailed, Debian
+from benchmarks.installation.guide import text_of
+from dev.processes import ROOT
+
+HOST = "opsportal.example.org"
+REDIS_PASSWORD = "a-password-of-redis"
+DATABASE_PASSWORD = "a-password-of-postgresql"
+ADMIN_PASSWORD = "a long sentence that only Ann knows"
+CODE = "/srv/opsportal"
+#: A job that fails as jobs do when a service is down; it waits until its script is captured.
+JOB = """#!/bin/bash
+echo "$(date -u) INFO Opening the input file"
+sleep 20
+echo "samweb: HTTP error: 503 Service Unavailable: https://samweb.example.org:8483/sam/nova/api"
+exit 1
+"""
+VERDICT = (
+    "SELECT verdict FROM diagnosis_verdict v JOIN jobs_job j ON j.id = v.job_id "
+    "WHERE j.job_id = '{job}'"
+)
+ARCHIVED = "SELECT count(*) FROM archive_archivedjob WHERE job_id = '{job}'"
+
+
+class Site:
+    """Follows the guide in a container, and says how long each step took."""
+
+    def __init__(self, debian: Debian, say: Callable[[str], None]) -> None:
+        self.debian = debian
+        self.say = say
+        self.seconds: dict[str, float] = {}
+
+    def _follow(self, step: str, do: Callable[[], object]) -> None:
+        begun = time.monotonic()
+        do()
+        self.seconds[step] = time.monotonic() - begun
+        self.say(f"{self.seconds[step]:6.1f} s  {step}")
+
+    def _commands(self, name: str) -> str:
+        """Return the commands of a block, with what every site replaces."""
+        text = text_of(name)
+        text = text.replace("YOUR.HOST.NAME", HOST).replace("VERSION", "1")
+        text = text.replace("A-LONG-RANDOM-PASSWORD", REDIS_PASSWORD)
+        return text.replace(":PASSWORD@", f":{DATABASE_PASSWORD}@")
+
+    def install_by_hand(self) -> None:
+        self._prepare_machine()
+        self._follow("packages, user, code", self._install_code)
+        self._follow("PostgreSQL", self._create_database)
+        self._follow("Redis", self._configure_redis)
+        self._follow("settings and secrets", self._write_settings)
+        self._follow("database, files, first admin", self._create_admin)
+        self._finish()
+
+    def install_by_setup(self) -> None:
+        self._prepare_machine()
+        self._follow("packages, user, code", self._install_code)
+        self._follow("Redis", self._configure_redis)
+        self._follow("setup", self._set_up)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._follow("services", lambda: self.debian.run(self._commands("services")))
+        self._follow("nginx", self._start_nginx)
+        self._follow("capture", self._start_capture)
+
+    def _prepare_machine(self) -> None:
+        """Make what a site has: its name in the network, a Slurm, and directories of logs."""
+        self.debian.run(
+            f"echo 127.0.0.1 {HOST} >> /etc/hosts\n"
+            "mkdir -p /exp/nova/logs /exp/dune/logs\n"
+            "useradd --create-home novapro && chown novapro /exp/nova/logs\n"
+            f"git config --system --add safe.directory '*' 2>/dev/null || true"
+        )
+
+    def _install_code(self) -> None:
+        commands = self._commands("code")
+        commands = commands.replace("apt-get install", "apt-get install --quiet --yes")
+        origin = f"--branch v1 https://git.example.org/opsportal.git"
+        assert origin in commands
+        commands = commands.replace(origin, f"--config safe.directory='*' {CODE}")
+        self.debian.run(
+            "export DEBIAN_FRONTEND=noninteractive GIT_CONFIG_COUNT=1\n"
+            "export GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'\n"
+            f"apt-get update --quiet\n{commands}"
+        )
+
+    def _create_database(self) -> None:
+        asked = [("password", DATABASE_PASSWORD), ("again", DATABASE_PASSWORD)]
+        self.debian.answer(self._commands("database"), asked)
+
+    def _configure_redis(self) -> None:
+        self.debian.write("/etc/redis/redis.conf", f"\n{self._commands('redis')}\n", append=True)
+        self.debian.run("systemctl restart redis-server")
+
+    def _write_settings(self) -> None:
+        self.debian.run(self._commands("secrets"))
+        settings = self._commands("settings")
+        self.debian.write("/etc/opsportal/opsportal.env", f"{settings}\n")
+
+    def _create_admin(self) -> None:
+        asked = [
+            ("Username", "ann"),
+            ("Email address", "ann@example.org"),
+            ("Password", ADMIN_PASSWORD),
+            ("Password (again)", ADMIN_PASSWORD),
+        ]
+        self.debian.answer(self._commands("first admin"), asked)
+
+    def _set_up(self) -> None:
+        self.debian.run("install -m 600 /dev/null ~/answers.toml")
+        self.debian.write("~/answers.toml", self._commands("answers"))
+        self.debian.run(f"cd /opt/opsportal/current\n{self._commands('set up')}")
+
+    def _start_nginx(self) -> None:
+        self.debian.run(self._commands("certificate"))
+        # The site's own authority would be known to its hosts.
+        self.debian.run(
+            f"cp /etc/ssl/certs/{HOST}.pem /usr/local/share/ca-certificates/{HOST}.crt\n"
+            "update-ca-certificates"
+        )
+        *commands, ask = self._commands("nginx").split("\n")
+        self.debian.run("\n".join(commands))
+        self.wait_for("the portal to be ready", lambda: self._succeeds(ask))
+
+    def _start_capture(self) -> None:
+        self.debian.run(self._commands("capture's user"))
+        answer = self.debian.run(self._commands("capture's token"))
+        token = max(answer.split(), key=len)
+        self.debian.write("/etc/opsportal-capture/portal-token", token)
+        self.debian.run(
+            "cp /etc/opsportal/secrets/masking-key /etc/opsportal-capture/masking-key"
+        )
+        settings = self._commands("capture's settings")
+        settings = settings.replace("/var/spool/slurmctld", "/srv/slurm/state")
+        self.debian.write("/etc/opsportal-capture/capture.env", f"{settings}\n")
+        commands = self._commands("capture")
+        commands = commands.replace("journalctl", "journalctl --no-pager")
+        self.debian.run(commands)
+
+    def start_slurm(self) -> None:
+        """Start a Slurm with accounting beside the portal, with its configuration where a site has it."""
+        self.debian.run(
+            "export DEBIAN_FRONTEND=noninteractive\n"
+            "cd /opt/opsportal/current\n"
+            ".venv/bin/python bin/slurm-up /srv/slurm --cluster alps\n"
+            "mkdir -p /etc/slurm && ln -sf /srv/slurm/etc/slurm.conf /etc/slurm/slurm.conf"
+        )
+
+    def run_failing_job(self) -> None:
+        """Submit a job that fails, and wait until it is archived and has its verdict."""
+        self.debian.write("/tmp/reco.sh", JOB)
+        submit = "runuser -u novapro -- sbatch --parsable --output=/exp/nova/logs/%j.log /tmp/reco.sh"
+        job = self.debian.run(f"cd /exp/nova/logs; {submit}").split()[-1]
+        self._follow(
+            "the script is in the archive",
+            lambda: self.wait_for(
+                "the script", lambda: self.ask_database(ARCHIVED.format(job=job)) == "1"
+            ),
+        )
+        self._follow(
+            "the job has a verdict",
+            lambda: self.wait_for(
+                "the verdict", lambda: self.ask_database(VERDICT.format(job=job)) == "service"
+            ),
+        )
+
+    def restore(self) -> None:
+        """Make a backup, lose the database, and restore it."""
+        self._follow("backup", lambda: self.debian.run(self._commands("backup")))
+        self._follow("restore", lambda: self.debian.run(self._commands("restore")))
+        ready = self._commands("nginx").split("\n")[-1]
+        self._follow(
+            "ready again", lambda: self.wait_for("the portal", lambda: self._succeeds(ready))
+        )
+
+    def ask_database(self, query: str) -> str:
+        return self.debian.run(f'runuser -u postgres -- psql -Atc "{query}" opsportal').strip()
+
+    def wait_for(self, what: str, is_there: Callable[[], bool], *, seconds: int = 300) -> None:
+        until = time.monotonic() + seconds
+        while not is_there():
+            if time.monotonic() > until:
+                state = self.debian.run(
+                    "systemctl list-units --no-pager --all 'opsportal*' || true\n"
+                    "journalctl --no-pager --lines=60 --unit='opsportal*' || true"
+                )
+                raise CommandFailed(f"{what} did not come within {seconds} s\n{state}")
+            time.sleep(1)
+
+    def _succeeds(self, command: str) -> bool:
+        try:
+            self.debian.run(command)
+        except CommandFailed:
+            return False
+        return True
