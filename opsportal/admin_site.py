@@ -88,6 +88,20 @@ class Task:
 
 #: The tasks of the start page, by section. A task without a model opens a page of the portal.
 FIRST_TASKS = {
+    "The portal": (
+        Task(
+            "Is all well?",
+            "Processes, queues, captures, accounting and backups",
+            "production",
+            view="portal:health",
+        ),
+        Task(
+            "What takes space",
+            "Tables, what they grow with, and what keeps them",
+            "production",
+            view="portal:storage",
+        ),
+    ),
     "People": (
         Task(
             "Set up an experiment",

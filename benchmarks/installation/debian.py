@@ -105,10 +105,11 @@ class Debian:
         until = time.monotonic() + BOOT_SECONDS
         while time.monotonic() < until:
             try:
-                if self.run("systemctl is-system-running || true").strip() in {
-                    "running",
-                    "degraded",
-                }:
+                state = self.run("systemctl is-system-running || true").strip()
+                if state in {"running", "degraded"}:
+                    # An installer writes this file, mmdebstrap does not.
+                    names = "127.0.0.1 localhost $(hostname)\n::1 localhost\n"
+                    self.run(f'printf "{names}" > /etc/hosts')
                     return
             except (CommandFailed, LookupError):
                 pass
@@ -188,5 +189,3 @@ def _read(terminal: int) -> str:
         return os.read(terminal, 65_536).decode(errors="replace")
     except OSError:  # the other side has closed it
         return ""
-
-

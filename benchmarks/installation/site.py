@@ -130,12 +130,9 @@ class Site:
 
     def _start_capture(self) -> None:
         self.debian.run(self._commands("capture's user"))
-        answer = self.debian.run(self._commands("capture's token"))
-        token = max(answer.split(), key=len)
-        self.debian.write("/etc/opsportal-capture/portal-token", token)
-        self.debian.run(
-            "cp /etc/opsportal/secrets/masking-key /etc/opsportal-capture/masking-key"
-        )
+        token = self._commands("capture's token")
+        self.debian.run(f"{token} > /etc/opsportal-capture/portal-token")
+        self.debian.run("cp /etc/opsportal/secrets/masking-key /etc/opsportal-capture/masking-key")
         settings = self._commands("capture's settings")
         settings = settings.replace("/var/spool/slurmctld", "/srv/slurm/state")
         self.debian.write("/etc/opsportal-capture/capture.env", f"{settings}\n")
@@ -155,7 +152,9 @@ class Site:
     def run_failing_job(self) -> None:
         """Submit a job that fails, and wait until it is archived and has its verdict."""
         self.debian.write("/tmp/reco.sh", JOB)
-        submit = "runuser -u novapro -- sbatch --parsable --output=/exp/nova/logs/%j.log /tmp/reco.sh"
+        submit = (
+            "runuser -u novapro -- sbatch --parsable --output=/exp/nova/logs/%j.log /tmp/reco.sh"
+        )
         job = self.debian.run(f"cd /exp/nova/logs; {submit}").split()[-1]
         self._follow(
             "the script is in the archive",
@@ -180,7 +179,9 @@ class Site:
         )
 
     def ask_database(self, query: str) -> str:
-        return self.debian.run(f'runuser -u postgres -- psql -Atc "{query}" opsportal').strip()
+        # The user postgres may not enter root's directory, and would say so.
+        command = f'cd /; runuser -u postgres -- psql -Atc "{query}" opsportal'
+        return self.debian.run(command).strip()
 
     def wait_for(self, what: str, is_there: Callable[[], bool], *, seconds: int = 300) -> None:
         until = time.monotonic() + seconds

@@ -168,6 +168,8 @@ def home_page(*, user: User, at: datetime) -> HomePage:
             unmonitored.append(entry)
         else:
             sick.append(entry)
+    by_severity = list(State)
+    sick.sort(key=lambda entry: by_severity.index(State(entry.row.own)))
     hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
     names = {entry.row.service.slug: entry.row.service.name for entry in services}
     waits = count_waits(user, at)

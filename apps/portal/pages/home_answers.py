@@ -127,7 +127,7 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
-    """Return the incidents since yesterday at 18:00, those with most failed jobs first.
+    """Return the incidents since yesterday at 18:00: those that last, then by failed jobs.
 
     It takes two queries.
     """
@@ -158,6 +158,7 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
             not_retried.add(pk)
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
     to_retry = next((row for row in rows if row.pk in not_retried), None)
+    rows.sort(key=lambda row: row.ended_at is not None)
     is_counted = all(row.is_counted for row in rows)
     return Broken(since, rows, sum(victims.values()), to_retry, is_counted)
 

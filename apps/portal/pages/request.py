@@ -1,5 +1,6 @@
 """The page of a request, with content from several apps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import chain
@@ -21,7 +22,7 @@ from apps.portal.pages.request_ends import EndingChange, earlier_end
 from apps.portal.pages.request_use import Output, Use, outputs_of, uses_of
 from apps.production.domain.actors import may
 from apps.production.domain.advice import Advice, request_advice
-from apps.production.domain.approvals.inbox import RESPONSIBLE
+from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
@@ -163,6 +164,25 @@ def next_by(request: Request, approval: Approval, *, starts_by_itself: bool = Tr
     return " and ".join(named[role] for role in roles) or "the portal"
 
 
+def _production_waits_for(request: Request, changes: Sequence[EndingChange]) -> EndingChange | None:
+    """Return what the production of a request waits for, unless it needs attention anyway."""
+    kinds = {row.kind for row in request.attention.all()} - {AttentionKind.LATE}
+    obstacles = [change for change in changes if change.is_obstacle]
+    if request.state != RequestState.RUNNING or kinds or not obstacles:
+        return None
+    return obstacles[0]
+
+
+def _keep_deadline(request: Request, user: User) -> Action | None:
+    """Return the button with which a user answers that a request is late, if they may."""
+    kinds = {row.kind for row in request.attention.all()}
+    if kinds != {AttentionKind.LATE} or not (
+        may_prioritise(user, request) or may_reschedule(user, request)
+    ):
+        return None
+    return action_for(request, AttentionKind.LATE, user)
+
+
 #: How many events the overview shows.
 LATEST = 3
 #: The value of `?do=` that opens the priority form.
@@ -184,6 +204,8 @@ class RequestPage:
     status: Status
     steps: list[ProgressStep]
     next_by: str
+    waits_for: EndingChange | None
+    keep_deadline: Action | None
     schedule: Schedule | None
     attention: list[Attention]
     begun: bool
@@ -273,11 +295,23 @@ def request_page(
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
+    earlier = earlier_end(
+        request,
+        approval=approval,
+        estimate=estimate,
+        holds=holds,
+        needs=needs,
+        progress=progress,
+        class_url=_class_url(request, sets=prioritises, requests=reschedules),
+        at=at,
+    )
     return RequestPage(
         object=request,
         status=status_of(request, events, user, to_sign=to_sign, starts_by_itself=starts_by_itself),
         steps=steps_of(request),
         next_by=next_by(request, approval, starts_by_itself=starts_by_itself),
+        waits_for=_production_waits_for(request, earlier),
+        keep_deadline=_keep_deadline(request, user),
         schedule=schedule,
         attention=_attention(request, schedule),
         begun=request.state in IN_PRODUCTION and not has_rank(request),
@@ -296,16 +330,7 @@ def request_page(
         estimate=estimate,
         line=line,
         queue_length=ranked_requests().count() if line else 0,
-        earlier=earlier_end(
-            request,
-            approval=approval,
-            estimate=estimate,
-            holds=holds,
-            needs=needs,
-            progress=progress,
-            class_url=_class_url(request, sets=prioritises, requests=reschedules),
-            at=at,
-        ),
+        earlier=earlier,
         progress=progress,
         outputs=outputs,
         uses=uses,

@@ -20,9 +20,9 @@ _LABELS: Mapping[RequestState | AttentionKind, str] = {
     AttentionKind.TEST_FAILED: "with a failed test",
     RequestState.CHANGES_REQUESTED: "to change",
     RequestState.DATA_QUALITY: "to review",
+    AttentionKind.LATE: "late",
     RequestState.ON_HOLD: "on hold",
     AttentionKind.IDLE: "idle",
-    AttentionKind.LATE: "late",
     RequestState.DRAFT: "in draft",
 }
 
