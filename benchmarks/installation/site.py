@@ -1,12 +1,10 @@
 """A site on a bare Debian: the portal by the commands of the guide, and a Slurm beside it."""
 
-import json
 import time
 from collections.abc import Callable
 
 from benchmarks.installation.debian import CommandFailed, Debian
 from benchmarks.installation.guide import text_of
-from dev.processes import ROOT
 
 HOST = "opsportal.example.org"
 REDIS_PASSWORD = "a-password-of-redis"
@@ -81,7 +79,7 @@ class Site:
     def _install_code(self) -> None:
         commands = self._commands("code")
         commands = commands.replace("apt-get install", "apt-get install --quiet --yes")
-        origin = f"--branch v1 https://git.example.org/opsportal.git"
+        origin = "--branch v1 https://git.example.org/opsportal.git"
         assert origin in commands
         commands = commands.replace(origin, f"--config safe.directory='*' {CODE}")
         self.debian.run(

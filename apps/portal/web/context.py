@@ -21,6 +21,7 @@ from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
 from apps.recovery.domain.explaining import planned_retries_of
 from apps.statusboard.domain.board.board import strip
+from apps.submission.domain.retries.batches import latest_batches
 from apps.submission.domain.retries.offers import retry_offer
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
@@ -226,6 +227,7 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
         "group": [(offer.label, url) for _, url in links["group"] if offer.label],
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "planned_retries": _planned_retries(group, user),
+        "group_batches": latest_batches(group, user)[:1],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
         "group_host": link_exclusion_of(group, user, timezone.now()),
     }
