@@ -36,7 +36,7 @@ LINKS = re.compile(
     |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
     |query                          # of views: “?” and urlencode()
-    |(cause|change|count|error|failures|fix|item|job|option|reason|link|place|service_now|task|turn\.action)\.url
+    |(cause|change|count|error|failures|fix|item|job|keep_deadline|option|reason|link|place|service_now|task|turn\.action|waits_for)\.url
     |results\.(jobs|scripts|datasets)_url
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API

@@ -282,12 +282,8 @@ def request_page(
     needs = required_services(request, at)
 
     line = queue_row_of(request, user=user, at=at)
-    estimate = None
-    advice = None
-    if request.state not in CLOSED:
-        estimate = _estimate(request, written, line, at)
-        advice = request_advice(content=written, experiment=request.experiment, user=user, at=at)
-
+    estimate = _estimate(request, written, line, at)
+    advice = _advice(request, written, user, at)
     progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
     starts_by_itself = _starts_by_itself(request)
@@ -369,11 +365,20 @@ def _warnings(
 
 def _estimate(
     request: Request, written: RequestContent, line: QueueRow | None, at: datetime
-) -> Estimate:
+) -> Estimate | None:
     """Return the estimate of an open request, with its end for its expected start."""
+    if request.state in CLOSED:
+        return None
     start = line.start.days if line and line.start else None
     estimate = estimate_for(written, request.experiment, at, without=request)
     return with_expected_end(estimate, request, start=start, at=at)
+
+
+def _advice(request: Request, written: RequestContent, user: User, at: datetime) -> Advice | None:
+    """Return the advice on submitting jobs of an open request."""
+    if request.state in CLOSED:
+        return None
+    return request_advice(content=written, experiment=request.experiment, user=user, at=at)
 
 
 def _production(
