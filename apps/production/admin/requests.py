@@ -107,10 +107,9 @@ class RequestAdmin(ReadOnlyAdmin):
         "title",
         "experiment",
         "state",
-        "priority",
+        "level",
         "deadline",
         "created_by",
-        "created_at",
     ]
     list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
     search_fields = ["key", "title", "campaign", "created_by__username"]
@@ -118,6 +117,10 @@ class RequestAdmin(ReadOnlyAdmin):
     inlines = [StageInline]
     readonly_fields = ["events"]
     actions = [Move(verb) for verb in SERVICES]
+
+    @admin.display(description="Priority", ordering="priority_class")
+    def level(self, request: Request) -> str:
+        return request.level or "not set"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
         """Join related rows for the page of one request, but not for the list.

@@ -179,7 +179,7 @@ def add_details(
     counted: Counter[tuple[int, str]] = Counter()
     times: dict[int, list[datetime]] = defaultdict(list)
     for part in totals:
-        of_page = part.filter(group__in=by_pk).order_by().values_list("group", "experiment__key")
+        of_page = part.filter(group__in=by_pk).order_by().values_list("group", "experiment__name")
         figures = of_page.annotate(Sum("jobs"), Min("first_ended_at"), Max("last_ended_at"))
         for pk, experiment, jobs, *ends in figures:
             counted[pk, experiment or "no experiment"] += jobs

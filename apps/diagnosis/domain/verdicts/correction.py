@@ -133,7 +133,8 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
         wait = ""
         if verdict.verdict == VerdictKind.SERVICE:
             wait = waits.get(verdict.service.lower(), "")
-        marks[verdict.job_id] = Mark(verdict.verdict, headline_of(verdict, wait=wait))
+        headline = headline_of(verdict, wait=wait)
+        marks[verdict.job_id] = Mark(verdict.verdict, headline, is_verdict=True)
     return marks
 
 

@@ -125,10 +125,14 @@ def jobs_in_spool(*, cluster_id: int, spool_ids: list[str]) -> QuerySet[Job]:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A value in a column that another app adds to the job list: a state and its text."""
+    """A value in a column that another app adds to the job list: a state and its text.
+
+    `is_verdict` is whether the state is the verdict on a failed job, which pages mark otherwise.
+    """
 
     state: str
     text: str
+    is_verdict: bool = False
 
 
 class JobColumn(Protocol):
