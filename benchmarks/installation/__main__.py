@@ -4,6 +4,7 @@
 
 Boots a Debian with systemd in a container, and runs the commands of the guide as they are written:
 from the packages to a job of a real Slurm that is archived and has its verdict, and a restore.
+It installs the last commit, and this version of the guide.
 With `--setup`, `opsportal setup` does the middle part. Needs root, mmdebstrap and systemd-nspawn,
 free ports 80, 443, 5432 and 6379, and some 5 minutes. DIRECTORY keeps the bare Debian.
 
@@ -12,6 +13,7 @@ Exits with 1 if a command fails, and prints what it printed.
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -46,6 +48,8 @@ def main() -> int:
         return 1
     finally:
         debian.stop()
+        if not options.directory:
+            shutil.rmtree(directory)
     return 0
 
 

@@ -74,8 +74,7 @@ class Debian:
         (self.directory / "complete").touch()
 
     def _let_it_reach_packages(self) -> None:
-        for name in ("apt.conf.d", "sources.list.d"):
-            shutil.copytree(f"/etc/apt/{name}", self.root / "etc/apt" / name, dirs_exist_ok=True)
+        shutil.copytree("/etc/apt/apt.conf.d", self.root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
         authorities = "usr/local/share/ca-certificates"
         shutil.copytree(f"/{authorities}", self.root / authorities, dirs_exist_ok=True)
         for name in _FILES_OF_PACKAGES:
