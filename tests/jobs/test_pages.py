@@ -384,7 +384,7 @@ def test_list_that_is_too_long_to_count_says_so(counted, as_liaison, monkeypatch
 
 def test_list_shows_verdicts(counted, as_liaison):
     html = as_liaison.get("/jobs/").content.decode()
-    assert html.count("Service problem: retry") == 1
+    assert html.count(">Service problem: retry</small>") == 1
     assert '<th class="wide">Verdict</th>' in html
 
 
