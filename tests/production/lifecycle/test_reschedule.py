@@ -236,3 +236,13 @@ def test_button_of_every_wait_opens(kind, state, make, liaison, approver, browse
         assert (answer.status_code, bool(item.action.label)) == (200, True)
         if place:
             assert f'id="{place}"' in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("state", "button"), [(S.QUEUED, "Start production…"), (S.RUNNING, "Open submissions")]
+)
+def test_button_of_an_idle_request_starts_it_if_it_is_queued(state, button, make, approver):
+    request = make(state)
+    Attention.objects.create(request=request, kind=AttentionKind.IDLE, since=AT, words="x")
+    (item,) = inbox_items([now(request)], approver, timezone.now())
+    assert item.action.label == button

@@ -44,7 +44,7 @@ RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
 NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
     AttentionKind.STUCK: "Retry its failed jobs or continue without them",
     AttentionKind.TEST_FAILED: "Fix the cause and start it again, or cancel it",
-    AttentionKind.IDLE: "Find out why nothing happens, and submit jobs or move it on",
+    AttentionKind.IDLE: "Start its jobs, or put it on hold with the reason",
     AttentionKind.LATE: "Raise its priority or postpone the deadline",
     RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
     RequestState.CHANGES_REQUESTED: "Make the changes and submit again",
@@ -322,6 +322,8 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
     label, place = _BUTTONS.get(wait, ("Open", "")) if wait else ("Open", "")
     if wait == AttentionKind.TEST_FAILED and request.state == RequestState.ON_HOLD:
         label, place = _BUTTONS[RequestState.ON_HOLD]
+    elif wait == AttentionKind.IDLE and request.state == RequestState.QUEUED:
+        label, place = f"{Verb.START.label}…", f"?do={Verb.START}#do"
     elif wait == AttentionKind.LATE and may_prioritise(user, request):
         label, place = "Set priority…", "?do=priority#do"
     elif wait == AttentionKind.LATE and may_reschedule(user, request):
