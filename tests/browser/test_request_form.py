@@ -241,6 +241,36 @@ def test_one_more_stage_comes_alone(stages, transactional_db, nova, liaison, ope
     assert page.problems == []
 
 
+def test_new_stage_takes_no_focus_from_a_field_that_one_types_in(
+    transactional_db, nova, liaison, open_as
+):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.route("**/edit/", hold)
+    page.get_by_role("button", name="Add stage").click()
+    field = page.get_by_label("Output dataset", exact=True).first
+    field.fill("")
+    field.press_sequentially("nova.")
+    expect(page.locator("#stage-3")).to_have_count(0)
+    for route in held:
+        route.continue_()
+    page.unroute_all()
+    expect(page.locator("#stage-3")).to_have_count(1)
+    page.keyboard.type("mc.gen")
+    expect(field).to_have_value("nova.mc.gen")
+    expect(page.get_by_label("Name", exact=True).nth(2)).to_have_value("")
+    # Who only presses the button goes on with the name of the new stage.
+    page.get_by_role("button", name="Add stage").click()
+    expect(page.get_by_label("Name", exact=True).nth(3)).to_be_focused()
+    assert page.problems == []
+
+
 def test_checks_that_run_while_a_stage_is_removed_are_dropped(
     transactional_db, nova, liaison, open_as
 ):

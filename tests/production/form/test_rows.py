@@ -61,7 +61,10 @@ def test_new_row_comes_alone_to_a_page_that_can_take_it(stages, nova, form):
     data = post_of(content(stages=chain), experiment="NOVA", do="add")
     answer = form.post(NEW, data, headers=HTMX)
     page = answer.content.decode()
-    assert (answer["HX-Retarget"], answer["HX-Reswap"]) == ("#stages > .foot", "beforebegin")
+    assert (answer["HX-Retarget"], answer["HX-Reswap"]) == (
+        "#stages > .foot",
+        "beforebegin settle:0ms",
+    )
     assert page.count("data-stage") == 1
     assert f'id="stage-{stages + 1}"' in page
     assert f'value="{stages + 1}" hx-swap-oob="true"' in page

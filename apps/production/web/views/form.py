@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_http_methods
-from django_htmx.http import reselect, reswap, retarget
+from django_htmx.http import reselect, retarget
 
 from apps.accounts.models import Experiment
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -340,7 +340,10 @@ class FormPage:
         }
         response = render(self.request, "production/form/stages/_added.html", context)
         reselect(response, "[data-stage]")
-        return reswap(retarget(response, "#stages > .foot"), "beforebegin")
+        # At once, so that nobody types between the swap and the moment that the new stage has the
+        # focus.
+        response["HX-Reswap"] = "beforebegin settle:0ms"
+        return retarget(response, "#stages > .foot")
 
     def _rows_context(self) -> dict[str, Any]:
         """Return the context of the table of stages, without its rows."""

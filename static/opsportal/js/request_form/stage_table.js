@@ -22,11 +22,13 @@ if (form) {
     return ["checkbox", "radio"].includes(field.type) ? field.checked : field.value;
   };
   let action = "";
+  let focused;
   let sent = new Map();
 
   form.addEventListener("htmx:beforeRequest", (event) => {
     if (!event.target.matches(`${TABLE} button`) || event.defaultPrevented) return;
     action = event.target.value;
+    focused = document.activeElement;
     sent = new Map([...form.querySelectorAll(FIELDS)].map((field) => [field, stateOf(field)]));
   });
 
@@ -47,9 +49,15 @@ if (form) {
     return document.getElementById(id);
   };
 
+  // The focus goes to the new stage, unless the user has gone on to another field meanwhile.
+  const hasGoneOn = () => ![focused, document.body].includes(document.activeElement);
+
   // Checks that are still running are about the stages before.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.target.matches(CHANGED)) htmx.trigger("#checks .panel", "htmx:abort");
+    const { detail } = event;
+    if (!detail.target.matches(CHANGED)) return;
+    htmx.trigger("#checks .panel", "htmx:abort");
+    if (hasGoneOn()) detail.serverResponse = detail.serverResponse.replaceAll(" autofocus", "");
   });
 
   // What a button has changed is saved and checked like what is typed.
