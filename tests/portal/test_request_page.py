@@ -145,6 +145,7 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     text = client.get(one.get_absolute_url()).text
     assert "What it waits for" in text
     assert "samweb up again" in text
+    assert "In production, but it waits." in text
     assert "What would bring it forward" not in text
 
 
