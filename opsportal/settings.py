@@ -296,10 +296,6 @@ AXES_VERBOSE = False
 AXES_USERNAME_CALLABLE = "apps.accounts.web.login_guard.typed_username"
 
 LANGUAGE_CODE = "en"
-# In the back office; pages have filters of their own.
-DATE_FORMAT = "j M Y"
-TIME_FORMAT = "H:i"
-DATETIME_FORMAT = "j M Y H:i"
 USE_I18N = False
 USE_TZ = True
 TIME_ZONE = ENV.TIME_ZONE
