@@ -21,9 +21,14 @@ INCIDENT_STATES = (State.DOWN, State.DEGRADED)
 _SEVERITY = {state: place for place, state in enumerate(State)}
 
 
+def severity_of(state: str) -> int:
+    """Return the place of a state, the worst first, to sort by."""
+    return _SEVERITY[State(state)]
+
+
 def worst(states: Iterable[str]) -> State:
     """Return the worst of several states; `UNKNOWN` for none. Unknown is worse than up."""
-    return State(min(states, key=lambda state: _SEVERITY[State(state)], default=State.UNKNOWN))
+    return State(min(states, key=severity_of, default=State.UNKNOWN))
 
 
 class Monitoring(models.TextChoices):

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from apps.diagnosis.enums import ADVICE_OF, Category, Confidence, VerdictKind
-from apps.diagnosis.models import Verdict
+from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from apps.submission.domain.arrays.submissions import jobs_of
 from apps.submission.models import Submission
@@ -14,6 +14,19 @@ CATEGORIES = {
     "resource": Category.RESOURCE,
     "user": Category.USER,
 }
+
+
+def failure_group(*, at: datetime, **changes: object) -> FailureGroup:
+    """A group of jobs that failed because of samweb, seen at this moment."""
+    values = {
+        "fingerprint": "f",
+        "verdict": "service",
+        "title": "samweb timed out",
+        "status_at": at,
+        "first_seen_at": at,
+        "last_seen_at": at,
+    }
+    return FailureGroup.objects.create(**values | changes)
 
 
 def verdict(job: Job, kind: str = "service", *, at: datetime, **changes: object) -> Verdict:

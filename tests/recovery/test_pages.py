@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.core.web.pagination import KeysFirst
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
-from apps.diagnosis.models import FailureGroup, Verdict
+from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import hour_of
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.daily_effects import recount_days
@@ -22,6 +22,7 @@ from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.web import views
 from tests.factories import people
+from tests.factories.verdicts import failure_group
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
 
@@ -236,14 +237,7 @@ def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
     rule("Service problem", control_percent=0)
     fail(send(), {0, 2})
     enrol_failures(at=LATER)
-    group = FailureGroup.objects.create(
-        fingerprint="f",
-        verdict="service",
-        title="samweb timed out",
-        status_at=LATER,
-        first_seen_at=LATER,
-        last_seen_at=LATER,
-    )
+    group = failure_group(at=LATER)
     Verdict.objects.update(group=group)
     mark_dirty({hour_of(verdict.ended_at) for verdict in Verdict.objects.all()})
     recount_dirty_hours()

@@ -49,7 +49,7 @@ from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import Row, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
 from apps.statusboard.enums import Cause as BoardCause
-from apps.statusboard.enums import State
+from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Announcement
 from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 
@@ -168,8 +168,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
             unmonitored.append(entry)
         else:
             sick.append(entry)
-    by_severity = list(State)
-    sick.sort(key=lambda entry: by_severity.index(State(entry.row.own)))
+    sick.sort(key=lambda entry: severity_of(entry.row.own))
     hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
     names = {entry.row.service.slug: entry.row.service.name for entry in services}
     waits = count_waits(user, at)

@@ -154,7 +154,7 @@ def next_by(request: Request, approval: Approval, *, starts_by_itself: bool = Tr
 
     if state == RequestState.QUEUED and not starts_by_itself:
         return "approvers and shifters"
-    waits = {state, *(row.kind for row in request.attention.all())} - {AttentionKind.LATE}
+    waits = {state, *_attention_kinds(request)} - {AttentionKind.LATE}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
     named = {
         Role.LIAISON: f"liaisons of {request.experiment}",
@@ -164,9 +164,13 @@ def next_by(request: Request, approval: Approval, *, starts_by_itself: bool = Tr
     return " and ".join(named[role] for role in roles) or "the portal"
 
 
+def _attention_kinds(request: Request) -> set[str]:
+    return {row.kind for row in request.attention.all()}
+
+
 def _production_waits_for(request: Request, changes: Sequence[EndingChange]) -> EndingChange | None:
     """Return what the production of a request waits for, unless it needs attention anyway."""
-    kinds = {row.kind for row in request.attention.all()} - {AttentionKind.LATE}
+    kinds = _attention_kinds(request) - {AttentionKind.LATE}
     obstacles = [change for change in changes if change.is_obstacle]
     if request.state != RequestState.RUNNING or kinds or not obstacles:
         return None
@@ -175,8 +179,7 @@ def _production_waits_for(request: Request, changes: Sequence[EndingChange]) -> 
 
 def _keep_deadline(request: Request, user: User) -> Action | None:
     """Return the button with which a user answers that a request is late, if they may."""
-    kinds = {row.kind for row in request.attention.all()}
-    if kinds != {AttentionKind.LATE} or not (
+    if _attention_kinds(request) != {AttentionKind.LATE} or not (
         may_prioritise(user, request) or may_reschedule(user, request)
     ):
         return None

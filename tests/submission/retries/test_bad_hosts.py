@@ -10,7 +10,6 @@ from apps.clusters.models import Host
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.causes.totals import mark_dirty as mark_causes_dirty
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
-from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.exclusions import exclude_host
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
@@ -27,7 +26,7 @@ from apps.submission.domain.retries.release import advance_batch
 from apps.submission.models import RetryBatch, Submission
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT
-from tests.factories.verdicts import judge
+from tests.factories.verdicts import failure_group, judge
 from tests.pages import text_of
 
 LATER = AT + timedelta(minutes=10)
@@ -36,10 +35,7 @@ LABEL = "Exclude wn-1 (3 of these 3 failed there; 2 % elsewhere)"
 
 @pytest.fixture
 def group(db):
-    return FailureGroup.objects.create(
-        fingerprint="f", verdict="service", title="samweb timed out", status_at=AT, first_seen_at=AT,
-        last_seen_at=AT,
-    )  # fmt: skip
+    return failure_group(at=AT)
 
 
 @pytest.fixture

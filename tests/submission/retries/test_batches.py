@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.slurm.submission import options_of
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
-from apps.diagnosis.models import FailureGroup, Verdict
+from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import Verb
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
@@ -44,7 +44,7 @@ from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.factories import people, statusboard
 from tests.factories.requests import AT, draft
 from tests.factories.submissions import retry_failed
-from tests.factories.verdicts import judge
+from tests.factories.verdicts import failure_group, judge
 from tests.pages import text_of
 
 LATER = AT + timedelta(minutes=10)
@@ -61,14 +61,7 @@ def running(make, cluster, approver):
 
 @pytest.fixture
 def group(db):
-    return FailureGroup.objects.create(
-        fingerprint="f",
-        verdict="service",
-        title="samweb timed out",
-        status_at=AT,
-        first_seen_at=AT,
-        last_seen_at=AT,
-    )
+    return failure_group(at=AT)
 
 
 @pytest.fixture
@@ -290,14 +283,7 @@ def test_batch_stops_when_retries_fail_alike(
 
 
 def test_retries_in_one_group_or_of_one_category_failed_alike(running, end, group, shifter):
-    other_group = FailureGroup.objects.create(
-        fingerprint="g",
-        verdict="code",
-        title="segmentation fault",
-        status_at=AT,
-        first_seen_at=AT,
-        last_seen_at=AT,
-    )
+    other_group = failure_group(at=AT, fingerprint="g", verdict="code", title="segmentation fault")
     end({0, 1, 2})
     batch = plan_batch(source=group, by=shifter, at=LATER, step=3)
     advance_batch(batch=batch, at=LATER)

@@ -17,7 +17,7 @@ from apps.statusboard.domain.board.availability import (
 )
 from apps.statusboard.domain.monitoring.sources import source_faults
 from apps.statusboard.domain.states.timeline import BEGINNING
-from apps.statusboard.enums import Cause, Monitoring, State, worst
+from apps.statusboard.enums import Cause, Monitoring, State, severity_of, worst
 from apps.statusboard.models import (
     Announcement,
     DowntimeWindow,
@@ -193,8 +193,7 @@ def disruptions(
         longest_first.append(
             Disruption(row.service, State(row.state), row.started_at, ended_at, row.incident)
         )
-    order = list(State)
-    return sorted(longest_first, key=lambda disruption: order.index(disruption.state))
+    return sorted(longest_first, key=lambda disruption: severity_of(disruption.state))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from apps.statusboard.domain.maintenance.windows import windows_between
-from apps.statusboard.enums import State
+from apps.statusboard.enums import severity_of
 from apps.statusboard.models import DowntimeWindow, Incident
 
 #: Maximum incidents of a month, newest first.
@@ -70,7 +70,7 @@ def month_of_services(
             touched.incidents.append(incident)
     for day in days.values():
         # The sort is stable: of those alike, the newest stay first.
-        day.incidents.sort(key=lambda incident: incident.state != State.DOWN)
+        day.incidents.sort(key=lambda incident: severity_of(incident.state))
     return weeks
 
 
