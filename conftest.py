@@ -20,6 +20,12 @@ from tests.frames import call_with_large_frame
 # twentieth of the time.
 gc.set_threshold(20_000, 10, 10)
 
+# pytest-rerunfailures asks its server three questions a test, byte by byte: a fiftieth of the time.
+# Their answers matter to a test whose process dies, and that shall fail at once.
+pytest_rerunfailures.ClientStatusDB.set_test_reruns = lambda *_: None
+pytest_rerunfailures.ClientStatusDB.get_test_failures = lambda *_: 0
+pytest_rerunfailures.ClientStatusDB.get_suite_reruns = lambda *_: 0
+
 
 def pytest_configure(config):
     """Set what makes tests quick or self-contained: cheap password hashes,

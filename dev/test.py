@@ -41,7 +41,7 @@ def run_tests(options: Sequence[str], *, fast: bool) -> int:
     say("running the tests, and the checks beside them")
     # Four on two processors: many tests wait for programs, and would leave one idle.
     # A test that fails once in thousands of runs should not cost a run of all. Three in a run are
-    # no accident.
+    # no accident. pytest-xdist would start a test that kills its process again and again.
     command = [
         sys.executable,
         "-m",
@@ -55,6 +55,8 @@ def run_tests(options: Sequence[str], *, fast: bool) -> int:
         "--max-suite-reruns",
         "2",
         "--rerun-show-tracebacks",
+        "--max-worker-restart",
+        "0",
         "--durations",
         "5",
         *marks,
