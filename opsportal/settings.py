@@ -297,6 +297,7 @@ AXES_USERNAME_CALLABLE = "apps.accounts.web.login_guard.typed_username"
 
 LANGUAGE_CODE = "en"
 USE_I18N = False
+FORMAT_MODULE_PATH = "opsportal.formats"
 USE_TZ = True
 TIME_ZONE = ENV.TIME_ZONE
 

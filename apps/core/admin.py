@@ -37,6 +37,25 @@ def _label(column: Any) -> str:
     return re.sub("bytes$", "size", re.sub("seconds$", "time", str(column.verbose_name)))
 
 
+def in_words(value: Any) -> str:
+    """Write a value of JSON for a list: `waiting: 0, journal: 15 MB` for an object."""
+    if isinstance(value, dict):
+        parts = [_part(key, part) for key, part in value.items() if part not in (None, "", [], {})]
+        return ", ".join(parts) or "–"
+    if isinstance(value, list):
+        return ", ".join(in_words(part) for part in value) or "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value in (None, "") else str(value)
+
+
+def _part(key: str, value: Any) -> str:
+    name, _, unit = key.rpartition("_")
+    if unit in QUANTITIES and isinstance(value, int | float):
+        return f"{name.replace('_', ' ')}: {QUANTITIES[unit][1](round(value))}"
+    return f"{key.replace('_', ' ')}: {in_words(value)}"
+
+
 class PortalAdmin(admin.ModelAdmin):
     """Defaults for every model in the admin."""
 
@@ -59,23 +78,29 @@ class PortalAdmin(admin.ModelAdmin):
         return self.list_select_related or [name for name in self.list_display if name in related]
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Show editable quantities with their units, as the form does."""
-        shown = []
-        for name in self.list_display:
-            shown.append(name if "change" in self.never else self._column(name))
-        return shown
+        """Show quantities with their units, as the form does, and JSON in words."""
+        return [self._column(name) for name in self.list_display]
 
     def _column(self, name: Any) -> Any:
         suffix = str(name).rpartition("_")[2]
-        if suffix not in QUANTITIES:
+        if suffix in QUANTITIES:
+            write = QUANTITIES[suffix][1]
+        elif name in self._names_of_json:
+            write = in_words
+        else:
             return name
 
         @admin.display(description=_label(self.opts.get_field(name)), ordering=name)
         def column(row: Any) -> str:
             value = getattr(row, name)
-            return "–" if value is None else QUANTITIES[suffix][1](value)
+            return "–" if value is None else write(value)
 
         return column
+
+    @property
+    def _names_of_json(self) -> set[str]:
+        fields = self.opts.fields
+        return {field.name for field in fields if isinstance(field, models.JSONField)}
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         suffix = db_field.name.rpartition("_")[2]

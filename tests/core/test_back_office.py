@@ -8,6 +8,7 @@ from django.urls import reverse
 from apps.archive.models import RetentionRule
 from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.core.models import Heartbeat
 from apps.core.web.documentation import titles
 from apps.core.web.text_fields import with_links
 from apps.datasets.models import Catalogue
@@ -121,6 +122,17 @@ def test_lists_show_limits_with_units(client, admin, db):
     page = client.get("/admin/archive/retentionrule/")
     assert "50 GB" in text_of(page)
     assert "50000000000" not in text_of(page)
+
+
+def test_lists_show_json_in_words_and_times_as_on_the_pages(client, admin, at):
+    detail = {"waiting": 3, "journal_bytes": 15_000_000, "last_error": None, "is_late": False}
+    Heartbeat.objects.create(name="capture alps", at=at, detail=detail)
+    client.force_login(admin)
+    page = text_of(client.get("/admin/core/heartbeat/"))
+    for part in ("waiting: 3", "journal: 15 MB", "is late: no"):
+        assert part in page
+    assert "last error" not in page
+    assert "20 Nov 2026 12:00" in page
 
 
 @pytest.mark.parametrize("label", sorted(EDITABLE))

@@ -1,0 +1,1 @@
+"""How Django writes dates and times where no template says: in the back office."""

@@ -1,0 +1,1 @@
+"""Formats for the language of the portal, which has only one."""
