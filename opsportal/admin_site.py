@@ -205,7 +205,7 @@ class PortalSite(AdminSite):
 
     site_title = site_header = "opsportal admin"
     index_template = "admin/tasks.html"
-    # A list of all models would take a quarter of the width from each table; it is on the start page.
+    # A list of all models would take a quarter of the width from each table.
     enable_nav_sidebar = False
 
     def get_app_list(
