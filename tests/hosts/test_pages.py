@@ -164,6 +164,8 @@ def test_failure_group_of_a_host_offers_its_exclusion(
     client = browse(shifter)
     address = f"/excluded-hosts/new/?cluster=alps&amp;host=wn-bad&amp;group={group.pk}"
     assert address in text_of(client.get(group.get_absolute_url()))
+    for page in (client.get("/failures/"), client.get("/")):
+        assert "Drain the host, then retry elsewhere" in text_of(page)
 
     values = {
         "cluster": "alps",
@@ -178,6 +180,9 @@ def test_failure_group_of_a_host_offers_its_exclusion(
     page = text_of(client.get(group.get_absolute_url()))
     assert f'href="{exclusion.get_absolute_url()}">Excluded from new jobs' in page
     assert address not in page
+    assert "Excluded from new jobs; retry elsewhere" in text_of(client.get("/failures/"))
+    for page in (client.get("/failures/"), client.get("/")):
+        assert "Drain the host, then retry elsewhere" not in text_of(page)
 
 
 def test_exclusion_by_the_portal_shows_its_evidence(

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from django.db.models import Exists, OuterRef
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -26,6 +27,14 @@ def link_excluded_hosts(at: datetime) -> list[tuple[str, str]]:
 def has_measured_states(at: datetime) -> bool:
     """Return whether probes measured anything lately."""
     return current_states(at).exists()
+
+
+def groups_of_excluded_hosts(at: datetime) -> frozenset[int]:
+    """Return the primary keys of the failure groups of hosts that get no new jobs."""
+    excluded = open_exclusions(at).order_by()
+    of_group = excluded.filter(cluster=OuterRef("cluster"), host=OuterRef("host"))
+    groups = FailureGroup.objects.filter(kind=GroupKind.HOST, host__in=excluded.values("host"))
+    return frozenset(groups.filter(Exists(of_group)).values_list("pk", flat=True))
 
 
 def link_exclusion_of(group: FailureGroup, user: Principal, at: datetime) -> list[tuple[str, str]]:

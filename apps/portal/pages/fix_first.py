@@ -17,6 +17,7 @@ from apps.diagnosis.domain.groups.group_list import (
 )
 from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals
+from apps.hosts.web.links import groups_of_excluded_hosts
 from apps.jobs.domain.records.conversion import last_hours
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
 from apps.submission.domain.retries.offers import retry_offer
@@ -61,12 +62,16 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
     add_details(shown, totals, hours, end=end)
     add_waits(shown, at)
     proposals = propose_limits([row.group for row in shown], user)
+    excluded = groups_of_excluded_hosts(at)
     fixes = []
     for row in shown:
         row.spark = charts.spark(
             row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
         )
-        fixes.append(_fix(row, proposals.get(row.pk), user, at))
+        if row.pk in excluded:
+            fixes.append(_retry(row, "excluded from new jobs; retry elsewhere", user, at))
+        else:
+            fixes.append(_fix(row, proposals.get(row.pk), user, at))
     bounds = f"?start={start:%Y-%m-%dT%H:%MZ}&end={end:%Y-%m-%dT%H:%MZ}"
     return FixFirst(fixes, len(open_rows), bounds)
 
@@ -79,10 +84,16 @@ def _fix(row: GroupRow, proposal: LimitProposal | None, user: User, at: datetime
     if proposal and row.verdict == VerdictKind.RESOURCE:
         return Fix(row, proposal.advice, proposal.label, proposal.url)
     if row.verdict == VerdictKind.SERVICE and row.kind == GroupKind.ERROR and not row.wait:
-        # As many as the dry run retries: some of the open jobs succeeded since, or are retried.
-        offer = retry_offer(source=group, user=user, at=at)
-        retry = reverse("submission:retry-jobs", args=["group", row.pk])
-        if offer.short_label:
-            return Fix(row, row.step, offer.short_label, retry)
-        return Fix(row, offer.why_none or row.step, "Open", page)
+        return _retry(row, row.step, user, at)
     return Fix(row, row.step, "Open", page)
+
+
+def _retry(row: GroupRow, advice: str, user: User, at: datetime) -> Fix:
+    """Offer the retry of as many jobs as its dry run has: some of the open jobs succeeded since, or
+    are retried.
+    """
+    offer = retry_offer(source=row.group, user=user, at=at)
+    if offer.short_label:
+        dry_run = reverse("submission:retry-jobs", args=["group", row.pk])
+        return Fix(row, advice, offer.short_label, dry_run)
+    return Fix(row, offer.why_none or advice, "Open", row.group.get_absolute_url())

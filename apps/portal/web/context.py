@@ -15,7 +15,12 @@ from apps.accounts.permissions import is_opg, may_see_health
 from apps.core.web.templatetags.look import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
-from apps.hosts.web.links import has_measured_states, link_excluded_hosts, link_exclusion_of
+from apps.hosts.web.links import (
+    groups_of_excluded_hosts,
+    has_measured_states,
+    link_excluded_hosts,
+    link_exclusion_of,
+)
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
@@ -201,8 +206,8 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
 
     The link of a failure group states what its dry run would retry, or a sentence why nothing.
     A sentence says what rules will retry by themselves.
-    Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it. The
-    status board names the clusters with excluded hosts, and loads what probes measured.
+    Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it, and
+    the list of groups says which hosts are excluded. The status board names the clusters with excluded hosts, and loads what probes measured.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     if may_see_health(user):
@@ -212,6 +217,8 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
         at = timezone.now()
         cards = [("Measured by probes", "hosts:probes")] if has_measured_states(at) else []
         return {**links, "board": link_excluded_hosts(at), "board_cards": cards}
+    if match is not None and match.view_name == "diagnosis:failures":
+        return {**links, "excluded": list(groups_of_excluded_hosts(timezone.now()))}
     if match is not None and match.view_name == "submission:retry-jobs":
         group = None
         if match.kwargs["kind"] == "group":

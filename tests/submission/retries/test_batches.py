@@ -41,7 +41,7 @@ from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.release import advance_batch, fails_again
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
-from tests.factories import people, statusboard
+from tests.factories import statusboard
 from tests.factories.requests import AT, draft
 from tests.factories.submissions import retry_failed
 from tests.factories.verdicts import failure_group, judge
@@ -98,6 +98,8 @@ def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group,
     assert reasons(dry_run(source=group, user=shifter, limits=ANY, at=LATER)) == {"in-batch": 3}
     assert advance_batch(batch=batch, at=LATER) == 2
     assert advance_batch(batch=batch, at=LATER + timedelta(minutes=4)) == 0
+    group.refresh_from_db()
+    assert (group.status, group.owner) == ("assigned", shifter.username)
     assert group.retry_batches.get().state == "releasing"
     end({1})
     assert advance_batch(batch=batch, at=LATER + timedelta(minutes=5)) == 1
@@ -242,6 +244,15 @@ def test_what_is_not_released_can_be_cancelled(running, end, group, shifter, lia
     end(())
     advance_batch(batch=batch, at=LATER + timedelta(hours=1))
     assert counts_of(batch) == {"succeeded": 1, "cancelled": 2}, "released ones are counted back"
+
+
+def test_group_that_is_someones_stays_theirs_during_a_batch(end, group, shifter):
+    end({0, 1})
+    group.status, group.owner = "assigned", "shift-two"
+    group.save()
+    plan_batch(source=group, by=shifter, at=LATER)
+    group.refresh_from_db()
+    assert (group.status, group.owner) == ("assigned", "shift-two")
 
 
 def test_batch_stops_when_too_many_fail_again(running, end, group, shifter, monkeypatch):

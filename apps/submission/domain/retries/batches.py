@@ -1,6 +1,7 @@
 """Batches of retries: plan a batch, cancel jobs that are not released yet, resume after a stop."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from math import ceil
 from typing import Any
@@ -13,7 +14,9 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.domain.workflow import move
-from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.diagnosis.domain.groups.triage import change_status
+from apps.diagnosis.enums import SECTION_OF, GroupSection, GroupStatus
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.domain.reasons import checked_reason
@@ -122,8 +125,29 @@ def plan_batch(
     RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
 
     publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible))
+    if batch.group is not None:
+        _take_group(batch.group, batch, by=by, at=at)
     enqueue("submission.release_retries")
     return batch
+
+
+def _take_group(group: FailureGroup, batch: RetryBatch, *, by: User, at: datetime) -> None:
+    """Assign a group that nobody works on to who retries its jobs.
+
+    Once all are released, it is retried.
+    """
+    if SECTION_OF[GroupStatus(group.status)] is not GroupSection.ACTION:
+        return
+    changes = {"owner": by.username, "muted_until": None}
+    with suppress(InvalidTransition, StaleState), transaction.atomic():
+        change_status(
+            group=group,
+            status=GroupStatus.ASSIGNED,
+            by=by,
+            at=at,
+            reason=f"Retry batch {batch.pk}.",
+            **changes,
+        )
 
 
 @transaction.atomic
