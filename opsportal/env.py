@@ -484,6 +484,11 @@ class Environment(BaseModel):
         le=720,
         description="Hours for which the `Idempotency-Key` of an API call is remembered.",
     )
+    API_MAX_CALLS_PER_HOUR: int = Field(
+        default=36_000,
+        ge=100,
+        description="Calls of the API with one token in an hour. Users may give a token less.",
+    )
     API_MAX_CHANGES_PER_HOUR: int = Field(
         default=20_000,
         ge=100,

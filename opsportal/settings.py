@@ -68,6 +68,7 @@ ARCHIVE_KAFKA_PASSWORD = _secret(ENV.ARCHIVE_KAFKA_PASSWORD)
 CAPTURE_MASK_NAMES = ENV.CAPTURE_MASK_NAMES
 MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
 IDEMPOTENCY_HOURS = ENV.IDEMPOTENCY_HOURS
+API_MAX_CALLS_PER_HOUR = ENV.API_MAX_CALLS_PER_HOUR
 API_MAX_CHANGES_PER_HOUR = ENV.API_MAX_CHANGES_PER_HOUR
 API_MAX_BYTES_PER_HOUR = ENV.API_MAX_BYTES_PER_HOUR
 MAX_PHASE_TOKENS_PER_HOUR = ENV.MAX_PHASE_TOKENS_PER_HOUR
@@ -341,7 +342,10 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_THROTTLE_CLASSES": ["apps.core.api.throttles.ChangesThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": [
+        "apps.accounts.web.call_quota.CallsThrottle",
+        "apps.core.api.throttles.ChangesThrottle",
+    ],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["apps.core.api.input.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],

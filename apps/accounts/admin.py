@@ -67,7 +67,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     about = "Users make their tokens in their settings; an admin can only revoke them."
     document = "api"
     never = ("add", "change")
-    list_display = ("name", "user", "scope", "token_key", "created", "expiry")
+    list_display = ("name", "user", "scope", "token_key", "created", "expiry", "calls_per_hour")
     list_filter = ("scope",)
     search_fields = ("name", "user__username", "token_key")
     exclude = ("digest",)

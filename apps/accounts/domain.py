@@ -149,8 +149,11 @@ def create_token(
     by: Principal,
     at: datetime,
     scope: TokenScope = TokenScope.WRITE,
+    calls_per_hour: int | None = None,
 ) -> str:
     """Create and return an API token, of which only a hash is stored.
+
+    Without `calls_per_hour`, it has the portal's limit.
 
     Raises `InvalidFields` if the user has too many.
     """
@@ -160,13 +163,19 @@ def create_token(
         raise InvalidFields(
             {"days": [f"You already have {limit} tokens. Revoke one you no longer use."]}
         )
-    _, token = ApiToken.objects.create(user, expiry=timedelta(days=days), name=name, scope=scope)
+    _, token = ApiToken.objects.create(
+        user,
+        expiry=timedelta(days=days),
+        name=name,
+        scope=scope,
+        calls_per_hour=calls_per_hour,
+    )
     publish(
         kind="token.created",
         target=user,
         by=by,
         at=at,
-        data={"name": name, "scope": scope, "days": days},
+        data={"name": name, "scope": scope, "days": days, "calls_per_hour": calls_per_hour},
     )
     return str(token)
 

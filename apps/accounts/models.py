@@ -142,6 +142,9 @@ class ApiToken(AbstractAuthToken):
 
     name = models.CharField(max_length=64)
     scope = models.CharField(max_length=8, choices=TokenScope, default=TokenScope.WRITE.value)
+    calls_per_hour = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Empty: the limit of the portal."
+    )
 
     class Meta:
         verbose_name = "API token"

@@ -29,8 +29,8 @@ _REFUSED = {
     "429": "A rate or storage limit is reached. `Retry-After` has the seconds to wait.",
 }
 #: Errors of every call, and additional errors of calls with a body.
-_ALWAYS = ("400", "401", "403", "404", "406")
-_SENDING = ("409", "413", "415", "422", "429")
+_ALWAYS = ("400", "401", "403", "404", "406", "429")
+_SENDING = ("409", "413", "415", "422")
 PROBLEM = {
     "type": "object",
     "description": "`detail`, or messages by field path.",

@@ -33,3 +33,10 @@ class TokenForm(forms.Form):
         choices=TokenScope, coerce=TokenScope, initial=TokenScope.READ, label="Scope"
     )
     days = forms.IntegerField(min_value=1, max_value=365, initial=90, label="Valid for days")
+    calls_per_hour = forms.IntegerField(
+        min_value=1,
+        max_value=1_000_000,
+        required=False,
+        label="Calls per hour",
+        widget=forms.NumberInput(attrs={"placeholder": "no limit of its own"}),
+    )

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from apps.accounts import domain
 from apps.accounts.models import ApiToken, User
+from apps.accounts.web.call_quota import quota_of
 from apps.accounts.web.forms import SettingsForm, TokenForm
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
@@ -72,7 +73,17 @@ def _context(user: User, *, form: SettingsForm | None = None, **more: Any) -> di
     return {
         "form": form or SettingsForm(initial={"time_zone": user.time_zone}),
         "token_form": TokenForm(),
-        "tokens": ApiToken.objects.filter(user=user).order_by("-created"),
+        "tokens": _tokens_of(user),
         "memberships": user.memberships.select_related("experiment"),
         **more,
     }
+
+
+def _tokens_of(user: User) -> list[tuple[ApiToken, int, int]]:
+    """Return each token with its calls in this hour and its limit."""
+    at = timezone.now()
+    tokens = []
+    for token in ApiToken.objects.filter(user=user).order_by("-created"):
+        quota = quota_of(token)
+        tokens.append((token, quota.add(token.token_key, 0, at=at), quota.most))
+    return tokens
