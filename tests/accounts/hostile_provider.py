@@ -32,6 +32,8 @@ class HostileProvider:
         #: second apart.
         self.answers: dict[str, Any] = {}
         self.status = 200
+        #: Statuses by path, in place of that one.
+        self.statuses: dict[str, int] = {}
         self.key, self.algorithm = self.published_key, "RS256"
         self.claims: dict[str, Any] = {}
         self.calls: list[str] = []
@@ -78,7 +80,7 @@ def hostile_provider() -> Iterator[HostileProvider]:
             if isinstance(body, list):
                 self._send_slowly(body)
                 return
-            self.send_response(provider.status)
+            self.send_response(provider.statuses.get(self.path, provider.status))
             self.send_header(
                 "Content-Type", "application/jwt" if body.startswith(b"eyJ") else "application/json"
             )

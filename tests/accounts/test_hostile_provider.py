@@ -145,6 +145,46 @@ def test_code_that_the_provider_refuses_is_no_outage(client, provider):
     assert "did not succeed" in log_in(client, provider)[0]
 
 
+@pytest.mark.parametrize(("contact", "help_"), [("", "."), ("a@b.org", ": a@b.org.")])
+@pytest.mark.parametrize(
+    ("code", "is_named"),
+    [("invalid_client", True), ("unauthorized_client", True), ("invalid_grant", False)],
+)
+def test_wrong_secret_of_the_portal_is_named(
+    client, provider, settings, code, is_named, contact, help_
+):
+    """Keycloak answers `unauthorized_client`. Another try of the user would not help."""
+    settings.SUPPORT_CONTACT = contact
+    provider.answers[TOKEN] = json.dumps({"error": code}).encode()
+    provider.statuses[TOKEN] = 401
+    page, username = log_in(client, provider)
+    assert username == ""
+    assert ("Lab login rejects the portal: its client ID or secret is wrong." in page) == is_named
+    assert ("did not succeed. Try again." in page) != is_named
+    assert not is_named or f"Contact an admin of the portal{help_}" in page
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"5", b"\xff", b'{"error": ["invalid_client"]}'])
+def test_rejection_without_a_code_is_no_fault_of_the_portal(client, provider, body):
+    provider.answers[TOKEN] = body
+    provider.statuses[TOKEN] = 401
+    assert "did not succeed. Try again." in log_in(client, provider)[0]
+
+
+def test_browser_is_not_sent_to_a_provider_that_is_down(client, provider, monkeypatch):
+    """It would show an error of the browser, not the page where passwords go on."""
+    assert log_in(client, provider)[1] == "ann"
+    client.logout()
+    provider.statuses[DISCOVERY] = 503
+    assert "Lab login does not answer" not in log_in(client, provider)[0]  # it answered just now
+    client.logout()
+
+    monkeypatch.setattr(openid, "KEPT_BEFORE_LOGIN", 0)
+    answer = client.get(START, follow=True)
+    assert answer.redirect_chain == [("/accounts/login/", 302)]
+    assert "Lab login does not answer" in answer.text
+
+
 RUBBISH = [
     b"",
     b"<html>",

@@ -30,7 +30,14 @@ class NoAnswer(Exception):
 
 
 class Denied(Exception):
-    """The provider rejected the portal's call, for example because a code was used before."""
+    """The provider rejected the portal's call, for example because a code was used before.
+
+    `code` is that of the standard, such as `invalid_grant`, or empty.
+    """
+
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,8 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
     if deadline.is_over:
         raise NoAnswer(f"{url}: not all of the answer arrived within {settings.OIDC_TIMEOUT:g} s")
     if 400 <= response.status_code < 500:
-        raise Denied(f"{url}: status {response.status_code}, {body[:200].decode(errors='replace')}")
+        reason = f"{url}: status {response.status_code}, {body[:200].decode(errors='replace')}"
+        raise Denied(reason, _error_code(body))
     if response.status_code != 200:
         raise NoAnswer(f"{url}: status {response.status_code}")
     if len(body) > MOST_BYTES:
@@ -88,6 +96,15 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
     return Answer(
         url, response.headers.get("Content-Type", "").partition(";")[0].strip().lower(), body
     )
+
+
+def _error_code(body: bytes) -> str:
+    """Return the error code in the body of a rejection (RFC 6749, section 5.2), or ""."""
+    try:
+        error = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    return str(error.get("error", "")) if isinstance(error, dict) else ""
 
 
 class _Connections(HTTPAdapter):
