@@ -1,6 +1,7 @@
 """A Keycloak on loopback with a database in a directory of its own, and its admin API."""
 
 import json
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 from dev.jars import cached_home, fetch_file, run_tool
 from dev.messages import SetupError
 from dev.processes import spawn
+from tests.programs.certificates import self_signed
 from tests.programs.ports import free_port
 
 VERSION = "26.7.3"
@@ -35,7 +37,14 @@ class Keycloak:
         self._home = base / "keycloak"
         self._log = base / "keycloak.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = f"http://127.0.0.1:{free_port()}"
+        self.certificate, self._key = self_signed(base, "IP:127.0.0.1")
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(
+                context=ssl.create_default_context(cafile=self.certificate)
+            ),
+            _Stay,
+        )
+        self.address = f"https://127.0.0.1:{free_port()}"
         self.issuer = f"{self.address}/realms/{REALM}"
         installed = fetch()
         (self._home / "data/import").mkdir(parents=True)
@@ -69,8 +78,10 @@ class Keycloak:
             f"-Djava.util.concurrent.ForkJoinPool.common.threadFactory={_THREADS}",
             *("-cp", str(self._home / "lib/quarkus-run.jar")),
             *("io.quarkus.bootstrap.runner.QuarkusEntryPoint", "start", "--optimized"),
-            *("--http-enabled=true", "--http-host=127.0.0.1"),
-            *(f"--http-port={self.address.rpartition(':')[2]}", f"--hostname={self.address}"),
+            *("--http-host=127.0.0.1", f"--hostname={self.address}"),
+            f"--https-port={self.address.rpartition(':')[2]}",
+            f"--https-certificate-file={self.certificate}",
+            f"--https-certificate-key-file={self._key}",
             f"--bootstrap-admin-username={_ADMIN['username']}",
             f"--bootstrap-admin-password={_ADMIN['password']}",
             "--import-realm",
@@ -85,7 +96,7 @@ class Keycloak:
 
     def read(self, path: str) -> Any:
         """Return the JSON at a path that takes no login."""
-        with urllib.request.urlopen(self.address + path, timeout=30) as answer:
+        with self._opener.open(self.address + path, timeout=30) as answer:
             return json.load(answer)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -96,14 +107,14 @@ class Keycloak:
             {"Authorization": f"Bearer {self._token()}", "Content-Type": "application/json"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with self._opener.open(request, timeout=30) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
     def _token(self) -> str:
         form = {"grant_type": "password", "client_id": "admin-cli", **_ADMIN}
         address = f"{self.address}/realms/master/protocol/openid-connect/token"
-        with urllib.request.urlopen(address, urlencode(form).encode(), timeout=30) as answer:
+        with self._opener.open(address, urlencode(form).encode(), timeout=30) as answer:
             return json.load(answer)["access_token"]
 
     def user(self, username: str) -> dict[str, Any]:
@@ -125,9 +136,9 @@ class Keycloak:
     def refusal(self, **question: str) -> str:
         """Return where the provider sends a browser that asks for a login like this."""
         query = urlencode({"client_id": "opsportal", "response_type": "code", **question})
-        opener = urllib.request.build_opener(_Stay)
+        address = f"{self.issuer}/protocol/openid-connect/auth?{query}"
         try:
-            opener.open(f"{self.issuer}/protocol/openid-connect/auth?{query}", timeout=30).close()
+            self._opener.open(address, timeout=30).close()
         except urllib.error.HTTPError as answer:
             answer.close()
             return answer.headers.get("Location", "")

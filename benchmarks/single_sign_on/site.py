@@ -32,7 +32,7 @@ class Site:
     @contextmanager
     def new_browser(self) -> Iterator[Page]:
         """Yield an empty page of a browser that has no cookies yet."""
-        context = self._browser.new_context(base_url=self.url)
+        context = self._browser.new_context(base_url=self.url, ignore_https_errors=True)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MILLISECONDS)
         try:
@@ -118,6 +118,9 @@ def site(portal: Portal, keycloak: Keycloak) -> Iterator[Site]:
     directory.mkdir()
     portal.environment |= realm.settings(directory, keycloak.issuer, keycloak.client_secret())
     portal.environment["OIDC_SESSION_HOURS"] = str(SESSION_HOURS)
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        portal.environment.pop(variable, None)
+    portal.environment["SSL_CERT_FILE"] = str(keycloak.certificate)
     portal.environment["STATIC_DIR"] = str(portal.base / "static")
     portal.manage("collectstatic", "--noinput", "--verbosity", "0")
     os.environ |= portal.environment | {

@@ -14,6 +14,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from tests.programs.certificates import Certificate, speak_tls
+
 DISCOVERY, TOKEN, KEYS, USER = "/.well-known/openid-configuration", "/token", "/keys", "/user"
 
 
@@ -71,7 +73,9 @@ class HostileProvider:
 
 
 @contextmanager
-def hostile_provider() -> Iterator[HostileProvider]:
+def hostile_provider(certificate: Certificate | None = None) -> Iterator[HostileProvider]:
+    """Run a provider, by TLS if it has a certificate."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if length := int(self.headers.get("Content-Length", 0)):
@@ -105,7 +109,11 @@ def hostile_provider() -> Iterator[HostileProvider]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    provider = HostileProvider(f"http://127.0.0.1:{server.server_port}")
+    scheme = "http"
+    if certificate is not None:
+        speak_tls(server, certificate)
+        scheme = "https"
+    provider = HostileProvider(f"{scheme}://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield provider

@@ -47,13 +47,17 @@ _documents: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
 def discovery(most_seconds: float = KEPT) -> dict[str, Any]:
-    """Return the provider's discovery document, at most that old. Raises `NoAnswer`, `Denied`."""
+    """Return the provider's discovery document, at most that old. Raises `NoAnswer`."""
     issuer: str = settings.OIDC_ISSUER
     kept = _documents.get(issuer)
     if kept and time.monotonic() - kept[0] < most_seconds:
         return kept[1]
     address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-    document = call("GET", address).json()
+    try:
+        document = call("GET", address).json()
+    except Denied as error:
+        # The issuer is wrong, or the provider has disabled it: another try would not help now.
+        raise NoAnswer(str(error)) from error
     for name in ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"):
         if not str(document.get(name)).lower().startswith(("https://", "http://")):
             raise NoAnswer(f"{address} has no {name}")

@@ -4,8 +4,10 @@ A slow provider must not block the portal.
 """
 
 import json
+import ssl
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -120,10 +122,26 @@ class _Connections(HTTPAdapter):
         return pool
 
 
+def _authorities() -> str | bool:
+    """Return the file or directory of the system's certificate authorities.
+
+    A lab's own authority is among them, but not among those that requests brings along. They are
+    used only on a system without any. `REQUESTS_CA_BUNDLE` and `CURL_CA_BUNDLE`
+    precede both.
+    """
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile:
+        return paths.cafile
+    if paths.capath and any(Path(paths.capath).iterdir()):
+        return paths.capath
+    return True
+
+
 def _session(deadline: Deadline) -> requests.Session:
     """Return a session whose connections the deadline cuts."""
     session = requests.Session()
     session.headers["Accept-Encoding"] = "identity"
+    session.verify = _authorities()
     session.mount("http://", _Connections(deadline))
     session.mount("https://", _Connections(deadline))
     return session
