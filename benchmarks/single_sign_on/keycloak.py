@@ -37,14 +37,15 @@ class Keycloak:
         self._home = base / "keycloak"
         self._log = base / "keycloak.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.certificate, self._key = self_signed(base, "IP:127.0.0.1")
+        self.certificate, self._key = self_signed(base, "DNS:localhost")
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(
                 context=ssl.create_default_context(cafile=self.certificate)
             ),
             _Stay,
         )
-        self.address = f"https://127.0.0.1:{free_port()}"
+        # For browsers another site than the portal's 127.0.0.1, which matters to cookies.
+        self.address = f"https://localhost:{free_port()}"
         self.issuer = f"{self.address}/realms/{REALM}"
         installed = fetch()
         (self._home / "data/import").mkdir(parents=True)
