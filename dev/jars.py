@@ -23,6 +23,7 @@ _PROJECT = (
     "<project><modelVersion>4.0.0</modelVersion><groupId>opsportal</groupId><artifactId>servers</artifactId>"
     "<version>1</version><packaging>pom</packaging><dependencies>{}</dependencies></project>"
 )
+_COPY_ONE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -34,6 +35,16 @@ def server_home(
 
     It is created once; `prepare` may then rearrange it. Raises `SetupError`.
     """
+
+    def fill(home: Path) -> None:
+        _fetch(artifacts, home)
+        prepare(home)
+
+    return cached_home(name, fill)
+
+
+def cached_home(name: str, fill: Callable[[Path], None]) -> Path:
+    """Return the directory `name` of the cache, which `fill` fills once. Raises `SetupError`."""
     home = CACHE / name
     if home.is_dir():
         return home
@@ -44,12 +55,22 @@ def server_home(
             if not home.is_dir():  # nobody else was first
                 unfinished = CACHE / f"{name}.unfinished"
                 shutil.rmtree(unfinished, ignore_errors=True)
-                _fetch(artifacts, unfinished)
-                prepare(unfinished)
+                unfinished.mkdir()
+                fill(unfinished)
                 unfinished.rename(home)
     except OSError as error:
         raise SetupError(f"{name}: {error}") from error
     return home
+
+
+def fetch_file(artifact: str, into: Path) -> Path:
+    """Copy one file (`group:artifact:version:packaging`), without what it needs, into a directory.
+
+    Raises `SetupError`.
+    """
+    run_tool("mvn", "-B", "-q", _COPY_ONE, f"-Dartifact={artifact}", f"-DoutputDirectory={into}")
+    _, name, version, packaging = artifact.split(":")
+    return into / f"{name}-{version}.{packaging}"
 
 
 def run_tool(*command: str | Path) -> None:
@@ -75,7 +96,6 @@ def run_tool(*command: str | Path) -> None:
 
 
 def _fetch(artifacts: Sequence[str], into: Path) -> None:
-    into.mkdir()
     dependencies = "".join(
         _DEPENDENCY.format(*map(escape, artifact.split(":"))) for artifact in artifacts
     )

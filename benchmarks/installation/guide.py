@@ -50,7 +50,7 @@ class Block:
 def blocks() -> list[Block]:
     """Return the blocks of the sections that are followed, in the order of the guide."""
     sections = {section for section, _ in [*FOLLOWED.values(), *LEFT_OUT]}
-    return [block for block in _read_blocks(GUIDE.read_text()) if block.section in sections]
+    return [block for block in read_blocks(GUIDE.read_text()) if block.section in sections]
 
 
 def text_of(name: str) -> str:
@@ -64,7 +64,7 @@ def text_of(name: str) -> str:
     return text
 
 
-def _read_blocks(text: str) -> Iterator[Block]:
+def read_blocks(text: str) -> Iterator[Block]:
     section = ""
     lines: list[str] = []
     is_fenced = False

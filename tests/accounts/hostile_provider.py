@@ -14,6 +14,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from tests.programs.certificates import Certificate, speak_tls
+
 DISCOVERY, TOKEN, KEYS, USER = "/.well-known/openid-configuration", "/token", "/keys", "/user"
 
 
@@ -32,6 +34,8 @@ class HostileProvider:
         #: second apart.
         self.answers: dict[str, Any] = {}
         self.status = 200
+        #: Statuses by path, in place of that one.
+        self.statuses: dict[str, int] = {}
         self.key, self.algorithm = self.published_key, "RS256"
         self.claims: dict[str, Any] = {}
         self.calls: list[str] = []
@@ -69,7 +73,9 @@ class HostileProvider:
 
 
 @contextmanager
-def hostile_provider() -> Iterator[HostileProvider]:
+def hostile_provider(certificate: Certificate | None = None) -> Iterator[HostileProvider]:
+    """Run a provider, by TLS if it has a certificate."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if length := int(self.headers.get("Content-Length", 0)):
@@ -78,7 +84,7 @@ def hostile_provider() -> Iterator[HostileProvider]:
             if isinstance(body, list):
                 self._send_slowly(body)
                 return
-            self.send_response(provider.status)
+            self.send_response(provider.statuses.get(self.path, provider.status))
             self.send_header(
                 "Content-Type", "application/jwt" if body.startswith(b"eyJ") else "application/json"
             )
@@ -103,7 +109,11 @@ def hostile_provider() -> Iterator[HostileProvider]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    provider = HostileProvider(f"http://127.0.0.1:{server.server_port}")
+    scheme = "http"
+    if certificate is not None:
+        speak_tls(server, certificate)
+        scheme = "https"
+    provider = HostileProvider(f"{scheme}://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield provider

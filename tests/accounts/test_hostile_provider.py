@@ -3,6 +3,7 @@ and serves on.
 """
 
 import json
+import subprocess
 import threading
 import time
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +20,7 @@ from apps.accounts.models import User
 from apps.accounts.web import openid
 from apps.accounts.web import provider as calls
 from tests.accounts.hostile_provider import DISCOVERY, KEYS, TOKEN, USER, hostile_provider
+from tests.programs.certificates import self_signed
 from tests.programs.dripping_server import HEADERS, PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
 
 START, CALLBACK = "/accounts/openid/", "/accounts/openid/callback/"
@@ -145,6 +147,54 @@ def test_code_that_the_provider_refuses_is_no_outage(client, provider):
     assert "did not succeed" in log_in(client, provider)[0]
 
 
+@pytest.mark.parametrize(("contact", "help_"), [("", "."), ("a@b.org", ": a@b.org.")])
+@pytest.mark.parametrize(
+    ("code", "is_named"),
+    [("invalid_client", True), ("unauthorized_client", True), ("invalid_grant", False)],
+)
+def test_wrong_secret_of_the_portal_is_named(
+    client, provider, settings, code, is_named, contact, help_
+):
+    """Keycloak answers `unauthorized_client`. Another try of the user would not help."""
+    settings.SUPPORT_CONTACT = contact
+    provider.answers[TOKEN] = json.dumps({"error": code}).encode()
+    provider.statuses[TOKEN] = 401
+    page, username = log_in(client, provider)
+    assert username == ""
+    assert ("Lab login rejects the portal: its client ID or secret is wrong." in page) == is_named
+    assert ("did not succeed. Try again." in page) != is_named
+    assert not is_named or f"Contact an admin of the portal{help_}" in page
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"5", b"\xff", b'{"error": ["invalid_client"]}'])
+def test_rejection_without_a_code_is_no_fault_of_the_portal(client, provider, body):
+    provider.answers[TOKEN] = body
+    provider.statuses[TOKEN] = 401
+    assert "did not succeed. Try again." in log_in(client, provider)[0]
+
+
+def test_browser_is_not_sent_to_a_provider_that_is_down(client, provider, monkeypatch):
+    """It would show an error of the browser, not the page where passwords go on."""
+    assert log_in(client, provider)[1] == "ann"
+    client.logout()
+    provider.statuses[DISCOVERY] = 503
+    assert "Lab login does not answer" not in log_in(client, provider)[0]  # it answered just now
+    client.logout()
+
+    monkeypatch.setattr(openid, "KEPT_BEFORE_LOGIN", 0)
+    answer = client.get(START, follow=True)
+    assert answer.redirect_chain == [("/accounts/login/", 302)]
+    assert "Lab login does not answer" in answer.text
+
+
+def test_issuer_that_the_provider_does_not_know_is_no_failed_login(client, provider):
+    """Keycloak answers 404 for a realm that does not exist, 403 for one that is disabled."""
+    for status in (404, 403):
+        provider.statuses[DISCOVERY] = status
+        answer = client.get(START, follow=True)
+        assert "Lab login does not answer. Try again later." in answer.text
+
+
 RUBBISH = [
     b"",
     b"<html>",
@@ -234,6 +284,28 @@ def test_slow_answer_is_given_up(client, provider, settings, kind):
     start = time.monotonic()
     assert "Lab login does not answer" in log_in(client, provider)[0]
     assert time.monotonic() - start < 8  # of the 10 s that it drips
+
+
+@pytest.mark.parametrize("store", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"])
+def test_authorities_of_the_system_are_trusted_and_no_others(tmp_path, monkeypatch, store):
+    """A lab's provider may have a certificate of the lab's own authority."""
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    certificate = self_signed(tmp_path, "IP:127.0.0.1")
+    authorities = tmp_path / "authorities"
+    authorities.mkdir()
+    command = ["openssl", "x509", "-hash", "-noout", "-in", certificate[0]]
+    name = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    (authorities / f"{name}.0").symlink_to(certificate[0])
+    with hostile_provider(certificate) as provider:
+        address = provider.issuer + DISCOVERY
+        with pytest.raises(calls.NoAnswer, match="CERTIFICATE_VERIFY_FAILED"):
+            calls.call("GET", address)
+
+        if store == "SSL_CERT_DIR":
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+        monkeypatch.setenv(store, str(authorities if store == "SSL_CERT_DIR" else certificate[0]))
+        assert calls.call("GET", address).json()["issuer"] == provider.issuer
 
 
 def test_tls_handshake_that_drips_is_given_up(settings):

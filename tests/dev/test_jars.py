@@ -74,3 +74,12 @@ def test_missing_maven_is_told_with_its_mend(maven, monkeypatch):
         SetupError, match="mvn is not found: apt-get install default-jdk-headless maven"
     ):
         fetch()
+
+
+def test_one_file_is_fetched_without_what_it_needs(maven, tmp_path):
+    programs = maven('#!/bin/sh\necho "$@" >"$(dirname "$0")/arguments"\n')
+    archive = jars.fetch_file("org.example:server:1:zip", tmp_path)
+    assert archive == tmp_path / "server-1.zip"
+    arguments = (programs / "arguments").read_text().split()
+    assert "-Dartifact=org.example:server:1:zip" in arguments
+    assert f"-DoutputDirectory={tmp_path}" in arguments

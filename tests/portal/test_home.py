@@ -37,6 +37,23 @@ def test_home_claims_nothing_of_jobs_to_who_has_no_role(world, client, shifter, 
     assert "You have no role yet." not in page_of(client, shifter, "/")
 
 
+@pytest.mark.parametrize("name", ["", "Lab login"])
+def test_home_says_where_roles_come_from(world, client, django_user_model, settings, name):
+    """Of a user of single sign-on whose groups give none."""
+    settings.SSO_ROLES = {"/nova/liaisons": ["liaison:NOVA"]}
+    settings.OIDC_ISSUER, settings.OIDC_NAME = "https://sso.example.org" if name else "", name
+    settings.SUPPORT_CONTACT = "ops@example.org"
+    page = " ".join(page_of(client, django_user_model.objects.create_user("newcomer"), "/").split())
+    where = " at Lab login" if name else ""
+    assert f"Roles come from your groups{where}, and none of yours gives one." in page
+    assert "Ask an admin which group you need: ops@example.org" in page
+
+    local = django_user_model.objects.create_user("local", password="correct horse battery")
+    page = page_of(client, local, "/")
+    assert "Ask an admin for one." in page
+    assert "Roles come from your groups" not in page
+
+
 def test_home_counts_what_failed_and_links_to_it(world, now, client, shifter):
     page = page_of(client, shifter, "/")
     assert "1 of 1 jobs" in page

@@ -34,6 +34,10 @@ logger = logging.getLogger("opsportal.login")
 
 #: How long the provider's discovery document is cached, in seconds.
 KEPT = 3_600
+#: The same before a browser is sent to the provider: it must not end at one that is down.
+KEPT_BEFORE_LOGIN = 10
+#: Codes by which a provider rejects the portal itself (RFC 6749, section 5.2).
+CLIENT_ERRORS = {"invalid_client", "unauthorized_client"}
 #: Accepted signature algorithms. All use key pairs, because the client secret is not a signing key.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512")
 #: Maximum length of a subject according to the standard.
@@ -42,14 +46,18 @@ MOST_SUBJECT = 255
 _documents: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
-def discovery() -> dict[str, Any]:
-    """Return the provider's discovery document. Raises `NoAnswer`."""
+def discovery(most_seconds: float = KEPT) -> dict[str, Any]:
+    """Return the provider's discovery document, at most that old. Raises `NoAnswer`."""
     issuer: str = settings.OIDC_ISSUER
     kept = _documents.get(issuer)
-    if kept and time.monotonic() - kept[0] < KEPT:
+    if kept and time.monotonic() - kept[0] < most_seconds:
         return kept[1]
     address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-    document = call("GET", address).json()
+    try:
+        document = call("GET", address).json()
+    except Denied as error:
+        # The issuer is wrong, or the provider has disabled it: another try would not help now.
+        raise NoAnswer(str(error)) from error
     for name in ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"):
         if not str(document.get(name)).lower().startswith(("https://", "http://")):
             raise NoAnswer(f"{address} has no {name}")
@@ -205,6 +213,12 @@ def _address(claim: Any) -> str:
 REFUSALS = (Refused, SuspiciousOperation, jwt.PyJWTError, Denied, NoAnswer, KeyError, ValueError)
 
 
+def _help() -> str:
+    """Return whom to ask about a fault that another login does not end."""
+    contact = settings.SUPPORT_CONTACT
+    return f"Contact an admin of the portal{': ' if contact else ''}{contact}."
+
+
 class _View:
     """Base of both views.
 
@@ -235,6 +249,11 @@ class _View:
             text = str(error)
         elif isinstance(error, NoAnswer):
             text = f"{settings.OIDC_NAME} does not answer. Try again later."
+        elif isinstance(error, Denied) and error.code in CLIENT_ERRORS:
+            text = (
+                f"{settings.OIDC_NAME} rejects the portal: its client ID or secret is wrong. "
+                f"{_help()}"
+            )
         else:
             text = f"The login by {settings.OIDC_NAME} did not succeed. Try again."
         messages.error(request, text)
@@ -248,7 +267,7 @@ class StartView(_View, OIDCAuthenticationRequestView):
         super(OIDCAuthenticationRequestView, self).__init__(**initial)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        self.OIDC_OP_AUTH_ENDPOINT = setting("OIDC_OP_AUTHORIZATION_ENDPOINT")
+        self.OIDC_OP_AUTH_ENDPOINT = discovery(KEPT_BEFORE_LOGIN)["authorization_endpoint"]
         self.OIDC_RP_CLIENT_ID = settings.OIDC_RP_CLIENT_ID
         answer: HttpResponse = super().get(request)
         return answer

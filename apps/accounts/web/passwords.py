@@ -20,9 +20,10 @@ from apps.accounts.models import User
 
 
 def login_help(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of pages before the login: single sign-on and where to get help."""
+    """Return what pages say of logins: single sign-on, its roles, and where to get help."""
     return {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        "roles_by_group": bool(settings.SSO_ROLES),
         "sends_mail": bool(settings.EMAIL_HOST),
         "support_contact": settings.SUPPORT_CONTACT,
     }

@@ -4,8 +4,10 @@ A slow provider must not block the portal.
 """
 
 import json
+import ssl
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -30,7 +32,14 @@ class NoAnswer(Exception):
 
 
 class Denied(Exception):
-    """The provider rejected the portal's call, for example because a code was used before."""
+    """The provider rejected the portal's call, for example because a code was used before.
+
+    `code` is that of the standard, such as `invalid_grant`, or empty.
+    """
+
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,8 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
     if deadline.is_over:
         raise NoAnswer(f"{url}: not all of the answer arrived within {settings.OIDC_TIMEOUT:g} s")
     if 400 <= response.status_code < 500:
-        raise Denied(f"{url}: status {response.status_code}, {body[:200].decode(errors='replace')}")
+        reason = f"{url}: status {response.status_code}, {body[:200].decode(errors='replace')}"
+        raise Denied(reason, _error_code(body))
     if response.status_code != 200:
         raise NoAnswer(f"{url}: status {response.status_code}")
     if len(body) > MOST_BYTES:
@@ -88,6 +98,15 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
     return Answer(
         url, response.headers.get("Content-Type", "").partition(";")[0].strip().lower(), body
     )
+
+
+def _error_code(body: bytes) -> str:
+    """Return the error code in the body of a rejection (RFC 6749, section 5.2), or ""."""
+    try:
+        error = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    return str(error.get("error", "")) if isinstance(error, dict) else ""
 
 
 class _Connections(HTTPAdapter):
@@ -103,10 +122,26 @@ class _Connections(HTTPAdapter):
         return pool
 
 
+def _authorities() -> str | bool:
+    """Return the file or directory of the system's certificate authorities.
+
+    A lab's own authority is among them, but not among those that requests brings along. They are
+    used only on a system without any. `REQUESTS_CA_BUNDLE` and `CURL_CA_BUNDLE`
+    precede both.
+    """
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile:
+        return paths.cafile
+    if paths.capath and any(Path(paths.capath).iterdir()):
+        return paths.capath
+    return True
+
+
 def _session(deadline: Deadline) -> requests.Session:
     """Return a session whose connections the deadline cuts."""
     session = requests.Session()
     session.headers["Accept-Encoding"] = "identity"
+    session.verify = _authorities()
     session.mount("http://", _Connections(deadline))
     session.mount("https://", _Connections(deadline))
     return session

@@ -1,0 +1,1 @@
+"""Login by single sign-on at a real Keycloak, in a real browser."""
