@@ -1,6 +1,7 @@
 """Lose a database, restore it to a moment by pgbackrest, and check what came back.
 
-    python -m benchmarks.point_in_time [--size GB] [--archive-timeout SECONDS] [--directory DIRECTORY]
+    python -m benchmarks.point_in_time [--size GB] [--archive-timeout SECONDS]
+        [--directory DIRECTORY]
 
 A PostgreSQL on disk with the portal's schema and generated requests, jobs and contents of the
 archive. It archives its WAL into an encrypted repository, with the options of

@@ -88,14 +88,16 @@ class Drill:
         with self._timed("full backup"):
             self.server.back_up("--type=full", "backup")
         self._print_repository("full backup in the repository", "backup")
+        self._wal_of_filling = _size(self.server.repository / "archive")
         rows.mark("mark 1")
         rows.add_jobs(NEW_JOBS)
         with self._timed("incremental backup"):
             self.server.back_up("--type=incr", "backup")
         self._print_repository("both backups in the repository", "backup")
 
-    def _print_repository(self, what: str, directory: str) -> None:
-        print(f"{_size(self.server.repository / directory) / MEGABYTE:8,.0f} MB  {what}")
+    def _print_repository(self, what: str, directory: str, *, without: int = 0) -> None:
+        size = _size(self.server.repository / directory) - without
+        print(f"{size / MEGABYTE:8,.0f} MB  {what}", flush=True)
 
     def _write_and_lose(self, rows: "Rows") -> tuple[dict[str, int], datetime]:
         """Commit marks before and after a moment, and lose the server.
@@ -114,7 +116,9 @@ class Drill:
         rows.add_jobs(NEW_JOBS)
         self._wait_until_archived()
         rows.mark("mark 5")
-        self._print_repository("WAL in the repository", "archive")
+        self._print_repository(
+            "WAL since the full backup, in the repository", "archive", without=self._wal_of_filling
+        )
         connection.close()
         self.server.lose()
         return expected, moment

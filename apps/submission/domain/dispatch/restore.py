@@ -38,6 +38,14 @@ NAMED = 5
 #: `Submission.name`: request, number of the stage, token.
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)\.([0-9]{1,4})\.([0-9a-f]{32})")
 _LOCK = "submission.restore"
+#: PostgreSQL's settings that end a recovery. They stay set after it.
+_TARGETS = (
+    "recovery_target",
+    "recovery_target_lsn",
+    "recovery_target_name",
+    "recovery_target_time",
+    "recovery_target_xid",
+)
 
 
 class _NamedArray(NamedTuple):
@@ -67,11 +75,9 @@ def database_timeline() -> int:
 def has_recovery_target() -> bool:
     """Return whether the server was told to recover up to a moment, and not to the end."""
     with connection.cursor() as cursor:
-        # They stay set after the recovery. `recovery_target_timeline` is set on standbys, too.
         cursor.execute(
-            "SELECT concat(current_setting('recovery_target'),"
-            " current_setting('recovery_target_lsn'), current_setting('recovery_target_name'),"
-            " current_setting('recovery_target_time'), current_setting('recovery_target_xid')) != ''"
+            "SELECT bool_or(current_setting(name) != '') FROM unnest(%s::text[]) AS name",
+            [list(_TARGETS)],
         )
         return bool(cursor.fetchone()[0])
 
