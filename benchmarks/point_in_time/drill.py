@@ -13,13 +13,12 @@ from benchmarks.database import set_up_django
 from benchmarks.point_in_time.server import DATABASE, PASSPHRASE, BackupFailed, Server
 from dev.processes import spawn
 from dev.valkey import Valkey
-from tests.failover.waiting import wait_for
 
 if TYPE_CHECKING:
     from benchmarks.point_in_time.rows import Rows
 
 MEGABYTE = 1_000_000
-#: The new jobs between the two backups, as a part of the database.
+#: Jobs that are added before the incremental backup, and again before and after the moment.
 NEW_JOBS = 20_000
 
 
@@ -141,7 +140,8 @@ class Drill:
             self.server.restore("--type=time", target, "--target-action=promote")
         with self._timed("restore: WAL up to the moment"):
             self.server.start()
-            wait_for(lambda: self.server.ask("SELECT pg_is_in_recovery()") == (False,))
+            while self.server.ask("SELECT pg_is_in_recovery()") == (True,):
+                time.sleep(0.1)
 
     def _check(self, rows: "Rows", expected: dict[str, int]) -> None:
         from benchmarks.point_in_time.rows import count_rows, problems_of_portal, start_portal
