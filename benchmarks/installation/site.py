@@ -184,6 +184,7 @@ class Site:
         self._follow("first full backup", lambda: self.debian.run(first))
         self.ask_database("CREATE TABLE marks (name text)")
         self.ask_database("INSERT INTO marks VALUES ('before')")
+        time.sleep(2)  # pgbackrest knows the end of a backup to the second
         moment = self.ask_database("SELECT clock_timestamp()")
         self.ask_database("INSERT INTO marks VALUES ('after')")
         segment = self.ask_database("SELECT pg_walfile_name(pg_switch_wal())")
