@@ -124,7 +124,7 @@ class RetryJobAdmin(ReadOnlyAdmin):
 
 @admin.register(KnownDatabase)
 class KnownDatabaseAdmin(ReadOnlyAdmin):
-    list_display = ["identity", "noticed_at", "seen_at", "state_at"]
+    list_display = ["identity", "timeline", "noticed_at", "seen_at", "state_at"]
     search_fields = ["identity"]
 
 

@@ -513,11 +513,16 @@ class RetryJob(models.Model):
 class KnownDatabase(models.Model):
     """A database that this portal has had; the newest one is in use.
 
-    It changes when a dump is restored into a new database. Rows are only added.
+    A restore adds a row: that of a dump, and one to a moment. No row is deleted.
     """
 
     identity = models.CharField(
         max_length=64, help_text="Of the PostgreSQL server, and of the database in it."
+    )
+    timeline = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="PostgreSQL's timeline, which changes with a failover or a restore to a moment.",
     )
     noticed_at = models.DateTimeField()
     seen_at = models.DateTimeField(help_text="When it was last in use, to the minute.")

@@ -37,6 +37,7 @@ CHECKING_LOCK = 4_716_050
 @shared_task(name="submission.send_all")
 def send_all() -> None:
     """Start a task for every cluster that has or may get jobs of the portal."""
+    stop_after_restore(at=timezone.now())
     for pk in clusters_to_look_at().values_list("pk", flat=True):
         send_to.delay(cluster_id=pk)
 

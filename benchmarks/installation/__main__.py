@@ -3,7 +3,7 @@
     python -m benchmarks.installation [--setup] [--directory DIRECTORY]
 
 Boots a Debian with systemd in a container, and runs the commands of the guide as they are written:
-from the packages to a job of a real Slurm that is archived and has its verdict, and a restore.
+from the packages to a job of a real Slurm that is archived and has its verdict, and two restores.
 It installs the last commit, and this version of the guide.
 With `--setup`, `opsportal setup` does the middle part. Needs root, mmdebstrap and systemd-nspawn,
 free ports 80, 443, 5432 and 6379, and some 5 minutes. DIRECTORY keeps the bare Debian.
@@ -70,6 +70,7 @@ def follow(site: Site, *, by_setup: bool) -> None:
     total = time.monotonic() - begun - cluster_seconds
     say(f"{total:6.1f} s  from a bare machine to the first verdict, without starting Slurm")
     site.restore()
+    site.restore_to_moment()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,10 @@ FOLLOWED = {
     "capture": ("8. Capture, on the scheduler's host", "chown root:opsportal-capture"),
     "backup": ("Backup and restore", "(umask 077; runuser"),
     "restore": ("Backup and restore", "systemctl stop opsportal.target"),
+    "pgbackrest": ("Point in time", "apt-get install pgbackrest"),
+    "first full backup": ("Point in time", "systemctl daemon-reload"),
+    "restore to a moment": ("Point in time", "systemctl stop opsportal.target"),
+    "restore of secrets": ("Point in time", "openssl enc -d"),
 }
 #: The other blocks of these sections, with the reason why they are not.
 LEFT_OUT = {
@@ -35,7 +39,7 @@ LEFT_OUT = {
     ("6. Services", "systemctl edit"): "depends on the site",
     ("6. Services", "[Service]\nNoNewPrivileges"): "only for retries as the owner",
     ("6. Services", "[Service]\nAmbientCapabilities"): "only for logs below closed homes",
-    ("Backup and restore", "opsportal-manage after_restore"): "only for copies of a whole server",
+    ("Backup and restore", "opsportal-manage after_restore"): "only for snapshots of a server",
 }
 
 

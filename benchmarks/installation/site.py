@@ -11,6 +11,9 @@ REDIS_PASSWORD = "a-password-of-redis"
 DATABASE_PASSWORD = "a-password-of-postgresql"
 ADMIN_PASSWORD = "a long sentence that only Ann knows"
 CODE = "/srv/opsportal"
+NO_QUESTIONS = "export DEBIAN_FRONTEND=noninteractive"
+#: The moment in the guide.
+EXAMPLE_MOMENT = "2026-11-30 09:14:00+01"
 #: A job that fails as jobs do when a service is down; it waits until its script is captured.
 JOB = """#!/bin/bash
 echo "$(date -u) INFO Opening the input file"
@@ -171,6 +174,43 @@ class Site:
         self._follow(
             "ready again", lambda: self.wait_for("the portal", lambda: self._succeeds(ready))
         )
+
+    def restore_to_moment(self) -> None:
+        """Archive the WAL, lose the database and the secrets, and restore them to a moment."""
+        commands = self._commands("pgbackrest")
+        commands = commands.replace("apt-get install", "apt-get install --quiet --yes")
+        self._follow("pgbackrest", lambda: self.debian.run(f"{NO_QUESTIONS}\n{commands}"))
+        first = self._commands("first full backup")
+        self._follow("first full backup", lambda: self.debian.run(first))
+        self.ask_database("CREATE TABLE marks (name text)")
+        self.ask_database("INSERT INTO marks VALUES ('before')")
+        time.sleep(2)  # pgbackrest knows the end of a backup to the second
+        moment = self.ask_database("SELECT clock_timestamp()")
+        self.ask_database("INSERT INTO marks VALUES ('after')")
+        segment = self.ask_database("SELECT pg_walfile_name(pg_switch_wal())")
+        archived = "SELECT last_archived_wal FROM pg_stat_archiver"
+        self.wait_for("the archive", lambda: self.ask_database(archived) >= segment)
+        self.debian.run(
+            "kill -9 $(head -1 /var/lib/postgresql/15/main/postmaster.pid)\n"
+            "rm -rf /etc/opsportal\n"
+            "find /var/lib/postgresql/15/main -mindepth 1 -delete"
+        )
+        secrets = self._commands("restore of secrets")
+        self._follow("restore of the secrets", lambda: self.debian.run(secrets))
+        commands = self._commands("restore to a moment").replace(EXAMPLE_MOMENT, moment)
+        self._follow("restore to a moment", lambda: self.debian.run(commands))
+        self._check("SELECT string_agg(name, ' ') FROM marks", "before")
+        # The restore of the dump has put production on hold before; this one is noted, too.
+        newest = "SELECT timeline, state_at < now() FROM submission_knowndatabase"
+        self._check(f"{newest} ORDER BY id DESC LIMIT 1", "2|t")
+        ready = self._commands("nginx").split("\n")[-1]
+        self.wait_for("the portal", lambda: self._succeeds(ready))
+
+    def _check(self, query: str, expected: str) -> None:
+        """Raise `CommandFailed` if the database answers something else."""
+        answer = self.ask_database(query)
+        if answer != expected:
+            raise CommandFailed(f"{query}\nyields {answer!r}, not {expected!r}")
 
     def ask_database(self, query: str) -> str:
         # The user postgres may not enter root's directory, and would say so.

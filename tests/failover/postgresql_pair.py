@@ -2,13 +2,16 @@
 
 import os
 import subprocess
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
+from django.db import connection
 
 from dev.postgres import NOBODY, UNPRIVILEGED, USER, Postgres, clean_environment
 from dev.processes import guard, spawn
+from opsportal.servers import database_settings
 from tests.failover.waiting import wait_for
 from tests.programs.ports import free_port
 from tests.upgrade.databases import BINARIES, url_of
@@ -79,8 +82,8 @@ class Pair:
         self.standby = Server(stack, base / "2")
         self.primary.start()
         self.primary.ask(f"CREATE DATABASE {NAME}", database="postgres")
-        _copy(url_of(copied), self.primary.url)
-        _back_up(self.primary, self.standby)
+        copy_database(url_of(copied), self.primary.url)
+        back_up(self.primary, self.standby, "--write-recovery-conf")
         self.standby.start()
         self.primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.primary.ask("SELECT pg_reload_conf()")
@@ -95,20 +98,34 @@ class Pair:
         )
 
 
-def _copy(source: str, target: str) -> None:
+@contextmanager
+def on_database(url: str) -> Iterator[None]:
+    """Let this process use another database until the end of the block."""
+    own = dict(connection.settings_dict)
+    connection.close()
+    connection.settings_dict.update(database_settings(url))
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.clear()
+        connection.settings_dict.update(own)
+
+
+def copy_database(source: str, target: str) -> None:
     dump = [BINARIES / "pg_dump", "--no-owner", "-d", source]
     psql = [BINARIES / "psql", "-Xqo", "/dev/null", "-v", "ON_ERROR_STOP=1", "-d", target]
     sql = subprocess.run(dump, env=clean_environment(), capture_output=True, check=True).stdout
     subprocess.run(psql, input=sql, env=clean_environment(), check=True)
 
 
-def _back_up(primary: Server, standby: Server) -> None:
-    """Copy the primary's files for a standby that follows it."""
-    data = standby.postgres.data
+def back_up(server: Server, copy: Server, *options: str) -> None:
+    """Copy a server's files for another one, with these options of pg_basebackup."""
+    data = copy.postgres.data
     data.mkdir(mode=0o700)
-    if os.geteuid() == 0 and primary.postgres.prefix == UNPRIVILEGED:
+    if os.geteuid() == 0 and server.postgres.prefix == UNPRIVILEGED:
         os.chown(data, NOBODY, NOBODY)
-    command = [*primary.postgres.prefix, primary.postgres.bin / "pg_basebackup"]
-    command += ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-D", data]
-    command += ["-h", "127.0.0.1", "-p", str(primary.port), "-U", USER]
+    command = [*server.postgres.prefix, server.postgres.bin / "pg_basebackup"]
+    command += ["--checkpoint=fast", "--no-sync", *options, "-D", data]
+    command += ["-h", "127.0.0.1", "-p", str(server.port), "-U", USER]
     subprocess.run(command, cwd="/", env=clean_environment(), check=True)

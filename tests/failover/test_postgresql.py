@@ -2,7 +2,7 @@
 
 import json
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -16,31 +16,16 @@ from apps.core.domain import event_kinds, events, health, outbox, subscriptions
 from apps.core.domain.event_kinds import EventKind
 from apps.core.models import Delivery, Event, Heartbeat
 from opsportal.beat import Turn
-from opsportal.servers import database_settings
 from tests.archive.workers import web
 from tests.factories import people
 from tests.failover.browser import Browser
-from tests.failover.postgresql_pair import Pair
+from tests.failover.postgresql_pair import Pair, on_database
 from tests.failover.waiting import wait_for
 from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
 #: The longest time without service, in seconds, on a machine that is busy with other tests.
 LONGEST_OUTAGE = 30
-
-
-@contextmanager
-def on_database(url: str):
-    """Let this process use another database until the end of the block."""
-    own = dict(connection.settings_dict)
-    connection.close()
-    connection.settings_dict.update(database_settings(url))
-    try:
-        yield
-    finally:
-        connection.close()
-        connection.settings_dict.clear()
-        connection.settings_dict.update(own)
 
 
 @pytest.fixture

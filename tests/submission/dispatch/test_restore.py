@@ -46,6 +46,34 @@ def test_the_first_database_is_noted_and_nothing_stops(db) -> None:
     assert not Hold.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("has_target", "minutes", "is_restore"),
+    [(False, 4, False), (True, 1, True), (False, 10, True)],
+    ids=["failover", "to a moment", "to the end of the archive"],
+)
+def test_new_timeline_is_a_restore_with_a_target_or_after_a_while(
+    db, monkeypatch, has_target, minutes, is_restore
+) -> None:
+    stop_after_restore(at=AT)
+    old = KnownDatabase.objects.get().timeline
+    monkeypatch.setattr(restore, "database_timeline", lambda: old + 1)
+    monkeypatch.setattr(restore, "has_recovery_target", lambda: has_target)
+    at = AT + timedelta(minutes=minutes)
+    assert stop_after_restore(at=at) is is_restore
+    assert not stop_after_restore(at=at + timedelta(days=1)), "once"
+    newest = KnownDatabase.objects.latest("pk")
+    assert (newest.timeline, newest.state_at) == (old + 1, AT if is_restore else None)
+    assert Hold.objects.exists() is is_restore
+
+
+def test_timeline_of_a_database_that_an_older_version_noted_is_no_restore(db, monkeypatch) -> None:
+    stop_after_restore(at=AT)
+    KnownDatabase.objects.update(timeline=None)
+    monkeypatch.setattr(restore, "has_recovery_target", lambda: True)
+    assert not stop_after_restore(at=LATER)
+    assert KnownDatabase.objects.get().timeline == restore.database_timeline()
+
+
 def test_another_database_puts_all_production_on_hold_once(running, restored, fake) -> None:
     tasks.send_to(cluster_id=running.cluster_id)
     tasks.send_to(cluster_id=running.cluster_id)

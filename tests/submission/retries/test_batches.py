@@ -41,7 +41,7 @@ from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.release import advance_batch, fails_again
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
-from tests.factories import statusboard
+from tests.factories import people, statusboard
 from tests.factories.requests import AT, draft
 from tests.factories.submissions import retry_failed
 from tests.factories.verdicts import failure_group, judge

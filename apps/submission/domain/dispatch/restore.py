@@ -31,11 +31,21 @@ from apps.submission.models import KnownDatabase, RetryJob, Submission, UnknownA
 #: So long after a restore, jobs that the portal does not know are looked for.
 LOOKED_FOR = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
+#: A portal that was not at work for longer did not just go through a failover.
+LONGEST_FAILOVER = timedelta(minutes=5)
 #: Arrays that the reason of a hold names.
 NAMED = 5
 #: `Submission.name`: request, number of the stage, token.
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)\.([0-9]{1,4})\.([0-9a-f]{32})")
 _LOCK = "submission.restore"
+#: PostgreSQL's settings that end a recovery. They stay set after it.
+_TARGETS = (
+    "recovery_target",
+    "recovery_target_lsn",
+    "recovery_target_name",
+    "recovery_target_time",
+    "recovery_target_xid",
+)
 
 
 class _NamedArray(NamedTuple):
@@ -55,8 +65,25 @@ def database_identity() -> str:
     return f"{system}/{database}"
 
 
+def database_timeline() -> int:
+    """Return PostgreSQL's timeline, which a restore to a moment changes, and a failover too."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)")
+        return int(cursor.fetchone()[0], base=16)
+
+
+def has_recovery_target() -> bool:
+    """Return whether the server was told to recover up to a moment, and not to the end."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT bool_or(current_setting(name) != '') FROM unnest(%s::text[]) AS name",
+            [list(_TARGETS)],
+        )
+        return bool(cursor.fetchone()[0])
+
+
 def stop_after_restore(*, at: datetime) -> bool:
-    """Put all production on hold if this is another database than before; return whether it is.
+    """Put all production on hold if the database was restored; return whether it was.
 
     Else note that the database is in use.
     """
@@ -68,7 +95,9 @@ def stop_after_restore(*, at: datetime) -> bool:
         if _is_in_use(identity, at):  # noticed by another worker, meanwhile
             return False
         if not KnownDatabase.objects.exists():
-            KnownDatabase.objects.create(identity=identity, noticed_at=at, seen_at=at)
+            KnownDatabase.objects.create(
+                identity=identity, timeline=database_timeline(), noticed_at=at, seen_at=at
+            )
             return False
         note_restore(at=at)
     return True
@@ -78,9 +107,23 @@ def _is_in_use(identity: str, at: datetime) -> bool:
     newest = _newest()
     if newest is None or newest.identity != identity:
         return False
-    if newest.seen_at < at - SEEN_EVERY:
-        KnownDatabase.objects.filter(pk=newest.pk).update(seen_at=at)
+    timeline = database_timeline()
+    if timeline != newest.timeline and _went_back(newest, at):
+        return False
+    if timeline != newest.timeline or newest.seen_at < at - SEEN_EVERY:
+        KnownDatabase.objects.filter(pk=newest.pk).update(seen_at=at, timeline=timeline)
     return True
+
+
+def _went_back(newest: KnownDatabase, at: datetime) -> bool:
+    """Return whether a new timeline is that of a restore, and not of a promoted standby.
+
+    A standby has all that was committed, and is promoted within seconds. A restore to the end of
+    the archived WAL has no target, but takes longer, and lacks the last commits.
+    """
+    if newest.timeline is None:  # stored by a version that did not know timelines
+        return False
+    return has_recovery_target() or newest.seen_at < at - LONGEST_FAILOVER
 
 
 def _newest() -> KnownDatabase | None:
@@ -93,7 +136,11 @@ def note_restore(*, at: datetime) -> KnownDatabase:
     newest = _newest()
     state_at = newest.seen_at if newest else at
     restored = KnownDatabase.objects.create(
-        identity=database_identity(), noticed_at=at, seen_at=at, state_at=state_at
+        identity=database_identity(),
+        timeline=database_timeline(),
+        noticed_at=at,
+        seen_at=at,
+        state_at=state_at,
     )
     hold_all_production(
         at=at,

@@ -1,0 +1,1 @@
+"""A drill: PostgreSQL is lost, and restored to a moment by pgbackrest."""
