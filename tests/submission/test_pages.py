@@ -9,12 +9,13 @@ import pytest
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.jobs.models import Job
+from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.progress.domain.stage_counts import progress_of
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.shortfalls import count_other_completed
 from apps.submission.domain.arrays.submissions import stage_submissions_of
@@ -26,6 +27,7 @@ from tests.factories.bundles import unpack
 from tests.factories.jobs import ran, record
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
+from tests.pages import text_of
 
 LATER = AT + timedelta(hours=1)
 
@@ -216,6 +218,37 @@ def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluste
     page = client.get(own).content.decode()
     assert "An approver or shifter must start it" in page
     assert "Next action · approvers and shifters" in page
+
+
+def test_the_start_says_that_no_cluster_is_chosen(browse, liaison, make, cluster, approver):
+    request = make("queued")
+    own = request.get_absolute_url()
+    choose = f'href="/submissions/{request.key}/#cluster"'
+    client = browse(approver)
+    dialog = text_of(client.get(f"{own}?do=start"))
+    assert "No cluster is chosen, so the portal submits no jobs" in dialog
+    assert choose in dialog
+    make_move(verb=Verb.START, request=request, by=approver, at=AT)
+    page = text_of(client.get(own))
+    assert "Next action · approvers and shifters" in page
+    assert "Started, but no cluster is chosen." in page
+    assert choose in page
+    assert choose not in text_of(browse(liaison).get(own))
+
+    choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
+    page = text_of(client.get(own))
+    assert "no cluster is chosen" not in page
+    assert choose not in page
+
+
+def test_started_request_needs_no_cluster_where_none_submits(browse, make, cluster, approver):
+    request = make("queued")
+    Cluster.objects.update(submits=False)
+    client = browse(approver)
+    own = request.get_absolute_url()
+    assert "No cluster is chosen" not in text_of(client.get(f"{own}?do=start"))
+    make_move(verb=Verb.START, request=request, by=approver, at=AT)
+    assert "no cluster is chosen" not in text_of(client.get(own))
 
 
 def test_sent_jobs_are_ended_after_a_confirmation(

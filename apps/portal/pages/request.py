@@ -19,6 +19,11 @@ from apps.datasets.domain.staging import may_stage
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.portal.pages.request_ends import EndingChange, earlier_end
+from apps.portal.pages.request_start import (
+    lacks_cluster,
+    status_without_cluster,
+    waits_for_cluster,
+)
 from apps.portal.pages.request_use import Output, Use, outputs_of, uses_of
 from apps.production.domain.actors import may
 from apps.production.domain.advice import Advice, request_advice
@@ -70,6 +75,7 @@ from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.data_quality import DataQuality, data_quality_of
 from apps.statusboard.enums import State
+from apps.submission.domain.arrays.submissions import may_submit
 from apps.submission.domain.dispatch.start import automatic_clusters
 
 
@@ -140,7 +146,13 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
     return attention
 
 
-def next_by(request: Request, approval: Approval, *, starts_by_itself: bool = True) -> str:
+def next_by(
+    request: Request,
+    approval: Approval,
+    *,
+    starts_by_itself: bool = True,
+    waits_for_cluster: bool = False,
+) -> str:
     """Return who must act next on a request. Empty once it is closed.
 
     `starts_by_itself` is whether a cluster starts it once it is queued.
@@ -152,7 +164,7 @@ def next_by(request: Request, approval: Approval, *, starts_by_itself: bool = Tr
         names = dict.fromkeys(chain.from_iterable(slot.people for slot in approval.missing))
         return ", ".join(list(names)[:3]) or "approvers"
 
-    if state == RequestState.QUEUED and not starts_by_itself:
+    if waits_for_cluster or (state == RequestState.QUEUED and not starts_by_itself):
         return "approvers and shifters"
     waits = {state, *_attention_kinds(request)} - {AttentionKind.LATE}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
@@ -207,6 +219,8 @@ class RequestPage:
     status: Status
     steps: list[ProgressStep]
     next_by: str
+    lacks_cluster: bool
+    chooses_cluster: bool
     waits_for: EndingChange | None
     keep_deadline: Action | None
     schedule: Schedule | None
@@ -304,12 +318,21 @@ def request_page(
         class_url=_class_url(request, sets=prioritises, requests=reschedules),
         at=at,
     )
+    status = status_of(request, events, user, to_sign=to_sign, starts_by_itself=starts_by_itself)
+    without_cluster = not _attention_kinds(request) and waits_for_cluster(request, progress)
     return RequestPage(
         object=request,
-        status=status_of(request, events, user, to_sign=to_sign, starts_by_itself=starts_by_itself),
+        status=status_without_cluster(status) if without_cluster else status,
         steps=steps_of(request),
-        next_by=next_by(request, approval, starts_by_itself=starts_by_itself),
-        waits_for=_production_waits_for(request, earlier),
+        next_by=next_by(
+            request,
+            approval,
+            starts_by_itself=starts_by_itself,
+            waits_for_cluster=without_cluster,
+        ),
+        lacks_cluster=bool(open_form) and lacks_cluster(request),
+        chooses_cluster=without_cluster and may_submit(user, request),
+        waits_for=None if without_cluster else _production_waits_for(request, earlier),
         keep_deadline=_keep_deadline(request, user),
         schedule=schedule,
         attention=_attention(request, schedule),
