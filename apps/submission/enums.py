@@ -92,11 +92,11 @@ class LeftOut(models.TextChoices):
     """Why a failed job is not retried."""
 
     SUCCEEDED = "succeeded", "succeeded since"
-    RETRIED = "retried", "retried since; the later attempt failed and counts on its own"
+    RETRIED = "retried", "retried since: the later attempt failed and counts on its own"
     IN_FLIGHT = "in-flight", "retry planned, queued or running"
     IN_BATCH = "in-batch", "in another batch of retries"
     UNSETTLED = "unsettled", "not counted yet, or the scheduler may restart it"
-    FORBIDDEN = "forbidden", "you may not submit jobs of its request or experiment"
+    FORBIDDEN = "forbidden", "of requests or experiments whose jobs you may not submit"
     NOT_SENT = "not-sent", "not submitted by the portal"
     NO_SCRIPT = (
         "no-script",

@@ -8,8 +8,10 @@ import pytest
 from apps.clusters.models import Site
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.groups.blame import find_broken_hosts
+from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.automatic import exclude_failing_hosts
-from apps.hosts.domain.exclusions import exclude_host
+from apps.hosts.domain.exclusions import end_exclusion, exclude_host
+from apps.hosts.enums import EndKind
 from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob, ProbeResult
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
@@ -183,6 +185,14 @@ def test_failure_group_of_a_host_offers_its_exclusion(
     assert "Excluded from new jobs; retry elsewhere" in text_of(client.get("/failures/"))
     for page in (client.get("/failures/"), client.get("/")):
         assert "Drain the host, then retry elsewhere" not in text_of(page)
+
+    end_exclusion(exclusion, EndKind.RETURNED, by=shifter, at=at, reason="Repaired.")
+    returned = "The host was excluded and has returned; no failure since"
+    assert returned in text_of(client.get("/failures/"))
+    FailureGroup.objects.update(last_seen_at=at + timedelta(minutes=5))
+    page = text_of(client.get("/failures/"))
+    assert returned not in page
+    assert "Drain the host, then retry elsewhere" in page
 
 
 def test_exclusion_by_the_portal_shows_its_evidence(

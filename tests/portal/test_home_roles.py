@@ -125,6 +125,37 @@ def test_next_step_counts_what_the_dry_run_retries_not_the_open_jobs(
     assert fix.advice == "No script of these jobs was captured."
 
 
+def test_group_whose_jobs_are_all_retried_already_is_not_to_fix(
+    world, shifter, group, at, monkeypatch
+):
+    close_incident(incident=world.incident, by=shifter, at=at, reason="back")
+    offer = retry_offer(source=group, user=shifter, at=at)
+    taken = replace(offer, jobs=0, bundle=0, left_out=[(LeftOut.IN_BATCH, 3)])
+    monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: taken)
+    shown = fix_first(user=shifter, at=at)
+    assert (shown.fixes, shown.groups) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("planned", "advice", "label"),
+    [
+        (2, "retry; recovery rules retry 2 of 7", "Retry 7…"),
+        (7, "retried by recovery rules", "Open"),
+    ],
+)
+def test_next_step_says_what_recovery_rules_retry(
+    world, shifter, group, at, monkeypatch, planned, advice, label
+):
+    close_incident(incident=world.incident, by=shifter, at=at, reason="back")
+    offer = replace(retry_offer(source=group, user=shifter, at=at), jobs=7, left_out=())
+    monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: offer)
+    monkeypatch.setattr(
+        "apps.portal.pages.fix_first.count_planned_by_group", lambda *_: {group.pk: planned}
+    )
+    [fix] = fix_first(user=shifter, at=at).fixes
+    assert (fix.advice, fix.label) == (advice, label)
+
+
 def test_jobs_cancelled_by_their_users_are_not_to_fix(world, shifter, group, at):
     FailureGroup.objects.update(verdict=VerdictKind.USER)
     assert fix_first(user=shifter, at=at).groups == 0
@@ -143,12 +174,12 @@ def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, shifter, gr
 def test_a_host_group_is_drained_by_the_command_of_its_scheduler(world, client, shifter, group, at):
     Cluster.objects.update(scheduler="slurm")
     FailureGroup.objects.update(
-        kind=GroupKind.HOST, host="wn-0233", cluster=world.job.cluster, title="it's broken"
+        kind=GroupKind.HOST, host="wn-0777", cluster=world.job.cluster, title="it's broken"
     )
     [fix] = fix_first(user=shifter, at=at).fixes
-    assert (fix.label, fix.url) == ("Drain wn-0233…", f"{group.get_absolute_url()}#drain")
+    assert (fix.label, fix.url) == ("Drain wn-0777…", f"{group.get_absolute_url()}#drain")
     page = page_of(client, shifter, group.get_absolute_url())
-    assert "scontrol update NodeName=wn-0233 State=DRAIN" in page
+    assert "scontrol update NodeName=wn-0777 State=DRAIN" in page
 
 
 def test_drain_commands_quote_what_hosts_and_titles_contain():

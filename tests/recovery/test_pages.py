@@ -15,12 +15,18 @@ from apps.jobs.domain.records.conversion import hour_of
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.explaining import PlannedRetries, planned_retries_of
+from apps.recovery.domain.explaining import (
+    PlannedRetries,
+    count_planned_by_group,
+    jobs_of_rules,
+    planned_retries_of,
+)
 from apps.recovery.domain.hands_off import monday_of, recount_weeks
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.web import views
+from apps.submission.domain.retries.batches import plan_batch
 from tests.factories import people
 from tests.factories.verdicts import failure_group
 from tests.pages import text_of
@@ -251,10 +257,28 @@ def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
         assert sentence
         assert "/recovery/" in sentence[0]
     assert planned_retries_of(group, other_liaison) == PlannedRetries(0, None)
+    assert count_planned_by_group([group], shifter) == {group.pk: 2}
+    shown = text_of(page(client, shifter, addresses[0]))
+    assert shown.count("retried by a recovery rule") == 2
 
     act_on_due(at=LATER + timedelta(minutes=10))
     for address in addresses:
         assert "retried by" not in text_of(page(client, shifter, address))
+    shown = text_of(page(client, shifter, addresses[0]))
+    assert shown.count("in a batch of retries") == 2
+
+
+def test_rule_retries_no_job_that_a_person_put_into_a_batch(rule, fail, send, shifter):
+    rule("Service problem", control_percent=0)
+    fail(send(), {0, 2})
+    enrol_failures(at=LATER)
+    group = failure_group(at=LATER)
+    Verdict.objects.update(group=group)
+    decide_due(at=LATER)
+    assert planned_retries_of(group, shifter).jobs == 2
+    plan_batch(source=group, by=shifter, at=LATER)
+    assert planned_retries_of(group, shifter) == PlannedRetries(0, None)
+    assert jobs_of_rules(group, shifter) == frozenset()
 
 
 def test_long_list_of_a_week_takes_one_query_more(client, shifter, recovered, monkeypatch):

@@ -9,7 +9,7 @@ from django.utils.http import urlencode
 from apps.accounts.models import Principal
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup
-from apps.hosts.domain.exclusions import count_by_cluster, open_exclusions
+from apps.hosts.domain.exclusions import count_by_cluster, list_exclusions, open_exclusions
 from apps.hosts.domain.probes.states import current_states
 from apps.hosts.permissions import may_exclude_hosts
 
@@ -35,6 +35,19 @@ def groups_of_excluded_hosts(at: datetime) -> frozenset[int]:
     of_group = excluded.filter(cluster=OuterRef("cluster"), host=OuterRef("host"))
     groups = FailureGroup.objects.filter(kind=GroupKind.HOST, host__in=excluded.values("host"))
     return frozenset(groups.filter(Exists(of_group)).values_list("pk", flat=True))
+
+
+def groups_of_returned_hosts(at: datetime) -> frozenset[int]:
+    """Return those of hosts that were excluded, get jobs again, and have not failed since."""
+    ended = list_exclusions().order_by().filter(ended_at__lte=at)
+    of_group = ended.filter(
+        cluster=OuterRef("cluster"),
+        host=OuterRef("host"),
+        started_at__gte=OuterRef("first_seen_at"),
+        ended_at__gte=OuterRef("last_seen_at"),
+    )
+    groups = FailureGroup.objects.filter(kind=GroupKind.HOST).filter(Exists(of_group))
+    return frozenset(groups.values_list("pk", flat=True)) - groups_of_excluded_hosts(at)
 
 
 def link_exclusion_of(group: FailureGroup, user: Principal, at: datetime) -> list[tuple[str, str]]:

@@ -17,13 +17,16 @@ from apps.diagnosis.domain.groups.group_list import (
 )
 from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals
-from apps.hosts.web.links import groups_of_excluded_hosts
+from apps.hosts.web.links import groups_of_excluded_hosts, groups_of_returned_hosts
 from apps.jobs.domain.records.conversion import last_hours
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
+from apps.recovery.domain.explaining import count_planned_by_group
 from apps.submission.domain.retries.offers import retry_offer
 
 #: How many groups the home page shows.
 MOST_GROUPS = 5
+#: How many it looks at: some have nothing to fix, as all their jobs are being retried.
+MOST_EXAMINED = 8
 HOURS = 24
 
 
@@ -58,42 +61,72 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
             open_rows.append(row)
     open_rows.sort(key=lambda row: (-row.core_seconds, -row.open, row.pk))
 
-    shown = open_rows[:MOST_GROUPS]
-    add_details(shown, totals, hours, end=end)
-    add_waits(shown, at)
-    proposals = propose_limits([row.group for row in shown], user)
+    examined = open_rows[:MOST_EXAMINED]
+    add_details(examined, totals, hours, end=end)
+    add_waits(examined, at)
+    groups = [row.group for row in examined]
+    proposals = propose_limits(groups, user)
     excluded = groups_of_excluded_hosts(at)
-    fixes = []
-    for row in shown:
+    returned = groups_of_returned_hosts(at)
+    planned = count_planned_by_group(groups, user)
+    fixes: list[Fix] = []
+    taken_care_of = 0
+    for row in examined:
+        if len(fixes) == MOST_GROUPS:
+            break
+        retries = _Retries(row, user, at, planned.get(row.pk, 0))
+        if row.pk in excluded:
+            fix = retries.fix("excluded from new jobs; retry elsewhere")
+        elif row.pk in returned:
+            fix = retries.fix("the host was excluded and has returned; no failure since")
+        else:
+            fix = _fix(retries, proposals.get(row.pk))
+        if fix is None:
+            taken_care_of += 1
+            continue
         row.spark = charts.spark(
             row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
         )
-        if row.pk in excluded:
-            fixes.append(_retry(row, "excluded from new jobs; retry elsewhere", user, at))
-        else:
-            fixes.append(_fix(row, proposals.get(row.pk), user, at))
+        fixes.append(fix)
     bounds = f"?start={start:%Y-%m-%dT%H:%MZ}&end={end:%Y-%m-%dT%H:%MZ}"
-    return FixFirst(fixes, len(open_rows), bounds)
+    return FixFirst(fixes, len(open_rows) - taken_care_of, bounds)
 
 
-def _fix(row: GroupRow, proposal: LimitProposal | None, user: User, at: datetime) -> Fix:
-    group = row.group
-    page = group.get_absolute_url()
+@dataclass(frozen=True)
+class _Retries:
+    """A group whose jobs a user may retry, and how many of them recovery rules will retry."""
+
+    row: GroupRow
+    user: User
+    at: datetime
+    planned: int
+
+    def fix(self, advice: str) -> Fix | None:
+        """Offer the retry of as many jobs as its dry run has; None if all are taken care of.
+
+        Some of the open jobs succeeded since, or are retried already.
+        """
+        page = self.row.group.get_absolute_url()
+        offer = retry_offer(source=self.row.group, user=self.user, at=self.at)
+        if not offer.open:
+            return None
+        if self.planned >= offer.open:
+            return Fix(self.row, "retried by recovery rules", "Open", page)
+        if self.planned:
+            advice = f"{advice}; recovery rules retry {self.planned:,} of {offer.open:,}"
+        if offer.short_label:
+            dry_run = reverse("submission:retry-jobs", args=["group", self.row.pk])
+            return Fix(self.row, advice, offer.short_label, dry_run)
+        return Fix(self.row, offer.why_none or advice, "Open", page)
+
+
+def _fix(retries: _Retries, proposal: LimitProposal | None) -> Fix | None:
+    row = retries.row
+    page = row.group.get_absolute_url()
     if row.kind == GroupKind.HOST:
-        return Fix(row, row.step, f"Drain {group.host}…", f"{page}#drain")
+        return Fix(row, row.step, f"Drain {row.group.host}…", f"{page}#drain")
     if proposal and row.verdict == VerdictKind.RESOURCE:
         return Fix(row, proposal.advice, proposal.label, proposal.url)
     if row.verdict == VerdictKind.SERVICE and row.kind == GroupKind.ERROR and not row.wait:
-        return _retry(row, row.step, user, at)
+        return retries.fix(row.step)
     return Fix(row, row.step, "Open", page)
-
-
-def _retry(row: GroupRow, advice: str, user: User, at: datetime) -> Fix:
-    """Offer the retry of as many jobs as its dry run has: some of the open jobs succeeded since, or
-    are retried.
-    """
-    offer = retry_offer(source=row.group, user=user, at=at)
-    if offer.short_label:
-        dry_run = reverse("submission:retry-jobs", args=["group", row.pk])
-        return Fix(row, advice, offer.short_label, dry_run)
-    return Fix(row, offer.why_none or advice, "Open", row.group.get_absolute_url())

@@ -1,6 +1,6 @@
 """The context of every page: places, links across apps, and the warning strip."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django.http import HttpRequest
@@ -17,6 +17,7 @@ from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import (
     groups_of_excluded_hosts,
+    groups_of_returned_hosts,
     has_measured_states,
     link_excluded_hosts,
     link_exclusion_of,
@@ -24,9 +25,9 @@ from apps.hosts.web.links import (
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
-from apps.recovery.domain.explaining import planned_retries_of
+from apps.recovery.domain.explaining import jobs_of_rules, planned_retries_of
 from apps.statusboard.domain.board.board import strip
-from apps.submission.domain.retries.batches import latest_batches
+from apps.submission.domain.retries.batches import jobs_in_batches, latest_batches
 from apps.submission.domain.retries.offers import retry_offer
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
@@ -201,7 +202,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
+def _page_links(request: HttpRequest, user: User) -> dict[str, Collection[Any]]:
     """Return the links to higher apps.
 
     The link of a failure group states what its dry run would retry, or a sentence why nothing.
@@ -219,7 +220,9 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
         cards = [("Measured by probes", "hosts:probes")] if has_measured_states(at) else []
         return {**links, "board": link_excluded_hosts(at), "board_cards": cards}
     if match is not None and match.view_name == "diagnosis:failures":
-        return {**links, "excluded": list(groups_of_excluded_hosts(timezone.now()))}
+        at = timezone.now()
+        excluded = groups_of_excluded_hosts(at)
+        return {**links, "excluded": excluded, "returned": groups_of_returned_hosts(at)}
     if match is not None and match.view_name == "submission:retry-jobs":
         group = None
         if match.kwargs["kind"] == "group":
@@ -237,6 +240,8 @@ def _page_links(request: HttpRequest, user: User) -> dict[str, list[Any]]:
         "planned_retries": _planned_retries(group, user),
         "group_batches": latest_batches(group, user)[:1],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
+        "jobs_in_batches": jobs_in_batches(group),
+        "jobs_of_rules": jobs_of_rules(group, user),
         "group_host": link_exclusion_of(group, user, timezone.now()),
     }
 
@@ -247,8 +252,8 @@ def _planned_retries(group: FailureGroup, user: User) -> list[SafeString]:
     if not planned.jobs:
         return []
     are = "job is" if planned.jobs == 1 else "jobs are"
-    earliest: SafeString | str = ""
-    if planned.first_at:
+    earliest: SafeString | str = ", a few at a time"
+    if planned.first_at and planned.first_at > timezone.now():
         earliest = format_html(", not before {}", when(planned.first_at))
     sentence = format_html(
         '{} {} retried by <a href="{}">recovery rules</a> without a person{}.',

@@ -1,9 +1,10 @@
 """Why a failed job is, or is not, recovered by a rule."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Min
+from django.db.models import Count, Exists, F, Min, OuterRef, QuerySet
 
 from apps.accounts.models import User
 from apps.diagnosis.models import FailureGroup, Verdict
@@ -13,6 +14,8 @@ from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
 from apps.recovery.enums import Mode
 from apps.recovery.models import TO_RETRY, Decision
+from apps.submission.enums import IN_BATCH
+from apps.submission.models import RetryJob
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,32 @@ class PlannedRetries:
 
 def planned_retries_of(group: FailureGroup, user: User) -> PlannedRetries:
     """Return the planned retries of the jobs of a failure group that a user can see."""
-    planned = Decision.objects.visible_to(user).filter(TO_RETRY, job__verdict__group=group)
-    sums = planned.order_by().aggregate(jobs=Count("pk"), first_at=Min("act_at"))
+    sums = (
+        _planned(user)
+        .filter(job__verdict__group=group)
+        .aggregate(jobs=Count("pk"), first_at=Min("act_at"))
+    )
     return PlannedRetries(sums["jobs"], sums["first_at"])
+
+
+def jobs_of_rules(group: FailureGroup, user: User) -> frozenset[int]:
+    """Return the primary keys of the jobs of a group that rules will retry by themselves."""
+    planned = _planned(user).filter(job__verdict__group=group)
+    return frozenset(planned.values_list("job", flat=True))
+
+
+def count_planned_by_group(groups: Collection[FailureGroup], user: User) -> dict[int, int]:
+    """Return how many jobs of these groups, by primary key, rules will retry by themselves."""
+    of_group = F("job__verdict__group")
+    planned = _planned(user).filter(job__verdict__group__in=groups).values_list(of_group)
+    return dict(planned.annotate(Count("pk")))
+
+
+def _planned(user: User) -> QuerySet[Decision]:
+    """Return the decisions to retry jobs that no person has put into a batch since."""
+    by_hand = RetryJob.objects.filter(job=OuterRef("job"), state__in=IN_BATCH)
+    planned = Decision.objects.visible_to(user).filter(TO_RETRY, ~Exists(by_hand))
+    return planned.order_by()
 
 
 def explanation_of(verdict: Verdict) -> JobExplanation:

@@ -34,7 +34,7 @@ from apps.submission.domain.retries.eligibility import (
     examine,
     failed_jobs_of,
 )
-from apps.submission.enums import BATCH_MOVES, BatchState, RetryState
+from apps.submission.enums import BATCH_MOVES, IN_BATCH, BatchState, RetryState
 from apps.submission.models import RetryBatch, RetryJob
 
 #: Largest and smallest default of the jobs of a step.
@@ -302,3 +302,9 @@ def latest_batches(source: Source, user: User) -> list[RetryBatch]:
     """Return the newest batches of a source with jobs that the user may see."""
     rows = visible_batches(user).filter(pk__in=source.retry_batches.values("pk"))
     return list(rows.order_by("-pk")[:5])
+
+
+def jobs_in_batches(group: FailureGroup) -> frozenset[int]:
+    """Return the primary keys of the failed jobs of a group whose retry waits or runs."""
+    rows = RetryJob.objects.filter(job__verdict__group=group, state__in=IN_BATCH)
+    return frozenset(rows.values_list("job", flat=True))
