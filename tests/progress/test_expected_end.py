@@ -85,6 +85,18 @@ def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, ru
     assert (whole.early, whole.at, whole.late) == (third.early, third.at, third.late)
 
 
+def test_stage_ends_no_earlier_than_the_stage_whose_output_it_reads(alps, running):
+    half_done(alps, running)
+    jobs = (
+        record(1000 + n, submitted_at=SENT, ended_at=END - timedelta(hours=5) + timedelta(seconds=n))
+        for n in range(90)
+    )
+    ran(alps, running, CHAIN[1], *jobs)
+    first, second, _ = ends(running)
+    assert second.at == first.at == END + timedelta(hours=5)
+    assert second.basis == "not before generation, whose output it reads"
+
+
 def test_one_stage_without_past_jobs_and_time_limit_leaves_the_end_of_the_chain_unknown(
     alps, running
 ):

@@ -83,10 +83,24 @@ def expected_ends(
     previous: tuple[StageProgress, Expected] | None = None
     for row in rows:
         end = chain.end_of(row, previous)
-        ends.append(end)
         if row.requested_stage:
+            if previous is not None:
+                end = _not_before(previous[0].stage, previous[1], end)
             previous = row, end
+        ends.append(end)
     return ends
+
+
+def _not_before(input_stage: str, input_end: Expected, end: Expected) -> Expected:
+    """Return the end of a stage that reads the output of another: it ends with it, or later."""
+    if input_end.at is None or end.at is None or input_end.at <= end.at:
+        return end
+    return Expected(
+        input_end.at,
+        f"not before {input_stage}, whose output it reads",
+        max(filter(None, (input_end.early, end.early)), default=None),
+        max(filter(None, (input_end.late, end.late)), default=None),
+    )
 
 
 class _Chain:
