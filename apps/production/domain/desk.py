@@ -80,6 +80,11 @@ class Desk:
         """The estimated core time of all rows, without those whose size is unknown."""
         return core_seconds_of(self.rows)
 
+    @property
+    def unsized(self) -> int:
+        """The number of requests whose size is unknown."""
+        return unsized(self.rows)
+
 
 @dataclass(frozen=True)
 class BulkApproval:
@@ -100,7 +105,12 @@ class BulkApproval:
     @property
     def unsized(self) -> int:
         """The number of requests whose size is unknown."""
-        return len([row for row in self.rows if not row.estimate.core_seconds])
+        return unsized(self.rows)
+
+    @property
+    def late(self) -> int:
+        """The number of requests that are expected to miss their deadline."""
+        return len([row for row in self.rows if row.slack and row.slack.is_late])
 
     @property
     def warned(self) -> int:
@@ -120,6 +130,11 @@ class BulkApproval:
 def bulk_approval(rows: list[DeskRow]) -> BulkApproval:
     """Return these requests of a desk with their warnings, in one query."""
     return BulkApproval(rows, warnings_at_submissions([row.request for row in rows]))
+
+
+def unsized(rows: Iterable[DeskRow]) -> int:
+    """Return how many of these requests have no estimated core time."""
+    return len([row for row in rows if not row.estimate.core_seconds])
 
 
 def core_seconds_of(rows: Iterable[DeskRow]) -> float:

@@ -352,6 +352,9 @@ def test_several_are_summed_up_with_their_warnings(
     page = client.post(f"{DESK}approve/", ticked).text
     assert "120 jobs · 300 core-hours" in page
     assert memory[0] in page
+    assert "will miss the deadline" not in page
+    Request.objects.filter(pk=requests[0].pk).update(deadline=AT.date() - timedelta(days=3))
+    assert "1 will miss the deadline" in client.post(f"{DESK}approve/", ticked).text
 
 
 def test_member_of_a_group_signs_without_a_priority(waiting, nova, client):
