@@ -91,7 +91,7 @@ FIRST_TASKS = {
     "The portal": (
         Task(
             "Is all well?",
-            "Processes, queues, captures, accounting and backups",
+            "Processes, queues, captures and accounting",
             "production",
             view="portal:health",
         ),

@@ -104,6 +104,29 @@ def test_page_shows_what_capture_says_of_itself(client, shifter):
         assert text in page
 
 
+def test_answer_names_what_is_wrong_worst_first(client, shifter):
+    beat_heart(name="capture farm", at=timezone.now(), detail={"behind": 7, "waiting": 7})
+    farm = clusters.cluster("farm", "slurm")
+    Collection.objects.update_or_create(cluster=farm, defaults={"last_error": "no route"})
+    client.force_login(shifter)
+    response = client.get("/health/")
+    troubles = [(trouble.state, trouble.text) for trouble in response.context["troubles"]]
+    unreachable = ("down", "Accounting of farm: no route")
+    behind = ("degraded", "capture farm is behind: 7 jobs to hand over.")
+    assert {unreachable, behind} <= set(troubles)
+    assert troubles.index(unreachable) < troubles.index(behind)
+    page = text_of(response)
+    assert f"{len(troubles)} things need a look" in page
+    assert page.index("Accounting of farm: no route") < page.index("<h2>Capture</h2>")
+
+
+def test_answer_without_troubles_is_that_all_is_well(client, shifter, monkeypatch):
+    monkeypatch.setattr(health, "troubles_of", lambda page: [])
+    page = page_of(client, shifter)
+    assert "All is well" in page
+    assert "need a look" not in page
+
+
 def test_page_takes_any_heartbeat(client, shifter):
     for name, detail in {
         "capture a": [1],

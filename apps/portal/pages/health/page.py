@@ -29,6 +29,7 @@ from apps.jobs.domain.statistics.words import WORDS
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message
+from apps.portal.pages.health.answer import troubles_of
 from apps.portal.pages.health.queues import all_queues
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
@@ -64,7 +65,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
     failing = EVENTS.failing()
     plugins = loaded_plugins()
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
-    return {
+    page = {
         "at": at,
         "checks": [*components(at), search_index_check()],
         "captures": [capture_state(heart) for heart in hearts],
@@ -81,6 +82,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "broken_plugins": [kind for kind in plugins if kind.problems],
         "warnings": check_proxy(),
     }
+    return {**page, "troubles": troubles_of(page)}
 
 
 def search_index_check() -> Check:
