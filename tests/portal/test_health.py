@@ -107,7 +107,8 @@ def test_page_shows_what_capture_says_of_itself(client, shifter):
 def test_answer_names_what_is_wrong_worst_first(client, shifter):
     beat_heart(name="capture farm", at=timezone.now(), detail={"behind": 7, "waiting": 7})
     farm = clusters.cluster("farm", "slurm")
-    Collection.objects.update_or_create(cluster=farm, defaults={"last_error": "no route"})
+    unreachable_since = {"collected_until": timezone.now(), "last_error": "no route"}
+    Collection.objects.update_or_create(cluster=farm, defaults=unreachable_since)
     client.force_login(shifter)
     response = client.get("/health/")
     troubles = [(trouble.state, trouble.text) for trouble in response.context["troubles"]]

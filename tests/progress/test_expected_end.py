@@ -88,7 +88,9 @@ def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, ru
 def test_stage_ends_no_earlier_than_the_stage_whose_output_it_reads(alps, running):
     half_done(alps, running)
     jobs = (
-        record(1000 + n, submitted_at=SENT, ended_at=END - timedelta(hours=5) + timedelta(seconds=n))
+        record(
+            1000 + n, submitted_at=SENT, ended_at=END - timedelta(hours=5) + timedelta(seconds=n)
+        )
         for n in range(90)
     )
     ran(alps, running, CHAIN[1], *jobs)

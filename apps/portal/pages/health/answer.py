@@ -33,7 +33,8 @@ def troubles_of(page: Mapping[str, Any]) -> list[Trouble]:
         *_of_sinks(page["sinks"]),
         *_of_queues(page["queues"]),
         *_of_captures(page["captures"]),
-        *_of_others(page),
+        *_of_sources(page),
+        *_of_portal(page),
     ]
     worst_first = list(_WORDS)
     return sorted(troubles, key=lambda trouble: worst_first.index(trouble.state))
@@ -71,7 +72,7 @@ def _of_captures(captures: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:
             yield Trouble("degraded", f"{capture['name']}: {problem}")
 
 
-def _of_others(page: Mapping[str, Any]) -> Iterator[Trouble]:
+def _of_sources(page: Mapping[str, Any]) -> Iterator[Trouble]:
     for collection in page["collections"]:
         if collection.last_error:
             text = f"Accounting of {collection.cluster.name}: {collection.last_error}"
@@ -82,6 +83,9 @@ def _of_others(page: Mapping[str, Any]) -> Iterator[Trouble]:
     if page["refused_logs"].count:
         text = f"{page['refused_logs'].count:,} logs of failed jobs may not be read."
         yield Trouble("degraded", text)
+
+
+def _of_portal(page: Mapping[str, Any]) -> Iterator[Trouble]:
     for channel in page["channels"]:
         if not channel["configured"]:
             yield Trouble("unknown", "No mail server is set, so nobody gets e-mail.")
