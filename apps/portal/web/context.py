@@ -1,6 +1,6 @@
 """The context of every page: places, links across apps, and the warning strip."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from django.http import HttpRequest
@@ -202,7 +202,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _page_links(request: HttpRequest, user: User) -> dict[str, Collection[Any]]:
+def _page_links(request: HttpRequest, user: User) -> Mapping[str, Collection[Any]]:
     """Return the links to higher apps.
 
     The link of a failure group states what its dry run would retry, or a sentence why nothing.

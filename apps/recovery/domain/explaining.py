@@ -52,7 +52,7 @@ def planned_retries_of(group: FailureGroup, user: User) -> PlannedRetries:
 def jobs_of_rules(group: FailureGroup, user: User) -> frozenset[int]:
     """Return the primary keys of the jobs of a group that rules will retry by themselves."""
     planned = _planned(user).filter(job__verdict__group=group)
-    return frozenset(planned.values_list("job", flat=True))
+    return frozenset(planned.values_list("job_id", flat=True))
 
 
 def count_planned_by_group(groups: Collection[FailureGroup], user: User) -> dict[int, int]:

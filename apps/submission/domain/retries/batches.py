@@ -307,4 +307,4 @@ def latest_batches(source: Source, user: User) -> list[RetryBatch]:
 def jobs_in_batches(group: FailureGroup) -> frozenset[int]:
     """Return the primary keys of the failed jobs of a group whose retry waits or runs."""
     rows = RetryJob.objects.filter(job__verdict__group=group, state__in=IN_BATCH)
-    return frozenset(rows.values_list("job", flat=True))
+    return frozenset(rows.values_list("job_id", flat=True))
