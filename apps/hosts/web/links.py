@@ -1,8 +1,9 @@
 """Links from pages of lower apps to the hosts that are excluded from new jobs."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -29,25 +30,30 @@ def has_measured_states(at: datetime) -> bool:
     return current_states(at).exists()
 
 
-def groups_of_excluded_hosts(at: datetime) -> frozenset[int]:
-    """Return the primary keys of the failure groups of hosts that get no new jobs."""
-    excluded = open_exclusions(at).order_by()
-    of_group = excluded.filter(cluster=OuterRef("cluster"), host=OuterRef("host"))
-    groups = FailureGroup.objects.filter(kind=GroupKind.HOST, host__in=excluded.values("host"))
-    return frozenset(groups.filter(Exists(of_group)).values_list("pk", flat=True))
+@dataclass(frozen=True)
+class GroupsOfHosts:
+    """The failure groups, by primary key, of hosts that get no new jobs, and of those that were
+    excluded, get jobs again, and have not failed since.
+    """
+
+    excluded: frozenset[int]
+    returned: frozenset[int]
 
 
-def groups_of_returned_hosts(at: datetime) -> frozenset[int]:
-    """Return those of hosts that were excluded, get jobs again, and have not failed since."""
-    ended = list_exclusions().order_by().filter(ended_at__lte=at)
-    of_group = ended.filter(
-        cluster=OuterRef("cluster"),
-        host=OuterRef("host"),
-        started_at__gte=OuterRef("first_seen_at"),
-        ended_at__gte=OuterRef("last_seen_at"),
+def groups_of_excluded_hosts(at: datetime) -> GroupsOfHosts:
+    """Return the failure groups of hosts that are or were excluded, in one query."""
+    same_host = {"cluster": OuterRef("cluster"), "host": OuterRef("host")}
+    since_then = {"started_at__gte": OuterRef("first_seen_at")}
+    since_then |= {"ended_at__gte": OuterRef("last_seen_at"), "ended_at__lte": at}
+    in_effect = open_exclusions(at).order_by().filter(**same_host)
+    ended = list_exclusions().order_by().filter(**same_host, **since_then)
+    groups = FailureGroup.objects.filter(kind=GroupKind.HOST)
+    groups = groups.annotate(is_excluded=Exists(in_effect), has_returned=Exists(ended))
+    marked = dict(
+        groups.filter(Q(is_excluded=True) | Q(has_returned=True)).values_list("pk", "is_excluded")
     )
-    groups = FailureGroup.objects.filter(kind=GroupKind.HOST).filter(Exists(of_group))
-    return frozenset(groups.values_list("pk", flat=True)) - groups_of_excluded_hosts(at)
+    excluded = frozenset(pk for pk, is_excluded in marked.items() if is_excluded)
+    return GroupsOfHosts(excluded, frozenset(marked) - excluded)
 
 
 def link_exclusion_of(group: FailureGroup, user: Principal, at: datetime) -> list[tuple[str, str]]:

@@ -17,7 +17,6 @@ from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import (
     groups_of_excluded_hosts,
-    groups_of_returned_hosts,
     has_measured_states,
     link_excluded_hosts,
     link_exclusion_of,
@@ -220,9 +219,8 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Collection[Any
         cards = [("Measured by probes", "hosts:probes")] if has_measured_states(at) else []
         return {**links, "board": link_excluded_hosts(at), "board_cards": cards}
     if match is not None and match.view_name == "diagnosis:failures":
-        at = timezone.now()
-        excluded = groups_of_excluded_hosts(at)
-        return {**links, "excluded": excluded, "returned": groups_of_returned_hosts(at)}
+        hosts = groups_of_excluded_hosts(timezone.now())
+        return {**links, "excluded": hosts.excluded, "returned": hosts.returned}
     if match is not None and match.view_name == "submission:retry-jobs":
         group = None
         if match.kwargs["kind"] == "group":
