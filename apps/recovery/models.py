@@ -209,6 +209,14 @@ class Decision(Work):
         return self.arm in RETRIED_ARMS and self.batch_id is None and self.act_at is not None
 
     @property
+    def text(self) -> str:
+        """What was decided. A rule has not acted until its retry is planned."""
+        has_not_acted = self.is_to_retry and self.outcome == Outcome.WAITING
+        if has_not_acted and self.arm != Arm.CONTROL:
+            return "Will be retried"
+        return Arm(self.arm).label
+
+    @property
     def time(self) -> datetime:
         """The time of the decision. Raises `ValueError` while it is pending."""
         if self.decided_at is None:

@@ -268,6 +268,21 @@ def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
     assert shown.count("in a batch of retries") == 2
 
 
+def test_rule_has_not_acted_before_the_retry_is_planned(client, shifter, rule, send, fail):
+    acting = rule("Service problem", control_percent=0)
+    fail(send(), {0, 2})
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    recount_days({row.time.date() for row in Decision.objects.all()})
+    decisions = f"/recovery/rules/{acting.pk}/decisions/"
+    assert "2 to be retried" in text_of(page(client, shifter, "/recovery/"))
+    assert text_of(page(client, shifter, decisions)).count("Will be retried") == 2
+
+    act_on_due(at=LATER + timedelta(minutes=10))
+    assert "to be retried" not in text_of(page(client, shifter, "/recovery/"))
+    assert "Will be retried" not in text_of(page(client, shifter, decisions))
+
+
 def test_rule_retries_no_job_that_a_person_put_into_a_batch(rule, fail, send, shifter):
     rule("Service problem", control_percent=0)
     fail(send(), {0, 2})

@@ -4,14 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import Count, Max, Q, QuerySet, Sum
 
 from apps.accounts.models import User
 from apps.recovery.domain.definition import Definition
 from apps.recovery.domain.effect import Effect, effects_by_rule, effects_by_version
 from apps.recovery.domain.rules import definition_of, visible_rules
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
-from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
+from apps.recovery.models import (
+    TO_RETRY,
+    DailyEffect,
+    Decision,
+    RecoveryRule,
+    RecoveryRuleVersion,
+)
 
 #: Days whose decisions the page of a rule counts.
 DAYS = 14
@@ -42,6 +48,8 @@ class RuleRow:
     definition: Definition
     effect: Effect
     last_at: datetime | None
+    #: How many of the jobs on which it acts are not retried yet.
+    waiting: int
 
 
 @dataclass(frozen=True)
@@ -73,13 +81,24 @@ def rule_rows(user: User) -> list[RuleRow]:
     totals = DailyEffect.objects.visible_to(user).filter(current)
     effects = effects_by_rule(totals)
     last_at = _last_retries(effects, user)
+    waiting = _waiting_jobs(current, user)
     rows = []
     for rule in rules:
         row = RuleRow(
-            rule, definition_of(rule), effects.get(rule.pk, Effect()), last_at.get(rule.pk)
+            rule,
+            definition_of(rule),
+            effects.get(rule.pk, Effect()),
+            last_at.get(rule.pk),
+            waiting.get(rule.pk, 0),
         )
         rows.append(row)
     return rows
+
+
+def _waiting_jobs(current: Q, user: User) -> dict[int, int]:
+    """Return how many jobs wait for their retry by the current version of each rule."""
+    decisions = Decision.objects.visible_to(user).filter(current, TO_RETRY, arm=Arm.ACTED)
+    return dict(decisions.order_by().values_list("rule").annotate(Count("pk")))
 
 
 def _last_retries(effects: Mapping[int, Effect], user: User) -> dict[int, datetime]:
