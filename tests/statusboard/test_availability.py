@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 from zoneinfo import ZoneInfo
 
@@ -10,12 +11,19 @@ from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.statusboard.domain.board.availability import Availability, Stretch, cut, hourly
+from apps.statusboard.domain.board.availability import (
+    Availability,
+    Slot,
+    Stretch,
+    cut,
+    hourly,
+)
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.windows import schedule_window
 from apps.statusboard.domain.states.timeline import BEGINNING
 from apps.statusboard.enums import State
-from apps.statusboard.web.templatetags.day_marks import week_marks
+from apps.statusboard.models import Service
+from apps.statusboard.web.templatetags.day_marks import day_marks, plain_marks, week_marks
 from tests.factories.statusboard import service
 
 MINUTE = timedelta(minutes=1)
@@ -59,6 +67,24 @@ def test_slots_equal_a_recount_of_every_minute(history):
             state: 60 * sum(state == each for each, _ in minutes) for state, _ in minutes
         }
         assert incidents == {incident for _, incident in minutes if incident is not None}
+
+
+@pytest.mark.parametrize(
+    ("state", "minutes", "classes"),
+    [
+        (State.DOWN, 20, "down short"),
+        (State.DOWN, 200, "down"),
+        (State.DEGRADED, 20, "degraded short"),
+        (State.MAINTENANCE, 20, "planned"),
+    ],
+)
+def test_day_of_a_short_disruption_is_no_lost_day(at, state, minutes, classes):
+    bad = 60.0 * minutes
+    seconds = {State.UP: 86_400 - bad, state: bad}
+    day = Slot(at - timedelta(days=1), at, is_hour=False, state=state, seconds=seconds, incident=1)
+    row = SimpleNamespace(slots=[day], service=Service(slug="samweb"))
+    assert f'class="{classes}"' in day_marks(row)
+    assert f'class="{classes}"' in plain_marks(row)
 
 
 def test_unknown_and_planned_time_is_never_up():
