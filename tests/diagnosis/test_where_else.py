@@ -146,6 +146,20 @@ def test_new_lines_of_two_sites_come_first(jobs, at):
     assert usual in {line.template.text for line in with_good}
 
 
+def test_new_lines_without_a_word_of_an_error_are_shown_on_demand(jobs, at, client):
+    client.force_login(shifter())
+    LineTemplate.objects.update(spread_at=None, names_error=False)
+    LineTemplate.objects.filter(text__contains="flux").update(names_error=True)
+    hidden = LineTemplate.objects.filter(names_error=False)
+    with time_machine.travel(at + timedelta(minutes=5), tick=False):
+        page = client.get(reverse("diagnosis:new-lines"), {"good": "yes"})
+        everything = client.get(reverse("diagnosis:new-lines"), {"good": "yes", "all": "yes"})
+    assert [line.template.names_error for line in page.context["page"]] == [True]
+    assert page.context["others"] == len({row.hash for row in hidden}) > 0
+    assert f"Show {page.context['others']} without one" in page.content.decode()
+    assert len(everything.context["page"].object_list) == 1 + page.context["others"]
+
+
 def test_spread_lines_are_announced_once_for_each_experiment(jobs, at):
     assert announce_spread(at=at + timedelta(hours=1)) == 0  # everything is new
     LineTemplate.objects.filter(names_error=False).update(first_seen_at=at - timedelta(days=8))

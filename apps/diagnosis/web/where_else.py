@@ -224,6 +224,14 @@ def new_lines(request: AuthenticatedRequest) -> HttpResponse:
         since=timezone.now() - timedelta(days=days),
         in_good_jobs=in_good_jobs,
     )
-    page = Paginator(lines, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {"days": days, "in_good_jobs": in_good_jobs, "page": page}
+    shows_all = request.GET.get("all") == "yes"
+    telling = [line for line in lines if line.spread_at or line.template.names_error]
+    page = Paginator(lines if shows_all else telling, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {
+        "days": days,
+        "in_good_jobs": in_good_jobs,
+        "page": page,
+        "shows_all": shows_all,
+        "others": len(lines) - len(telling),
+    }
     return render(request, "diagnosis/new_lines.html", context)
