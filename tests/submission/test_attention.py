@@ -117,6 +117,16 @@ def test_a_service_failure_is_not_stuck_while_it_may_be_retried(running, send):
     assert note_attention(at=AT + 31 * timedelta(minutes=1)) == 1
 
 
+def test_failures_of_another_stage_that_may_be_retried_are_named_beside(running, send):
+    judge(send(failed={0}), {0: "code"}, at=AT)
+    later_stage = send(failed={0, 1})
+    Submission.objects.filter(pk=later_stage.pk).update(position=1)
+    note_attention(at=AT)
+    assert attention(running.request) == {
+        "stuck": "1 failed job needs a decision; 2 more may be retried automatically"
+    }
+
+
 def test_refused_tests_are_stuck(make, cluster, approver):
     request = assign_request(
         request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST

@@ -93,6 +93,8 @@ class _Undecided:
 
     failed_jobs: int = 0
     refused_jobs: int = 0
+    #: Others, which failed so lately that they may be retried automatically.
+    recent_jobs: int = 0
     moments: list[datetime] = field(default_factory=list)
 
 
@@ -131,8 +133,7 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
     needs = {}
     for pk, undecided in by_request.items():
         if undecided.moments:
-            text = _decision_text(undecided.failed_jobs, undecided.refused_jobs)
-            needs[pk] = Need(min(undecided.moments), text)
+            needs[pk] = Need(min(undecided.moments), _decision_text(undecided))
     return needs
 
 
@@ -149,7 +150,10 @@ def _add_undecided(
         if failed_jobs > 0:
             failed[array.pk] = failed_jobs
     is_settled = any(array.settled_at for array in arrays)
-    if not is_settled or any(_may_be_retried(array, at) for array in arrays if array.pk in failed):
+    if not is_settled:
+        failed = {}
+    elif any(_may_be_retried(array, at) for array in arrays if array.pk in failed):
+        undecided.recent_jobs += sum(failed.values())
         failed = {}
 
     for array in arrays:
@@ -175,12 +179,16 @@ def _may_be_retried(array: Submission, at: datetime) -> bool:
     return not set(failed_of(array)) <= decided
 
 
-def _decision_text(failed: int, refused: int) -> str:
+def _decision_text(undecided: _Undecided) -> str:
     parts = []
-    for number, word in ((failed, "failed"), (refused, "refused")):
+    for number, word in ((undecided.failed_jobs, "failed"), (undecided.refused_jobs, "refused")):
         if number:
             parts.append(f"{number:,} {word}")
-    return f"{' and '.join(parts)} job{'s need' if failed + refused != 1 else ' needs'} a decision"
+    is_one_job = undecided.failed_jobs + undecided.refused_jobs == 1
+    text = f"{' and '.join(parts)} job{' needs' if is_one_job else 's need'} a decision"
+    if undecided.recent_jobs:
+        text += f"; {undecided.recent_jobs:,} more may be retried automatically"
+    return text
 
 
 def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
