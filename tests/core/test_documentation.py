@@ -3,6 +3,7 @@ nothing of it as raw HTML.
 """
 
 import re
+from importlib.util import find_spec
 
 from apps.core.web.documentation import html_of, page, sections, titles
 
@@ -39,6 +40,18 @@ def test_raw_html_is_escaped_and_links_elsewhere_are_words():
         '<p>&lt;script&gt;x&lt;/script&gt; a <a href="/help/requests/#c">b</a> d '
         "[e](javascript:x)</p>\n"
     )
+
+
+def test_drills_name_tests_and_commands_that_exist(settings):
+    text = (settings.BASE_DIR / "docs/failure-drills.md").read_text()
+    tests = re.findall(r"`(tests/[^`]+)`", text)
+    commands = re.findall(r"`python -m ([a-z_.]+)", text)
+    assert len(tests) > 20
+    assert len(commands) > 5
+    for path in tests:
+        assert (settings.BASE_DIR / path).is_file(), path
+    for module in commands:
+        assert find_spec(module), module
 
 
 def test_contents_list_every_page_once_and_pages_their_sections(client, liaison):

@@ -30,7 +30,7 @@ _SECTIONS = {
         "monitoring"
     ),
     "Run the portal": (
-        "demo production scale-out administration settings security single-sign-on slurm torque "
+        "demo production scale-out failure-drills administration settings security single-sign-on slurm torque "
         "htcondor elasticsearch kafka catalogues"
     ),
     "Use it from programs": "api events experiment-packs",
