@@ -17,6 +17,8 @@ from apps.production.models import QueueEntry, QueueState, Request, StageCounts,
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
+from tests.factories import clusters
+from tests.factories.jobs import ran, record
 from tests.factories.requests import AT, LATER, request_in, stage
 from tests.factories.statusboard import service
 from tests.pages import text_of
@@ -180,6 +182,24 @@ def test_use_is_compared_with_past_jobs_of_other_requests(
     client.force_login(liaison)
     text = client.get(one.get_absolute_url()).text
     assert all(words in text for words in ("Estimate and actual", "nova.mc.now", "5 GB"))
+
+
+def test_core_hours_are_projected_at_what_jobs_used_so_far(made, liaison):
+    request = made("running", stages=(stage("reco", jobs=100), stage("merge", jobs=5)))
+    alps = clusters.cluster("alps")
+    times = {"submitted_at": LATER, "started_at": LATER, "ended_at": LATER + timedelta(hours=1)}
+    ran(alps, request.key, "reco", *(record(n, **times) for n in range(10)), at=LATER)
+    [used] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+    assert used.projected is None, "no job of merge has completed"
+    ran(alps, request.key, "merge", *(record(50 + n, **times) for n in range(5)), at=LATER)
+    [both] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+    of_merge = both.actual - used.actual
+    assert both.projected == pytest.approx(10 * used.actual + of_merge)
+
+
+def test_use_that_is_heading_beyond_the_estimate_is_marked():
+    assert Use("Core-hours", "core-hours", 100, 50, 111).is_over
+    assert not Use("Core-hours", "core-hours", 100, 50, 109).is_over
 
 
 def test_use_within_a_tenth_of_the_estimate_is_not_marked():

@@ -19,16 +19,21 @@ _OVER = 1.1
 
 @dataclass(frozen=True)
 class Use:
-    """A quantity, estimated and actual; None if unknown. `unit` is the filter that formats it."""
+    """A quantity, estimated and actual; None if unknown. `unit` is the filter that formats it.
+
+    `projected` is what it comes to at the end if the jobs to come use what those before did.
+    """
 
     title: str
     unit: str
     estimated: float | None
     actual: float | None
+    projected: float | None = None
 
     @property
     def is_over(self) -> bool:
-        return bool(self.estimated and self.actual and self.actual > _OVER * self.estimated)
+        most = max(self.actual or 0, self.projected or 0)
+        return bool(self.estimated and most > _OVER * self.estimated)
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def uses_of(
     last = requested[-1]
     written = next((output.events for output in outputs if output.stage is last), None)
     rows = [
-        Use("Core-hours", "core-hours", core_seconds, used),
+        Use("Core-hours", "core-hours", core_seconds, used, _projected_core_seconds(requested)),
         Use("Disk", "size", disk_bytes, sum(sizes) if sizes else None),
         Use(
             "Events",
@@ -108,6 +113,22 @@ def uses_of(
         ),
     ]
     return [row for row in rows if row.actual is not None]
+
+
+def _projected_core_seconds(stages: Sequence[StageNow]) -> float | None:
+    """Return the core time of all jobs, at what those of each stage have used so far.
+
+    None if all have completed, or if it is unknown for a stage.
+    """
+    if all(stage.row.completed >= (stage.row.requested_jobs or 0) for stage in stages):
+        return None
+    total = 0.0
+    for stage in stages:
+        if not stage.row.requested_jobs or not stage.row.completed:
+            return None
+        jobs = max(stage.row.requested_jobs, stage.row.completed)
+        total += stage.core_hours_used * 3600 * jobs / stage.row.completed
+    return total
 
 
 def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | None) -> list[Use]:
