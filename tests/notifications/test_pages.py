@@ -8,6 +8,7 @@ from apps.production.domain.discussion import withdraw_comment, write_comment
 from tests.factories import people
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
+from tests.pages import text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -44,6 +45,18 @@ def test_reading_marks_one_or_all_that_were_shown(browse, asked, liaison):
     client.post("/notifications/read/", {"until": 2**60})
     assert "No unread notifications" in page(client, "/notifications/?show=unread")
     assert not Notification.objects.filter(user__username="opg-one", read_at__isnull=False).exists()
+
+
+def test_kinds_of_events_are_shown_alone(browse, asked, liaison):
+    client = browse(liaison)
+    publish(kind="request.done", target=asked, by="x", at=AT)
+    deliver()
+    Notification.objects.filter(user=liaison, event__kind="request.done").update(group="turn")
+    shown = client.get("/notifications/?group=turn")
+    assert [row.event.kind for row, _ in shown.context["rows"]] == ["request.done"]
+    assert "Mark all as read" not in text_of(shown), "it would mark those that are not shown"
+    assert len(client.get("/notifications/?group=nonsense").context["rows"]) == 2
+    assert "No such notifications." in page(client, "/notifications/?group=failures")
 
 
 def test_opening_marks_as_read_and_leads_to_what_it_is_about(browse, asked, liaison, other_liaison):

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.event_kinds import what_happened
 from apps.core.domain.pagination import newest_first
+from apps.core.enums import Group
 from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
 from apps.notifications.domain.atom_feeds import (
@@ -44,11 +45,18 @@ from apps.production.models import Request
 from apps.search.domain.line_watches import unwatch_line, watches_of
 from apps.search.domain.line_watches import with_texts as with_line_texts
 
+#: The groups of notifications that the list can show alone.
+SHOWN_ALONE = (Group.TURN, Group.TROUBLE, Group.FAILURES)
+
 
 @require_safe
 def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     rows = visible_notifications(request.user).select_related("event", "request")
     only_unread = request.GET.get("show") == "unread"
+    groups = [(group.value, group.label.partition(":")[0]) for group in SHOWN_ALONE]
+    shown_group = request.GET.get("group")
+    if shown_group in SHOWN_ALONE:
+        rows = rows.filter(group=shown_group)
     page = newest_first(
         rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET
     )
@@ -56,6 +64,8 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
         "page": page,
         "rows": [(row, what_happened(row.event)) for row in with_texts(page.rows)],
         "only_unread": only_unread,
+        "groups": groups,
+        "shown_group": shown_group if shown_group in SHOWN_ALONE else "",
         "until": max((row.pk for row in page.rows), default=0),
         "unread": unread_count(request.user),
         "watched_lines": with_line_texts(watches_of(request.user), user=request.user),
