@@ -30,8 +30,8 @@ _SECTIONS = {
         "monitoring"
     ),
     "Run the portal": (
-        "demo production scale-out failure-drills administration settings security single-sign-on slurm torque "
-        "htcondor elasticsearch kafka catalogues"
+        "demo production scale-out failure-drills administration settings security "
+        "single-sign-on slurm torque htcondor elasticsearch kafka catalogues"
     ),
     "Use it from programs": "api events experiment-packs",
     "Develop it": "architecture development adding-a-scheduler glossary",

@@ -43,10 +43,12 @@ class GroupsOfHosts:
 def groups_of_excluded_hosts(at: datetime) -> GroupsOfHosts:
     """Return the failure groups of hosts that are or were excluded, in one query."""
     same_host = {"cluster": OuterRef("cluster"), "host": OuterRef("host")}
-    since_then = {"started_at__gte": OuterRef("first_seen_at")}
-    since_then |= {"ended_at__gte": OuterRef("last_seen_at"), "ended_at__lte": at}
+    since_then = {
+        "started_at__gte": OuterRef("first_seen_at"),
+        "ended_at__gte": OuterRef("last_seen_at"),
+    }
     in_effect = open_exclusions(at).order_by().filter(**same_host)
-    ended = list_exclusions().order_by().filter(**same_host, **since_then)
+    ended = list_exclusions().order_by().filter(**same_host, **since_then, ended_at__lte=at)
     groups = FailureGroup.objects.filter(kind=GroupKind.HOST)
     groups = groups.annotate(is_excluded=Exists(in_effect), has_returned=Exists(ended))
     marked = dict(
