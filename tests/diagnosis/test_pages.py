@@ -283,3 +283,11 @@ def test_failed_jobs_are_sorted_by_what_they_wasted(client, make_job, shifter, a
         rows = get(client, shifter, "failed-jobs", sort=sort).context["page"].rows
         shown = [row.core_seconds if sort == "-core" else row.wall_seconds for row in rows]
         assert shown == expected
+
+
+def test_status_has_one_name_in_filter_facet_and_group(client, failed, shifter):
+    html = get(client, shifter, "failures").content.decode()
+    assert '<option value="new">Not triaged</option>' in html
+    assert html.count("<span>not triaged</span>") == 1
+    assert '<span class="group-status new">not triaged</span>' in html
+    assert ">new</span>" not in html
