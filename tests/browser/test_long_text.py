@@ -12,6 +12,7 @@ from apps.core.domain.events import publish
 from apps.notifications.models import Notification
 from tests.browser.conftest import broken_words, wait_until_loaded
 from tests.factories import jobs as job_factory
+from tests.factories import people
 from tests.factories.clusters import cluster
 from tests.factories.requests import request_in, stage
 
@@ -106,3 +107,12 @@ def test_who_notified_is_one_word_beside_long_texts(
     page = open_as(liaison)
     page.goto("/notifications/")
     assert broken_words(page) == []
+
+
+def test_menu_of_a_phone_is_one_line_for_a_name_of_eight_letters(transactional_db, nova, open_as):
+    page = open_as(people.person("approver", ("liaison", nova)), width=390)
+    page.goto("/jobs/")
+    menu = page.locator(".who").bounding_box()
+    brand = page.locator(".bar .brand").bounding_box()
+    assert menu["height"] < 30
+    assert abs(menu["y"] - brand["y"]) < 10
