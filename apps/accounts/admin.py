@@ -82,13 +82,21 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 class MembershipAdmin(PortalAdmin):
     """Memberships are created and deleted, never changed, so that the events are complete."""
 
-    about = "A role of a user: for one experiment, or for all."
+    about = (
+        "A role of a user: for one experiment, or for all. "
+        "To change a role, delete it and add another."
+    )
     document = "administration"
     never = ("change",)
-    list_display = ["user", "role", "experiment"]
+    list_display = ["user", "role", "scope"]
+    list_select_related = ["user", "experiment"]
     list_filter = ["role", "experiment"]
     list_per_page = 50
     autocomplete_fields = ["user", "experiment"]
+
+    @admin.display(description="experiment", ordering="experiment")
+    def scope(self, obj: Membership) -> str:
+        return str(obj.experiment or "all")
 
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
         role = Role(obj.role)

@@ -1,7 +1,7 @@
 """Base classes of the admin, and the admin of events, deliveries and heartbeats."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -49,6 +49,10 @@ def in_words(value: Any) -> str:
     return "–" if value in (None, "") else str(value)
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _part(key: str, value: Any) -> str:
     name, _, unit = key.rpartition("_")
     if unit in QUANTITIES and isinstance(value, int | float):
@@ -68,6 +72,8 @@ class PortalAdmin(admin.ModelAdmin):
     document = ""
     #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
+    #: Plain titles of columns whose fields have names of the code.
+    column_titles: Mapping[str, str] = {}
 
     def get_list_select_related(self, request: HttpRequest) -> Any:
         """Join the relations among the columns, unless the class lists its own."""
@@ -83,15 +89,19 @@ class PortalAdmin(admin.ModelAdmin):
 
     def _column(self, name: Any) -> Any:
         suffix = str(name).rpartition("_")[2]
+        write: Callable[[Any], Any]
         if suffix in QUANTITIES:
             write = QUANTITIES[suffix][1]
         elif name in self._names_of_json:
             write = in_words
+        elif name in self.column_titles:
+            write = _as_it_is
         else:
             return name
+        title = self.column_titles.get(name) or _label(self.opts.get_field(name))
 
-        @admin.display(description=_label(self.opts.get_field(name)), ordering=name)
-        def column(row: Any) -> str:
+        @admin.display(description=title, ordering=name)
+        def column(row: Any) -> Any:
             value = getattr(row, name)
             return "–" if value is None else write(value)
 
@@ -208,6 +218,7 @@ register_read_only(
     "at kind target_label actor old new reason",
     search="target_label actor",
     filters=["kind"],
+    column_titles={"at": "time", "target_label": "target", "actor": "by"},
 )
 register_read_only(
     Delivery,

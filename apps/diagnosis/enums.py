@@ -136,7 +136,7 @@ class GroupKind(models.TextChoices):
 class GroupStatus(models.TextChoices):
     """Progress of the triage of a failure group."""
 
-    NEW = "new", "New"
+    NEW = "new", "Not triaged"
     KNOWN = "known", "Known"
     ASSIGNED = "assigned", "Assigned"
     RETRIED = "retried", "Retried"

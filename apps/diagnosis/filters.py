@@ -88,6 +88,9 @@ class Failures(_OfGroups):
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
     stage = django_filters.CharFilter(lookup_expr="iexact")
 
+    #: The filters that are not folded.
+    FIRST = ("hours", "experiment", "q")
+
     class Meta:
         model = CauseTotals
         fields = [

@@ -212,8 +212,8 @@ def catalogue_advice(hit: "Hit") -> str:
 
 def outage(outage: "Outage") -> Wording:
     """Phrase an outage of a service that the job needed, or that the service's state is unknown."""
-    had = f"{outage.service} had an outage while the job ran"
-    reason = f"State of {outage.service} while the job ran is unknown"
+    had = _had_outage(outage)
+    reason = f"State of {outage.title} while the job ran is unknown"
     if outage.overlap is Overlap.YES:
         reason = had
     if outage.text:
@@ -222,10 +222,13 @@ def outage(outage: "Outage") -> Wording:
 
 
 def outage_confirmed(outage: "Outage", hit: "Hit") -> str:
-    return (
-        f"{outage.service} had an outage while the job ran, confirmed by the log "
-        f"({hit.pattern.id})."
-    )
+    return f"{_had_outage(outage)}, confirmed by the log ({hit.pattern.id})."
+
+
+def _had_outage(outage: "Outage") -> str:
+    if outage.was_degraded:
+        return f"{outage.title} was degraded while the job ran"
+    return f"{outage.title} had an outage while the job ran"
 
 
 def partly_read(block: "Block", before_bytes: int) -> str:

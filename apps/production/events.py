@@ -154,7 +154,7 @@ declare(
     ),
     EventKind(
         "request.recovered",
-        "removed the mark “{kind}”",
+        "removed a mark from the request",
         "has recovered",
         {**_PROGRESS, Audience.MENTIONED: Group.PROGRESS},
         mentions="people",

@@ -72,6 +72,7 @@ class MonitoringSourceAdmin(PortalAdmin):
         "heartbeat_timeout_seconds",
         "lease_seconds",
     ]
+    column_titles = {"last_seen_at": "last seen", "covered_until": "states known until"}
     readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
     actions = ["reprocess"]
     never = ("add",)

@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from apps.accounts.models import Experiment
+from tests.browser.conftest import assert_no_sideways_scrolling
+from tests.factories.requests import request_in
 
 
 @pytest.mark.parametrize(("width", "javascript"), [(1280, True), (390, True), (390, False)])
@@ -71,3 +73,20 @@ def test_headings_and_empty_lists_are_accessible(
     page.get_by_role("link", name="Add cluster").last.click()
     expect(page.get_by_role("heading", name="Scheduler and accounting")).to_be_visible()
     assert_accessible(page)
+
+
+def test_phone_shows_whole_dates_and_fields_within_their_card(
+    transactional_db, nova, liaison, admin, open_as
+):
+    request_in("draft", by=liaison, experiment=nova, approver=admin)
+    page = open_as(admin, width=390)
+    page.goto("/admin/core/event/")
+    for cell in page.locator("#result_list tbody tr:first-child > :not(.action-checkbox)").all():
+        assert cell.bounding_box()["width"] >= 70
+    assert_no_sideways_scrolling(page)
+    page.goto("/admin/accounts/membership/add/")
+    card = page.locator("fieldset.module").first.bounding_box()
+    for field in page.locator(".form-row select:visible, .form-row .select2-container").all():
+        box = field.bounding_box()
+        assert box["x"] >= card["x"] + 8
+        assert box["x"] + box["width"] <= card["x"] + card["width"] - 8

@@ -8,8 +8,11 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page
 
-from tests.browser.conftest import wait_until_loaded
+from apps.core.domain.events import publish
+from apps.notifications.models import Notification
+from tests.browser.conftest import broken_words, wait_until_loaded
 from tests.factories import jobs as job_factory
+from tests.factories import people
 from tests.factories.clusters import cluster
 from tests.factories.requests import request_in, stage
 
@@ -92,3 +95,24 @@ def test_long_words_leave_everything_in_sight(
             found[path] = outside[:6]
 
     assert found == {}
+
+
+def test_who_notified_is_one_word_beside_long_texts(
+    transactional_db, nova, liaison, approver, open_as
+):
+    made = request_in("submitted", by=liaison, experiment=nova, approver=approver)
+    at = timezone.now()
+    event = publish(kind="request.reject", target=made, by="opsportal", at=at, reason="why " * 80)
+    Notification.objects.create(user=liaison, event=event, at=at, request=made)
+    page = open_as(liaison)
+    page.goto("/notifications/")
+    assert broken_words(page) == []
+
+
+def test_menu_of_a_phone_is_one_line_for_a_name_of_eight_letters(transactional_db, nova, open_as):
+    page = open_as(people.person("approver", ("liaison", nova)), width=390)
+    page.goto("/jobs/")
+    menu = page.locator(".who").bounding_box()
+    brand = page.locator(".bar .brand").bounding_box()
+    assert menu["height"] < 30
+    assert abs(menu["y"] - brand["y"]) < 10

@@ -2,11 +2,16 @@
 and its reason asked before it moves.
 """
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 from playwright.sync_api import expect
 
 from apps.core.domain.events import events_of
+from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.priority.ranks import ranked_requests
+from apps.production.enums import Verb
 from tests.factories.requests import request_in
 
 
@@ -24,6 +29,20 @@ def queue(transactional_db, nova, liaison, approver, open_as):
     page = open_as(approver)
     page.goto("/requests/queue/")
     return page
+
+
+def test_phone_says_once_when_a_request_on_hold_is_due(
+    transactional_db, nova, liaison, approver, open_as
+):
+    deadline = timezone.localdate() + timedelta(days=30)
+    held = request_in("queued", by=liaison, experiment=nova, approver=approver, deadline=deadline)
+    SERVICES[Verb.HOLD](request=held, by=approver, at=timezone.now(), reason="memory")
+    page = open_as(approver, width=390)
+    page.goto("/requests/queue/")
+    shown = page.locator(f"#{held.key}").inner_text()
+    assert shown.count("due ") == 1
+    assert "on hold" in shown
+    assert "start" not in shown
 
 
 def drag(page, key, onto):

@@ -510,6 +510,8 @@ def test_saved_draft_changes_its_type_and_its_experiment(transactional_db, nova,
     expect(page.get_by_role("heading", level=1)).to_have_text("DUNE-0001 Rock muons")
     page.get_by_label("Workflow type").select_option("monte_carlo")
     page.get_by_role("button", name="Switch type").click()
+    expect(page.get_by_label("Run numbers")).to_be_visible()
+    expect(page.get_by_text("This stage is now")).to_have_count(0)
     page.get_by_label("Run numbers").fill("900001-904000")
     page.get_by_text("DUNE-0001 saved").wait_for()
     made = Request.objects.get()

@@ -4,16 +4,18 @@ import pytest
 from django.contrib.admin import autodiscover, site
 from django.contrib.admin.utils import flatten_fieldsets
 from django.urls import reverse
+from django.utils import timezone
 
 from apps.archive.models import RetentionRule
 from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
+from apps.core.domain.events import publish
 from apps.core.models import Heartbeat
 from apps.core.web.documentation import titles
 from apps.core.web.text_fields import with_links
 from apps.datasets.models import Catalogue
 from opsportal.admin_site import TASKS
-from tests.factories import clusters
+from tests.factories import clusters, people
 from tests.pages import text_of
 
 autodiscover()
@@ -228,3 +230,16 @@ def test_json_is_shown_with_an_indentation(client, admin):
     page = client.get(reverse("admin:clusters_cluster_change", args=[cluster.pk]))
     field = page.context["adminform"].form["options"]
     assert field.value() == '{\n  "jobs": "réel",\n  "user": "ops"\n}'
+
+
+def test_lists_have_plain_titles(client, admin, nova):
+    shifter = people.person("all-experiments", ("shifter", None))
+    publish(kind="membership.granted", target=shifter, by=admin, at=timezone.now())
+    client.force_login(admin)
+    memberships = client.get("/admin/accounts/membership/").text
+    assert "<title>Memberships · opsportal admin</title>" in memberships
+    assert '<td class="field-scope">all</td>' in memberships
+    assert "To change a role, delete it and add another." in memberships
+    events = client.get("/admin/core/event/").text
+    assert "Target label" not in events
+    assert ">Target<" in events

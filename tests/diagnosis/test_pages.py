@@ -283,3 +283,21 @@ def test_failed_jobs_are_sorted_by_what_they_wasted(client, make_job, shifter, a
         rows = get(client, shifter, "failed-jobs", sort=sort).context["page"].rows
         shown = [row.core_seconds if sort == "-core" else row.wall_seconds for row in rows]
         assert shown == expected
+
+
+def test_status_has_one_name_in_filter_facet_and_group(client, failed, shifter):
+    html = get(client, shifter, "failures").content.decode()
+    assert '<option value="new">Not triaged</option>' in html
+    assert html.count("<span>not triaged</span>") == 1
+    assert '<span class="group-status new">not triaged</span>' in html
+    assert ">new</span>" not in html
+
+
+def test_filters_are_folded_unless_one_of_them_is_used(client, failed, shifter):
+    folded = get(client, shifter, "failures", hours="168", q="KeyError").content.decode()
+    assert '<details class="more">' in folded
+    shown, _, more = folded.partition('<details class="more">')
+    assert 'id="id_hours"' in shown
+    assert 'id="id_owner"' in more
+    used = get(client, shifter, "failures", status="new").content.decode()
+    assert '<details class="more" open>' in used

@@ -369,7 +369,7 @@ def test_totals_agree_with_the_lists_whether_probe_jobs_are_hidden_or_not(
             assert len(listed_at(as_liaison, behind)) == int(count), (query, address)
     assert "5 jobs: 2 completed" in totals_in(as_liaison.get("/jobs/").content.decode())
     page = as_liaison.get("/jobs/").content.decode()
-    assert "finished in the last 24 hours, including probe jobs" in totals_in(page)
+    assert "finished in the last 24 hours; totals count probe jobs, too" in totals_in(page)
 
 
 def test_api_lists_probe_jobs_unless_told_not_to(with_probe_job, as_liaison):

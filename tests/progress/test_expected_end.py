@@ -225,7 +225,7 @@ def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
     Stage.objects.filter(request=running, position=2).update(name="skim", wall_seconds=None)
     keep_forecasts(at=END)
     page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
-    assert "Expected end: <b>unknown</b>. skim: no past jobs of this stage." in page
+    assert "Expected end <b>unknown</b>: skim: no past jobs of this stage." in page
     assert (
         browse(liaison)
         .get(f"/api/v1/progress/{running.key}/")

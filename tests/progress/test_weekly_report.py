@@ -232,7 +232,9 @@ def test_report_is_frozen_once_told_and_shown(
     page = client.get(report.get_absolute_url())
     assert page.context["report"]["jobs"]["jobs"] == 3  # as it was
     assert client.get(page.context["report"]["stages"][0]["links"]["failed"]).status_code == 200
-    assert report.get_absolute_url() in client.get("/reports/weekly/?experiment=NOVA").text
+    reports = client.get("/reports/weekly/?experiment=NOVA").text
+    assert report.get_absolute_url() in reports
+    assert "written on the next Monday at 06:00 UTC" in reports
     for sort, newest_first in {"-week": True, "week": False, "-jobs": True, "jobs": False}.items():
         rows = client.get(f"/reports/weekly/?sort={sort}").context["rows"]
         assert (rows[0][0] == report) == newest_first, sort

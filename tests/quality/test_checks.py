@@ -148,6 +148,8 @@ def test_files_written():
     assert outcome("files_written", replace(STAGE, files_out=9)) == "failed"
     assert outcome("files_written", replace(STAGE, files_out=None)) == "unknown"
     assert outcome("files_written", replace(STAGE, files=Files(count=9))) == "failed"
+    [judgement] = say("files_written", facts(replace(STAGE, files_out=9))).values()
+    assert judgement.why == "1 of 10 files is missing: 9 were written."
     assert (
         outcome("files_written", replace(STAGE, files_out=None, files=Files(count=10))) == "passed"
     )

@@ -7,6 +7,7 @@ import pytest
 import time_machine
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from apps.core.web.pagination import KeysFirst
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
@@ -23,8 +24,8 @@ from apps.recovery.domain.explaining import (
 )
 from apps.recovery.domain.hands_off import monday_of, recount_weeks
 from apps.recovery.domain.rules import create_rule, set_mode
-from apps.recovery.enums import Mode
-from apps.recovery.models import Decision, RecoveryRule
+from apps.recovery.enums import Mode, Recovery
+from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
 from apps.recovery.web import views
 from apps.submission.domain.retries.batches import plan_batch
 from tests.factories import people
@@ -352,3 +353,22 @@ def test_page_of_a_job_says_that_a_rule_will_retry_it(client, shifter, rule, sen
 
     act_on_due(at=LATER + timedelta(minutes=10))
     assert "The recovery rule" not in text_of(page(client, shifter, f"/jobs/{job.pk}/"))
+
+
+def test_week_without_a_known_outcome_claims_no_share(client, shifter, nova):
+    week = monday_of(timezone.now().date())
+    WeeklyRecovery.objects.create(
+        week=week, experiment=nova, category="site", recovery=Recovery.WAITING, jobs=118
+    )
+
+    def shown(path):
+        without_tags = re.sub("<[^>]*>", "", text_of(page(client, shifter, path)))
+        return " ".join(without_tags.split())
+
+    assert "118 jobs failed this week, with no outcome known yet." in shown("/recovery/")
+    assert "118 production jobs failed or were cancelled since Monday, UTC: outcome" in shown("/")
+    WeeklyRecovery.objects.create(
+        week=week, experiment=nova, category="site", recovery=Recovery.BY_RULE, jobs=2
+    )
+    assert "2 ended well without a person" in shown("/recovery/")
+    assert "2 ended well without a person" in shown("/")

@@ -124,9 +124,10 @@ def test_incident_page_offers_closing_to_those_who_may(client, liaison, shifter,
 def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb):
     client.force_login(shifter)
     form = {"service": "samweb", "state": "down", "title": "No answer"}
-    assert client.post("/services/incidents/new/", form).status_code == 302
+    answer = client.post("/services/incidents/new/", form)
     incident = Incident.objects.get()
     address = f"/services/incidents/{incident.pk}/"
+    assert (answer.status_code, answer["Location"]) == (302, address)
     client.post(
         address + "update/", {"state": "degraded", "title": "Slow", "reason": "It came back a bit"}
     )

@@ -107,6 +107,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     deliver_waiting()
     assert attention(request) == {}
     assert kinds(request) == ["request.recovered"]
+    assert events_of(request).get(kind="request.recovered").reason == "No longer stuck."
     assert list(waiting_for(shifter, AT)) == []
 
 

@@ -128,11 +128,20 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Whether a service that the job needs had an outage while it ran; `text` describes when."""
+    """Whether a service that the job needs had an outage while it ran; `text` describes when.
+
+    `name` is that of the service on pages. A service that was degraded was not down.
+    """
 
     service: str
     overlap: Overlap
     text: str = ""
+    name: str = ""
+    was_degraded: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.name or self.service
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """The diagnosis of each job: log analysis, evidence, verdict, group, and impact of incidents."""
 
-from datetime import timedelta
 from typing import Self
 
 import zstandard
 from django.db import models
 from django.urls import reverse
-from django.utils import timezone
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.clusters.models import Cluster, Site
@@ -186,10 +184,7 @@ class FailureGroup(models.Model):
 
     @property
     def status_text(self) -> str:
-        """The status in lower case. A group is called new for a day, then not triaged."""
-        is_old = self.first_seen_at < timezone.now() - timedelta(days=1)
-        if self.status == GroupStatus.NEW and is_old:
-            return "not triaged"
+        """The status in lower case."""
         return GroupStatus(self.status).label.lower()
 
 

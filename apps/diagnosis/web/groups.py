@@ -139,6 +139,9 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "period": period,
         "filter": period.chosen,
+        "more_open": any(
+            request.GET.get(name) for name in period.chosen.filters if name not in Failures.FIRST
+        ),
         "facets": group_list.facets_of(period.totals, everything),
         "views": [(name, label, len(views[name])) for name, label in VIEWS.items()],
         "view": view,

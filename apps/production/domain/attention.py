@@ -72,7 +72,7 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
                 "request.recovered",
                 row,
                 at,
-                f"It is no longer marked as “{row.get_kind_display()}”.",
+                f"No longer {row.get_kind_display()}.",
             )
     return True
 

@@ -39,7 +39,9 @@ def files_written(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[J
     why = f"{written:,} files were written."
     outcome = Outcome.PASSED
     if written < least:
-        why = f"{least - written:,.0f} of {least:,.0f} files are missing: {written:,} were written."
+        missing = round(least - written)
+        verb = "is" if missing == 1 else "are"
+        why = f"{missing:,} of {least:,.0f} files {verb} missing: {written:,} were written."
         outcome = Outcome.FAILED
     elif named is not None and named < written:
         why = f"{written - named:,} of {written:,} files are not listed."

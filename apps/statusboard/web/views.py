@@ -225,11 +225,11 @@ def _form_page(
     button: str,
     service: Callable[..., Any],
 ) -> HttpResponse:
-    """Show a page with one form; redirect to the board on success."""
+    """Show a page with one form; redirect to a reported incident, or else to the board."""
     if not may_run_board(request.user):
         raise PermissionDenied
-    if request.method == "POST" and _act(request, form, service):
-        return redirect("statusboard:board")
+    if request.method == "POST" and (made := _act(request, form, service)):
+        return redirect(made if isinstance(made, Incident) else "statusboard:board")
     context = {"form": form, "title": title, "button": button, "back": reverse("statusboard:board")}
     return render(
         request, "statusboard/form.html", context, status=400 if request.method == "POST" else 200
@@ -238,8 +238,8 @@ def _form_page(
 
 def _act(
     request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any
-) -> bool:
-    """Call the domain function with a valid form's data; return whether that succeeded.
+) -> Any:
+    """Call the domain function with a valid form's data; return what it returns, or None.
 
     Errors are shown beside the fields or as messages.
     """
@@ -247,8 +247,9 @@ def _act(
         if not may_run_board(request.user):
             raise PermissionDenied
         messages.error(request, "Nothing was saved. Correct the fields marked below.")
-        return False
+        return None
     with show_errors(request, form):
         done = service(by=request.user, at=timezone.now(), **about, **form.cleaned_data)
         messages.success(request, f"Saved “{done}”.")
-    return not form.errors
+        return done
+    return None

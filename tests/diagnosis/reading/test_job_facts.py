@@ -128,7 +128,9 @@ def test_service_that_was_up_is_not_to_blame(job, at):
 def test_outage_is_the_best_guess_where_nothing_else_is_known(job, at, outage):
     verdict = judge(job, at)
     assert (verdict.verdict, verdict.confidence, verdict.service) == ("service", "low", "samweb")
-    expected = "samweb had an outage while the job ran: down 2026-11-20T11:40Z to 2026-11-20T11:50Z"
+    expected = (
+        "SAM web had an outage while the job ran: down 2026-11-20T11:40Z to 2026-11-20T11:50Z"
+    )
     assert verdict.reasons[0] == {"kind": "outage", "text": expected, "target": "service:samweb"}
 
 
@@ -143,6 +145,17 @@ def test_job_that_ended_before_the_outage_is_not_excused(make_job, stage, at, ou
         log="nothing\n", request_key="NOVA-0001", stage="reco", ended_at=at - timedelta(minutes=20)
     )
     assert judge(job, at).verdict == "unknown"
+
+
+def test_service_that_was_degraded_is_not_called_out(make_job, stage, samweb, shifter, at):
+    begun = at - timedelta(hours=30)
+    open_incident(
+        service=samweb, state=State.DEGRADED, title="Slow", by=shifter, at=at, started_at=begun
+    )
+    verdict = judge(make_job(log="nothing\n", request_key="NOVA-0001", stage="reco"), at)
+    assert verdict.summary == "SAM web was degraded while the job ran; no other cause found."
+    text = "SAM web was degraded while the job ran: since 2026-11-19T06:00Z"
+    assert verdict.reasons[0]["text"] == text
 
 
 def test_outage_is_told_with_its_own_start_and_end(make_job, stage, samweb, shifter, at):

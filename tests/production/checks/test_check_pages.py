@@ -96,7 +96,8 @@ def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, fo
     text = text_of(form.post(NEW_CHECK, post_of(content(stages=empty), experiment="NOVA")))
     assert text.count("Enter the configuration file.") == 1
     assert 'href="#id_stages-0-configuration"' in text
-    assert 'href="#id_stages-1-configuration"' in text
+    assert 'href="#id_stages-1-configuration">stage 2 · Configuration' in text
+    assert 'href="#id_stages-0-configuration">Stage 1</a>, ' in text
     assert text.count("Enter the software release.") == 1
     assert text.partition('<ul class="live">')[2].count('href="#id_shared-release"') == 1
     assert "3 errors</a>" in text
@@ -184,10 +185,10 @@ def test_all_fixes_are_applied_in_one_save_and_named(nova, liaison, form):
     three = (*TWO_RELEASES, stage("reconstruction", release="v09_74"))
     obj = draft(liaison, nova, stages=three)
     data = post_of(content_of(obj), version=1)
-    assert "Apply all 2 fixes" in text_of(form.post(edit(obj), data | {"do": "check"}))
+    assert "Apply 2 fixes" in text_of(form.post(edit(obj), data | {"do": "check"}))
     text = text_of(form.post(edit(obj), data | {"do": "fix-all"}, follow=True))
     assert "Saved NOVA-0001 with 2 fixes: Use v09_72, Use v09_72." in text
-    assert "Apply all" not in text
+    assert "Apply 2 fixes" not in text
     assert [one.release for one in content_of(Request.objects.get()).stages] == ["v09_72"] * 3
     assert events_of(obj).filter(kind="request.edited").count() == 1
 

@@ -499,6 +499,12 @@ def found_by(name: str, written, known: Facts) -> list[Problem]:
     return list(rules()[name](written, known))
 
 
+def test_wall_time_names_the_events_per_job_to_which_past_times_are_scaled():
+    short = one(wall_seconds=1, events=500, jobs=10)
+    [problem] = found_by("wall_time_sufficient", short, past(events_per_job=50.0))
+    assert "scaled to 50 events per job) took more than" in problem.message
+
+
 def test_every_rule_is_tried_here():
     assert set(CASES) == set(RULES.builtins)
     assert len(CASES) >= 30
@@ -540,7 +546,8 @@ def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
     short = PastStage(request="NOVA-0001", events_per_job=100, wall_seconds=(60.0,) * 5, **row)
     (problem,) = found_by("job_length", written, with_past(written, short))
     assert problem.message.startswith(
-        "A job takes about 1 min, by 50 past jobs (same stage name, any release and configuration)."
+        "A job takes about 1 min, by 50 past jobs (same stage name, any release and configuration, "
+        "scaled to 100 events per job)."
     )
     fixed = problem.fix.applied_to(written)
     assert fixed.stages[0].jobs == 17

@@ -351,9 +351,13 @@ def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, b
     assert page.context["main"]["title"].value() == "Muons"
     assert [form.type.key for form in page.context["stages"]] == ["skim"]
     assert page.context["main"]["shown_workflow"].value() == "skim"
+    assert "This stage is now" not in page.content.decode()
     filled = post_of(monte_carlo(), experiment="NOVA", do="workflow") | {"workflow": "skim"}
     page = browse(liaison).post("/requests/new/", filled | {"do": "workflow-confirm"})
     assert [form.type.key for form in page.context["stages"]] == ["skim", "skim"]
+    assert (
+        "Stage 1 generation: Skim has no stages of the kind “generation”" in page.content.decode()
+    )
     shared = page.context["shared"]["release"].value()
     assert [form["release"].value() or shared for form in page.context["stages"]] == [
         s.release for s in monte_carlo().stages

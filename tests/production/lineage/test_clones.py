@@ -147,7 +147,7 @@ def test_new_version_tells_what_could_not_be_kept(typed_request, liaison):
     assert content.content.workflow.number == 2
     assert "Converted from version 1 to version 2 of Monte Carlo." in content.notes
     assert any("“generator” was dropped. Its value was GENIE." in note for note in content.notes)
-    assert any("the kind “reconstruction” no longer exists" in note for note in content.notes)
+    assert any("no stages of the kind “reconstruction”" in note for note in content.notes)
     assert [s.name for s in content.content.stages] == ["generation", "reco"]
 
 

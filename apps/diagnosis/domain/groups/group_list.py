@@ -193,8 +193,8 @@ def add_details(
 
 def facets_of(
     totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]
-) -> list[tuple[str, str, list[tuple[str, int]]]]:
-    """Return facets as (label, parameter, [(value, count)]).
+) -> list[tuple[str, str, list[tuple[str, str, int]]]]:
+    """Return facets as (label, parameter, [(value, name, count)]).
 
     They count jobs by verdict, experiment, stage and site, and groups by status.
     """
@@ -218,17 +218,22 @@ def facets_of(
         named = []
         for value, jobs in counted.items():
             if value:
-                named.append((names_of_values.get(value, value), jobs))
-        most_first = sorted(named, key=lambda item: (-item[1], item[0]))
+                name = names_of_values.get(value, value)
+                named.append((name, name, jobs))
+        most_first = sorted(named, key=lambda item: (-item[2], item[0]))
         facets.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
 
-    statuses: dict[str, int] = dict.fromkeys(GroupStatus.values, 0)
-    for row in rows:
-        statuses[row.status] += 1
-    facets.append(
-        ("Groups by status", "status", [(value, n) for value, n in statuses.items() if n])
-    )
+    facets.append(("Groups by status", "status", _groups_by_status(rows)))
     return facets
+
+
+def _groups_by_status(rows: Iterable[GroupRow]) -> list[tuple[str, str, int]]:
+    groups = Counter(row.status for row in rows)
+    values = []
+    for status in GroupStatus:
+        if groups[status]:
+            values.append((status.value, status.label.lower(), groups[status]))
+    return values
 
 
 def in_view(rows: Iterable[GroupRow], view: str, user: User, *, since: datetime) -> list[GroupRow]:

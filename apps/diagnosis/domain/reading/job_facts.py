@@ -22,6 +22,7 @@ from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board.board import StateSpan
 from apps.statusboard.domain.board.outages import OUTAGES, Exposure, outages_of_each
+from apps.statusboard.enums import State
 
 
 def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts:
@@ -160,20 +161,29 @@ def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
     by_job: dict[int, list[Outage]] = {job.pk: [] for job in jobs}
     for pk, outages in zip(ran, outages_of_each(list(ran.values())), strict=True):
         for outage in outages:
-            text = _outage_text(outage.intervals)
-            by_job[pk].append(Outage(outage.service.slug, Overlap(outage.overlap), text))
+            was_degraded = outage.state == State.DEGRADED
+            by_job[pk].append(
+                Outage(
+                    outage.service.slug,
+                    Overlap(outage.overlap),
+                    _outage_text(outage.intervals, was_degraded=was_degraded),
+                    outage.service.name,
+                    was_degraded,
+                )
+            )
     return by_job
 
 
-def _outage_text(spans: Iterable[StateSpan]) -> str:
+def _outage_text(spans: Iterable[StateSpan], *, was_degraded: bool) -> str:
     """Describe outages, such as `down 2026-11-20T12:03Z to 2026-11-20T12:40Z` or `down since …`.
 
-    Pages show the times in local time.
+    Pages show the times in local time. The text follows the state if it was only degraded.
     """
     parts = []
     for span in spans:
         if span.state in OUTAGES:
-            parts.append(f"{span.state.value} {_period(span)}")
+            period = _period(span)
+            parts.append(period if was_degraded else f"{span.state.value} {period}")
     return ", ".join(parts[:3]) + (" and more" if len(parts) > 3 else "")
 
 

@@ -94,14 +94,18 @@ class StageEstimate:
     disk_basis: str = ""
 
     @property
+    def jobs_text(self) -> str:
+        return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}"
+
+    @property
     def basis(self) -> str:
-        return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''} ({self.alike})"
+        return f"{self.jobs_text} ({self.alike})"
 
     @property
     def days_basis(self) -> str:
         """The basis of `days` as text."""
         if self.past_jobs:
-            return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}: {self.alike}"
+            return f"{self.jobs_text}: {self.alike}"
         return (
             f"its time limit with about {max(1, round(self.at_once or 0)):,} jobs at once, as it "
             "has no past jobs"

@@ -221,7 +221,7 @@ def fit(content: RequestContent, new: Workflow) -> Refit:
         kind = new.stage(stage.kind)
         if not new.knows(stage.kind):
             changed.append(
-                f"{place}: the kind “{stage.kind}” no longer exists. This stage is now "
+                f"{place}: {new.title} has no stages of the kind “{stage.kind}”. This stage is now "
                 f"{kind.title}."
             )
         kept = _keep_declared(stage.arguments, old.stage(stage.kind), kind, place, lost)

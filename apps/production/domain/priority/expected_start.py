@@ -93,7 +93,8 @@ def expected_start(
     early, likely, late = dates
     basis = (
         f"{_count(starts)} started in the last {days:.0f} days; {_count(ahead)} "
-        f"{'is' if ahead == 1 else 'are'} ahead of it. 80% of requests start between the two dates."
+        f"{'is' if ahead == 1 else 'are'} ahead of it. "
+        "80 % of requests start between the two dates."
     )
     return Start(early, likely, late, basis)
 

@@ -430,15 +430,22 @@ class RequestForms:
         """
         rows = self.rows()
         shared, new = gather(_typed_stages(new_content), self.workflow)
-        for content in untouched:
-            _, old = gather(_typed_stages(content), content.workflow)
-            if [_without_empty(row) for row in self.rows()] == [_without_empty(row) for row in old]:
-                rows = new
+        if self.has_stages_of(untouched):
+            rows = new
         for row in rows:
             row["kind"] = [self.workflow.stage("".join(row.get("kind", []))).key]
         data = self.with_rows(rows, defaults=_typed_arguments(new_content) | shared)
         data["shown_workflow"] = self.workflow.key
         return data
+
+    def has_stages_of(self, contents: Iterable[RequestContent]) -> bool:
+        """Return whether the input of the stages equals that of one of these requests."""
+        rows = [_without_empty(row) for row in self.rows()]
+        for content in contents:
+            _, stages = gather(_typed_stages(content), content.workflow)
+            if rows == [_without_empty(row) for row in stages]:
+                return True
+        return False
 
     def next_kind(self) -> str:
         """Return the kind of stage that probably follows: that declared after the last one's."""

@@ -255,4 +255,19 @@ def _lines(forms: RequestForms, findings: list[Finding]) -> list[_Line]:
         # A field that stages share has a single place.
         if (place := forms.place_of(finding.path)) not in places:
             places.append(place)
-    return list(lines.values())
+    return [(finding, _name_field_once(places)) for finding, places in lines.values()]
+
+
+def _name_field_once(places: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Shorten the labels of places of one field, as in “Stage 1, all stages · Memory”."""
+    stages = []
+    fields = set()
+    for _, label in places:
+        stage, _, field = label.rpartition(" · ")
+        stages.append(stage)
+        fields.add(field)
+    if len(places) < 2 or len(fields) > 1 or not all(stages):
+        return places
+    texts = [stages[0], *(stage[0].lower() + stage[1:] for stage in stages[1:])]
+    texts[-1] = f"{texts[-1]} · {fields.pop()}"
+    return [(anchor, text) for (anchor, _), text in zip(places, texts, strict=True)]

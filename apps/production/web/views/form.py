@@ -234,11 +234,14 @@ class FormPage:
             asking = FormPage(self.request, data, before, self.production_request)
             asking.switching = (new, left_out)
             return asking.show(touched=touched_in(self.request.POST))
-        notes = [*self._converted.changed, *map(str, self._left_out())]
-        for note in notes[:20]:
-            messages.warning(self.request, note)
         experiment = self._experiment()
         untouched = (blank(before), new_content_for(before, experiment))
+        notes = list(map(str, self._left_out()))
+        # Untouched stages are replaced, not converted.
+        if not self.forms.has_stages_of(untouched):
+            notes = [*self._converted.changed, *notes]
+        for note in notes[:20]:
+            messages.warning(self.request, note)
         switched = self.forms.switched(untouched, new_content_for(new, experiment))
         return FormPage(self.request, switched, new, self.production_request).show(touched=())
 

@@ -152,6 +152,14 @@ def retries_get_no_less(stage: StageContent, facts: Facts) -> Iterator[Problem]:
             )
 
 
+def _times_basis(stage: StageContent, past: StageEstimate) -> str:
+    """Return which past jobs the times of a stage come from, and to what they are scaled."""
+    if not past.scaled or not stage.events or not stage.jobs:
+        return past.basis
+    events = f"{stage.events / stage.jobs:,.0f}"
+    return f"{past.jobs_text} ({past.alike}, scaled to {events} events per job)"
+
+
 @past_rule(Severity.WARNING)
 def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The wall time is at least the 90th percentile of past jobs."""
@@ -160,7 +168,7 @@ def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[P
         yield Problem(
             "wall_seconds",
             (
-                f"10% of {past.basis} took more than "
+                f"10 % of {_times_basis(stage, past)} took more than "
                 f"{round_duration(round(past.wall_most / 60) * 60)}."
             ),
             Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough}),
@@ -180,7 +188,10 @@ def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterato
         fix = Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough})
         yield Problem(
             "wall_seconds",
-            f"90% of {past.basis} took at most {longest}. Shorter jobs start sooner.",
+            (
+                f"90 % of {_times_basis(stage, past)} took at most {longest}. "
+                "Shorter jobs start sooner."
+            ),
             fix,
         )
 
@@ -192,7 +203,7 @@ def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Prob
         used = round_size(max(1, round(past.memory_most / 10**8)) * 10**8)
         enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
         fix = Fix(f"Use {round_size(enough)}", {"memory_bytes": enough})
-        yield Problem("memory_bytes", f"10% of {past.basis} used more than {used}.", fix)
+        yield Problem("memory_bytes", f"10 % of {past.basis} used more than {used}.", fix)
 
 
 @past_rule(Severity.WARNING)
@@ -209,4 +220,5 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
         what = "Use more, shorter jobs"
     duration = round_duration(max(1, round(wall / 60)) * 60)
     fix = Fix(f"Use {jobs:,} jobs", {"jobs": jobs}) if fits else None
-    yield Problem("jobs", f"A job takes about {duration}, by {past.basis}. {what}.", fix)
+    basis = _times_basis(stage, past)
+    yield Problem("jobs", f"A job takes about {duration}, by {basis}. {what}.", fix)

@@ -74,7 +74,7 @@ def memory_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if used and past:
             enough = max(ceil(used * 1.5 / GB), 1) * GB
             fix = Fix(f"Use {round_size(enough)}", {f"{path}.memory_bytes": enough})
-            message = f"90% of {past.basis} used at most {_size(used)}. Smaller jobs start sooner."
+            message = f"90 % of {past.basis} used at most {_size(used)}. Smaller jobs start sooner."
             yield Problem(f"{path}.memory_bytes", message, fix)
         else:
             message = f"No job of the experiment has used or requested more than {_size(earlier)}."
