@@ -226,6 +226,15 @@ def test_an_approved_request_that_no_cluster_starts_is_idle_after_a_day(
     assert attention(request) == {}, "it waits for its turn"
 
 
+def test_request_that_is_moved_is_no_longer_idle_at_once(make, cluster, approver):
+    request = make("queued")
+    Cluster.objects.filter(pk=cluster.pk).update(submission={"automatic": False})
+    note_attention(at=AT + 2 * DAY)
+    assert "idle" in attention(request)
+    SERVICES[Verb.START](request=request, by=approver, at=AT + 2 * DAY)
+    assert attention(request) == {}
+
+
 def test_outputs_that_are_not_located_are_idle_after_a_day(make):
     request = make("completing")
     note_attention(at=AT + 2 * DAY)

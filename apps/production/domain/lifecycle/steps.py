@@ -25,9 +25,18 @@ from apps.production.domain.lifecycle.transitions import (
 from apps.production.domain.priority import rescoring
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.reasons import checked_reason
-from apps.production.enums import CLOSED, PORTAL, SCORED, SIGNED, Actor, RequestState, Verb
+from apps.production.enums import (
+    CLOSED,
+    PORTAL,
+    SCORED,
+    SIGNED,
+    Actor,
+    AttentionKind,
+    RequestState,
+    Verb,
+)
 from apps.production.events import kind_of_move
-from apps.production.models import Request
+from apps.production.models import Attention, Request
 from apps.production.permissions import is_requester
 
 #: How many changed fields an event lists at most.
@@ -90,6 +99,8 @@ def apply_move(
         part_done=request.part_done if step.new in SIGNED | CLOSED else None
     ).columns()
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
+    # Whoever moves a request ends its idleness, which a worker would notice only later.
+    Attention.objects.filter(request=request, kind=AttentionKind.IDLE).delete()
     if {step.old, step.new} & SCORED:
         rescoring.update_entry(request=request, at=at)
     if RequestState.QUEUED in {step.old, step.new}:
