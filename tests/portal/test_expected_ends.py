@@ -164,7 +164,10 @@ def _check_unapproved(request, approver, browse, at):
         f"Expected {forecast.end[1]:%-d %b %Y} in class {request.requested_priority}, "
         f"{forecast.assumption}."
     )
-    assert expected in text_of(browse(approver), request.get_absolute_url())
+    page = text_of(browse(approver), request.get_absolute_url())
+    assert expected in page
+    is_late = request.deadline is not None and forecast.end[1] > request.deadline
+    assert ("That is after its deadline." in page) == is_late
 
 
 @given(deadline=DAYS, end=DAYS)
