@@ -11,6 +11,7 @@ from apps.core.errors import InvalidFields, InvalidTransition
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
+from apps.production.models import Attention
 from apps.progress.domain.stage_counts import progress_of
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
@@ -229,6 +230,7 @@ def test_the_start_says_that_no_cluster_is_chosen(browse, liaison, make, cluster
     assert "No cluster is chosen, so the portal submits no jobs" in dialog
     assert choose in dialog
     make_move(verb=Verb.START, request=request, by=approver, at=AT)
+    Attention.objects.create(request=request, kind="late", since=AT, words="its deadline passed")
     page = text_of(client.get(own))
     assert "Next action · approvers and shifters" in page
     assert "Started, but no cluster is chosen." in page

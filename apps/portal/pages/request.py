@@ -319,7 +319,8 @@ def request_page(
         at=at,
     )
     status = status_of(request, events, user, to_sign=to_sign, starts_by_itself=starts_by_itself)
-    without_cluster = not _attention_kinds(request) and waits_for_cluster(request, progress)
+    troubles = _attention_kinds(request) - {AttentionKind.LATE}
+    without_cluster = not troubles and waits_for_cluster(request, progress)
     return RequestPage(
         object=request,
         status=status_without_cluster(status) if without_cluster else status,
