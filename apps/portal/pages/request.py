@@ -68,7 +68,6 @@ from apps.production.enums import (
     Actor,
     AttentionKind,
     RequestState,
-    Verb,
 )
 from apps.production.models import Attention, Request, Stage
 from apps.production.permissions import may_edit, may_prioritise, may_reschedule
@@ -300,11 +299,8 @@ def request_page(
 
     line = queue_row_of(request, user=user, at=at)
     estimate = _estimate(request, written, line, at)
-    advice = _advice(request, written, user, at)
     progress, outputs, uses = _production(request, estimate, at)
     schedule = schedule_of(request, progress, at)
-    starts_by_itself = _starts_by_itself(request)
-    to_sign = any(move.verb is Verb.APPROVE for move in moves)
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
@@ -318,19 +314,12 @@ def request_page(
         class_url=_class_url(request, sets=prioritises, requests=reschedules),
         at=at,
     )
-    status = status_of(request, events, user, to_sign=to_sign, starts_by_itself=starts_by_itself)
-    troubles = _attention_kinds(request) - {AttentionKind.LATE}
-    without_cluster = not troubles and waits_for_cluster(request, progress)
+    status, whose_turn, without_cluster = _next_step(request, user, events, approval, progress)
     return RequestPage(
         object=request,
-        status=status_without_cluster(status) if without_cluster else status,
+        status=status,
         steps=steps_of(request),
-        next_by=next_by(
-            request,
-            approval,
-            starts_by_itself=starts_by_itself,
-            waits_for_cluster=without_cluster,
-        ),
+        next_by=whose_turn,
         lacks_cluster=bool(open_form) and lacks_cluster(request),
         chooses_cluster=without_cluster and may_submit(user, request),
         waits_for=None if without_cluster else _production_waits_for(request, earlier),
@@ -349,7 +338,7 @@ def request_page(
         may_stage=may_stage(user, request),
         approval=approval,
         submission_warnings=_warnings(request, written, events, checks, at),
-        advice=advice,
+        advice=_advice(request, written, user, at),
         estimate=estimate,
         line=line,
         queue_length=ranked_requests().count() if line else 0,
@@ -378,6 +367,31 @@ def request_page(
         level=level_of(user, request),
         feeds=addresses_of(getattr(user, "notification_preferences", None), request),
     )
+
+
+def _waits_for_cluster(request: Request, progress: RequestNow | None) -> bool:
+    troubles = _attention_kinds(request) - {AttentionKind.LATE}
+    return not troubles and waits_for_cluster(request, progress)
+
+
+def _next_step(
+    request: Request,
+    user: User,
+    events: list[Event],
+    approval: Approval,
+    progress: RequestNow | None,
+) -> tuple[Status, str, bool]:
+    """Return the status of a request, who must act next, and whether it waits for a cluster."""
+    without_cluster = _waits_for_cluster(request, progress)
+    alone = _starts_by_itself(request)
+    to_sign = bool(approval.mine)
+    status = status_of(request, events, user, to_sign=to_sign, starts_by_itself=alone)
+    if without_cluster:
+        status = status_without_cluster(status)
+    whose_turn = next_by(
+        request, approval, starts_by_itself=alone, waits_for_cluster=without_cluster
+    )
+    return status, whose_turn, without_cluster
 
 
 def _warnings(
