@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from apps.archive.domain.search.word_index import index_batch
+from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
 from apps.jobs.models import Job
 from tests.factories.jobs import failed, record, store
@@ -32,6 +33,18 @@ def test_search_goes_straight_to_the_only_thing_found(world, client, liaison, wo
     places = {"4711": f"/jobs/{world.job.pk}/", "samweb": "/services/samweb/"}
     response = client.get("/find/", {"q": words})
     assert response.headers["Location"] == places.get(words, "/requests/NOVA-0001/")
+
+
+def test_failure_group_is_found_by_its_number_by_those_who_see_it(
+    world, now, client, liaison, other_liaison
+):
+    group = FailureGroup.objects.get()
+    client.force_login(liaison)
+    for words in (f"F-{group.pk}", f"f-{group.pk}"):
+        assert client.get("/find/", {"q": words}).headers["Location"] == group.get_absolute_url()
+    assert client.get("/find/", {"q": f"F-{group.pk}0"}).status_code == 200
+    client.force_login(other_liaison)
+    assert client.get("/find/", {"q": f"F-{group.pk}"}).status_code == 200
 
 
 def test_search_by_host_and_user_lists_jobs_and_leads_to_all(world, client, liaison):

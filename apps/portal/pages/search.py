@@ -1,5 +1,6 @@
 """Search in jobs, arrays, requests, datasets, scripts, known errors, hosts, services, clusters."""
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
@@ -15,7 +16,8 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.datasets.domain.listing import find_datasets
 from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
-from apps.diagnosis.models import DailyCauseTotals, KnownError
+from apps.diagnosis.domain.groups.triage import visible_groups
+from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
 from apps.jobs.domain.records.conversion import day_of
 from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
 from apps.jobs.models import Job
@@ -28,6 +30,8 @@ SHOWN = 20
 ERRORS_SINCE = timedelta(days=30)
 #: Shorter texts are part of the names of many known errors.
 SHORTEST_ERROR = 3
+#: The name of a failure group on the pages.
+_GROUP = re.compile(r"F-(\d{1,18})", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Found:
 
     jobs: list[Job] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    groups: list[FailureGroup] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
     clusters: list[Cluster] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
@@ -62,6 +67,7 @@ class Found:
         return bool(
             self.jobs
             or self.requests
+            or self.groups
             or self.services
             or self.clusters
             or self.errors
@@ -76,6 +82,8 @@ class Found:
             urls.append(job.get_absolute_url())
         for request in self.requests:
             urls.append(request.get_absolute_url())
+        for group in self.groups:
+            urls.append(group.get_absolute_url())
         for service in self.services:
             urls.append(service.get_absolute_url())
         for cluster in self.clusters:
@@ -92,9 +100,9 @@ class Found:
 def find(*, query: str, user: User, at: datetime) -> Found:
     """Search jobs, scripts, requests, datasets, known errors, services and clusters.
 
-    Jobs match by ID, host and user. A request key, a job ID or the name of a service returns only
-    its own page; a host matches with or without its domain. Every query is limited and uses an
-    index.
+    Jobs match by ID, host and user. A request key, a job ID, a failure group such as F-19 or the
+    name of a service returns only its own page; a host matches with or without its domain. Every
+    query is limited and uses an index.
     """
     query = query.strip()
     if not query:
@@ -102,6 +110,10 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     requests = Request.objects.visible_to(user).select_related("experiment")
     if exact := requests.filter(key__iexact=query).first():
         return Found(requests=[exact])
+    if (named := _GROUP.fullmatch(query)) and (
+        group := visible_groups(user).filter(pk=int(named[1])).first()
+    ):
+        return Found(groups=[group])
     if service := Service.objects.filter(Q(name__iexact=query) | Q(slug__iexact=query)).first():
         return Found(services=[service])
     jobs, jobs_url = _jobs(query, user)
