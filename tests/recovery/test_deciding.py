@@ -11,11 +11,12 @@ from apps.diagnosis.domain.causes.totals import recount_hours
 from apps.diagnosis.models import Verdict
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.recovery.domain import acting, choice
+from apps.recovery.domain import acting, choice, explaining
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.answers import grouped_questions, next_step
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.explaining import planned_retries_of
 from apps.recovery.domain.hands_off import (
     failures_of,
     follow_recoveries,
@@ -308,14 +309,19 @@ def test_job_that_stays_alone_for_an_hour_is_left_to_a_person(rule, send, fail, 
     assert list(decide(LATER + minutes * MINUTE).values()) == [arm]
 
 
-def test_not_while_the_service_is_down(rule, send, fail, release, approver):
+def test_not_while_the_service_is_down(rule, send, fail, release, approver, shifter, monkeypatch):
     samweb = statusboard.service("samweb", people.LONG_AGO)
     incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
     rule("Service problem", control_percent=0)
     fail(send(), {0}, service="samweb")
     decide()
+    assert planned_retries_of(incident, shifter).jobs == 0, "no job has met it"
+    met = list(Verdict.objects.values_list("job_id", flat=True))
+    monkeypatch.setattr(explaining, "confirmed_jobs", lambda _: met)
+    assert planned_retries_of(incident, shifter).jobs == 1
     at = LATER + timedelta(minutes=10)
     act_on_due(at=at)
+    assert planned_retries_of(incident, shifter).jobs == 0
     release(at=at)
     assert retries() == []
     close_incident(incident=incident, by=approver, at=at, reason="It answers.")

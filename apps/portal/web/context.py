@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import ResolverMatch, reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html
@@ -26,6 +26,7 @@ from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
 from apps.recovery.domain.explaining import jobs_of_rules, planned_retries_of
 from apps.statusboard.domain.board.board import strip
+from apps.statusboard.models import Incident
 from apps.submission.domain.retries.batches import jobs_in_batches, latest_batches
 from apps.submission.domain.retries.offers import retry_offer
 
@@ -221,11 +222,8 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Collection[Any
     if match is not None and match.view_name == "diagnosis:failures":
         hosts = groups_of_excluded_hosts(timezone.now())
         return {**links, "excluded": hosts.excluded, "returned": hosts.returned}
-    if match is not None and match.view_name == "submission:retry-jobs":
-        group = None
-        if match.kwargs["kind"] == "group":
-            group = FailureGroup.objects.filter(pk=match.kwargs["pk"]).first()
-        return {**links, "planned_retries": _planned_retries(group, user) if group else []}
+    if match is not None and (source := _source_of_retries(match)):
+        return {**links, "planned_retries": _planned_retries(source, user)}
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
@@ -244,9 +242,21 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Collection[Any
     }
 
 
-def _planned_retries(group: FailureGroup, user: User) -> list[SafeString]:
-    """Return the sentence about the jobs of a group that rules will retry by themselves."""
-    planned = planned_retries_of(group, user)
+def _source_of_retries(match: ResolverMatch) -> FailureGroup | Incident | None:
+    """Return the group or incident of a dry run, or the incident of its page."""
+    kind = match.kwargs.get("kind", "")
+    if match.view_name == "portal:incident":
+        kind = "incident"
+    elif match.view_name != "submission:retry-jobs":
+        return None
+    models: dict[str, type[FailureGroup | Incident]] = {"group": FailureGroup, "incident": Incident}
+    model = models.get(kind)
+    return model.objects.filter(pk=match.kwargs["pk"]).first() if model else None
+
+
+def _planned_retries(source: FailureGroup | Incident, user: User) -> list[SafeString]:
+    """Return the sentence about the failed jobs that rules will retry by themselves."""
+    planned = planned_retries_of(source, user)
     if not planned.jobs:
         return []
     are = "job is" if planned.jobs == 1 else "jobs are"

@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db.models import Count, Exists, F, Min, OuterRef, QuerySet
 
 from apps.accounts.models import User
+from apps.diagnosis.domain.causes.impact.count import confirmed_jobs
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from apps.production.models import Request
@@ -14,6 +15,7 @@ from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
 from apps.recovery.enums import Mode
 from apps.recovery.models import TO_RETRY, Decision
+from apps.statusboard.models import Incident
 from apps.submission.enums import IN_BATCH
 from apps.submission.models import RetryJob
 
@@ -39,13 +41,15 @@ class PlannedRetries:
     first_at: datetime | None
 
 
-def planned_retries_of(group: FailureGroup, user: User) -> PlannedRetries:
-    """Return the planned retries of the jobs of a failure group that a user can see."""
-    sums = (
-        _planned(user)
-        .filter(job__verdict__group=group)
-        .aggregate(jobs=Count("pk"), first_at=Min("act_at"))
-    )
+def planned_retries_of(source: FailureGroup | Incident, user: User) -> PlannedRetries:
+    """Return the planned retries of jobs of a failure group, or of those that failed because of an
+    incident, as far as a user can see them.
+    """
+    if isinstance(source, Incident):
+        planned = _planned(user).filter(job__in=confirmed_jobs(source))
+    else:
+        planned = _planned(user).filter(job__verdict__group=source)
+    sums = planned.aggregate(jobs=Count("pk"), first_at=Min("act_at"))
     return PlannedRetries(sums["jobs"], sums["first_at"])
 
 
