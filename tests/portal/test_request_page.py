@@ -12,7 +12,8 @@ from apps.portal.pages.request import Schedule, request_page
 from apps.portal.pages.request_use import Use
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.holds import place_hold
-from apps.production.domain.lifecycle.moves import set_priority
+from apps.production.domain.lifecycle.moves import make_move, set_priority
+from apps.production.enums import Verb
 from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -195,6 +196,20 @@ def test_core_hours_are_projected_at_what_jobs_used_so_far(made, liaison):
     [both] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
     of_merge = both.actual - used.actual
     assert both.projected == pytest.approx(10 * used.actual + of_merge)
+
+
+def test_use_is_compared_with_the_estimate_at_the_start(made, approver, liaison):
+    request = made("queued", stages=(stage("reco", jobs=100),))
+    QueueEntry.objects.update_or_create(
+        request=request, defaults={"core_seconds": 1e6, "is_queued": True, "points": 1}
+    )
+    make_move(verb=Verb.START, request=request, by=approver, at=LATER)
+    history(made("done", title="Later"), wall=9.0, memory=2e9)
+    times = {"submitted_at": LATER, "started_at": LATER, "ended_at": LATER + timedelta(hours=1)}
+    ran(clusters.cluster("alps"), request.key, "reco", record(1, **times), at=LATER)
+    request.refresh_from_db()
+    [used] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+    assert used.estimated == 1e6
 
 
 def test_use_that_is_heading_beyond_the_estimate_is_marked():

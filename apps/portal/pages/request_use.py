@@ -6,7 +6,7 @@ from itertools import chain
 
 from apps.production.domain.estimates.figures import MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
-from apps.production.models import QueueEntry, Request, Stage, StageHistory
+from apps.production.models import Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow
 
 #: For how many stages the page shows the use per job.
@@ -87,10 +87,9 @@ def uses_of(
     if not used and not outputs:
         return []
 
-    entry: QueueEntry | None = getattr(request, "queue_entry", None)
-    core_seconds = entry.core_seconds if entry else None
+    core_seconds = request.estimated_core_seconds
     disk_bytes = None
-    if estimate and estimate.core_seconds:
+    if core_seconds is None and estimate and estimate.core_seconds:
         core_seconds = estimate.core_seconds.mid
     if estimate and estimate.disk_bytes:
         disk_bytes = estimate.disk_bytes.mid

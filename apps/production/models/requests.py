@@ -128,6 +128,9 @@ class Request(models.Model):
         blank=True,
         help_text="When its jobs were first submitted, seen or reported, including tests.",
     )
+    estimated_core_seconds = models.FloatField(
+        null=True, blank=True, help_text="Core time that was expected when it was started."
+    )
     expected_start = models.DateField(
         null=True, blank=True, help_text="Empty: unknown, or it has started."
     )

@@ -36,7 +36,7 @@ from apps.production.enums import (
     Verb,
 )
 from apps.production.events import kind_of_move
-from apps.production.models import Attention, Request
+from apps.production.models import Attention, QueueEntry, Request
 from apps.production.permissions import is_requester
 
 #: How many changed fields an event lists at most.
@@ -90,8 +90,8 @@ def apply_move(
     changes["held_from"] = ""
     if step.new == RequestState.ON_HOLD:
         changes["held_from"] = step.old
-    if step.new in {RequestState.TESTING, RequestState.RUNNING} and request.work_began_at is None:
-        changes["work_began_at"] = at
+    if step.new in {RequestState.TESTING, RequestState.RUNNING}:
+        changes |= _columns_of_start(request, step, at)
     changes |= _closing_columns(step, by, at)
     # The stored forecast belongs to the old state; the event triggers a new one. The completed part
     # of the jobs stays valid.
@@ -116,6 +116,17 @@ def apply_move(
         data=data,
     )
     return request
+
+
+def _columns_of_start(request: Request, step: Transition, at: datetime) -> dict[str, Any]:
+    """Return when work began, and what it is expected to take: jobs that run change estimates."""
+    columns: dict[str, Any] = {}
+    if request.work_began_at is None:
+        columns["work_began_at"] = at
+    if step.old == RequestState.QUEUED:
+        expected = QueueEntry.objects.filter(request=request).values_list("core_seconds", flat=True)
+        columns["estimated_core_seconds"] = expected.first()
+    return columns
 
 
 def _closing_columns(step: Transition, by: Principal, at: datetime) -> dict[str, Any]:
