@@ -26,7 +26,7 @@ from apps.production.domain.requests.drafts import create_draft, write_stages
 from apps.production.domain.types.versions import version_of, workflow_of
 from apps.production.enums import PORTAL, SCORED, SIGNED, RequestState, Verb
 from apps.production.events import kind_of_move
-from apps.production.models import Request, RequestCounter, RequestRevision
+from apps.production.models import QueueEntry, Request, RequestCounter, RequestRevision
 from apps.quality.domain import runs as quality
 from apps.quality.domain.data_quality import data_quality_of
 from apps.quality.models import Finding, Waiver
@@ -216,7 +216,9 @@ def _write_production(request: Request, state: RequestState, approver, *, at: da
     moves = WAY_TO_REVIEW[: STATES_TO_REVIEW.index(state) + 1]
     rank_before = rank_of(request)
     request.state, request.version, request.work_began_at = state, request.version + len(moves), at
-    request.save(update_fields=["state", "version", "work_began_at"])
+    entry = QueueEntry.objects.filter(request=request).first()
+    request.estimated_core_seconds = entry.core_seconds if entry else None
+    request.save(update_fields=["state", "version", "work_began_at", "estimated_core_seconds"])
     update_entry(request=request, at=at)
     ranks = {"rank_old": rank_before, "rank_new": rank_of(request)}
     events = _events_of(
