@@ -146,9 +146,9 @@ class Drill:
     def _check(self, rows: "Rows", expected: dict[str, int]) -> None:
         from benchmarks.point_in_time.rows import count_rows, problems_of_portal, start_portal
 
-        found = count_rows()
-        for table in sorted(expected.keys() | found.keys()):
-            before, after = expected.get(table), found.get(table)
+        restored = count_rows()
+        for table in sorted(expected.keys() | restored.keys()):
+            before, after = expected.get(table), restored.get(table)
             if before != after:
                 self.problems.append(f"{table}: {before} rows at the moment, {after} after")
         titles = rows.titles()

@@ -165,7 +165,7 @@ def next_by(
 
     if waits_for_cluster or (state == RequestState.QUEUED and not starts_by_itself):
         return "approvers and shifters"
-    waits = {state, *_attention_kinds(request)} - {AttentionKind.LATE}
+    waits = {state, *_troubles(request)}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
     named = {
         Role.LIAISON: f"liaisons of {request.experiment}",
@@ -179,11 +179,15 @@ def _attention_kinds(request: Request) -> set[str]:
     return {row.kind for row in request.attention.all()}
 
 
+def _troubles(request: Request) -> set[str]:
+    """Return the kinds of attention that keep a request from going on; late is none."""
+    return _attention_kinds(request) - {AttentionKind.LATE}
+
+
 def _production_waits_for(request: Request, changes: Sequence[EndingChange]) -> EndingChange | None:
     """Return what the production of a request waits for, unless it needs attention anyway."""
-    kinds = _attention_kinds(request) - {AttentionKind.LATE}
     obstacles = [change for change in changes if change.is_obstacle]
-    if request.state != RequestState.RUNNING or kinds or not obstacles:
+    if request.state != RequestState.RUNNING or _troubles(request) or not obstacles:
         return None
     return obstacles[0]
 
@@ -369,11 +373,6 @@ def request_page(
     )
 
 
-def _waits_for_cluster(request: Request, progress: RequestNow | None) -> bool:
-    troubles = _attention_kinds(request) - {AttentionKind.LATE}
-    return not troubles and waits_for_cluster(request, progress)
-
-
 def _next_step(
     request: Request,
     user: User,
@@ -382,14 +381,22 @@ def _next_step(
     progress: RequestNow | None,
 ) -> tuple[Status, str, bool]:
     """Return the status of a request, who must act next, and whether it waits for a cluster."""
-    without_cluster = _waits_for_cluster(request, progress)
-    alone = _starts_by_itself(request)
-    to_sign = bool(approval.mine)
-    status = status_of(request, events, user, to_sign=to_sign, starts_by_itself=alone)
+    without_cluster = not _troubles(request) and waits_for_cluster(request, progress)
+    starts_by_itself = _starts_by_itself(request)
+    status = status_of(
+        request,
+        events,
+        user,
+        to_sign=bool(approval.mine),
+        starts_by_itself=starts_by_itself,
+    )
     if without_cluster:
         status = status_without_cluster(status)
     whose_turn = next_by(
-        request, approval, starts_by_itself=alone, waits_for_cluster=without_cluster
+        request,
+        approval,
+        starts_by_itself=starts_by_itself,
+        waits_for_cluster=without_cluster,
     )
     return status, whose_turn, without_cluster
 

@@ -7,10 +7,11 @@ from typing import Any
 from apps.archive.domain.sinks import SinkHealth
 from apps.core.domain.health import Check
 from apps.core.domain.work import QueueFigures
+from apps.statusboard.enums import severity_of
 
 #: A queue whose oldest row is overdue for longer needs a look.
 OVERDUE_SECONDS = 600
-#: The words of the signs, worst first.
+#: The words of the signs.
 _WORDS = {"down": "failing", "degraded": "warning", "unknown": "not set"}
 
 
@@ -36,8 +37,7 @@ def troubles_of(page: Mapping[str, Any]) -> list[Trouble]:
         *_of_sources(page),
         *_of_portal(page),
     ]
-    worst_first = list(_WORDS)
-    return sorted(troubles, key=lambda trouble: worst_first.index(trouble.state))
+    return sorted(troubles, key=lambda trouble: severity_of(trouble.state))
 
 
 def _of_checks(checks: Iterable[Check]) -> Iterator[Trouble]:
