@@ -2,10 +2,12 @@
 
 from apps.core.domain.event_kinds import EventKind, declare
 from apps.core.enums import Audience, Group
+from apps.diagnosis.enums import GroupStatus
 
 _TO_DECIDE = {Audience.APPROVERS: Group.TURN}
 _TO_AUTHOR = {Audience.REQUESTER: Group.OUTCOME}
 _TRIAGE = dict.fromkeys((Audience.OPERATORS, Audience.LIAISONS, Audience.OWNER), Group.FAILURES)
+_STATUS_LABELS = {status.value: status.label.lower() for status in GroupStatus}
 
 declare(
     EventKind(
@@ -21,8 +23,19 @@ declare(
         "is assigned to {new}",
         {Audience.OWNER: Group.TURN},
     ),
-    EventKind("group.moved", "changed the status: {old} → {new}", "has a new status"),
-    EventKind("group.regressed", "saw jobs fail again after it was {old}", "is back", _TRIAGE),
+    EventKind(
+        "group.moved",
+        "changed the status: {old} → {new}",
+        "has a new status",
+        labels=_STATUS_LABELS,
+    ),
+    EventKind(
+        "group.regressed",
+        "saw jobs fail again after it was {old}",
+        "is back",
+        _TRIAGE,
+        labels=_STATUS_LABELS,
+    ),
     EventKind(
         "group.jumped",
         "saw {jobs} jobs fail in one hour",

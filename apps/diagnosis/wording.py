@@ -60,6 +60,13 @@ END_STATES = {
     ),
     JobState.REQUEUED: Wording("Requeued by the scheduler", "The scheduler starts the job again."),
 }
+#: A failure group is named after what happened, where the summary only says what to do.
+GROUP_TITLES = {
+    END_STATES[JobState.TIMEOUT].summary: "Killed at the time limit",
+    END_STATES[JobState.DEADLINE].summary: "Killed at the deadline",
+    END_STATES[JobState.OUT_OF_MEMORY].summary: OVER_MEMORY,
+    LIMIT_EXCEEDED: "Resource limit exceeded",
+}
 NO_OUTPUT = Wording(
     "Slurm could not open the output file or enter the working directory (signal 53)",
     "Output or working directory does not exist.",

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 from hypothesis import strategies as st
 
+from apps.core.domain.event_kinds import what_was_done
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
@@ -58,6 +59,29 @@ def test_jobs_with_the_same_error_are_one_group_over_experiments(fail, dune):
     assert Event.objects.filter(kind="group.new").count() == 2
     line = Verdict.objects.order_by("pk")[0].group.line
     assert line == "Error in event <n>: cannot read <path>"
+
+
+@pytest.mark.parametrize(
+    ("state", "title"),
+    [
+        ("out_of_memory", "Killed for using more memory than requested"),
+        ("timeout", "Killed at the time limit"),
+        ("deadline", "Killed at the deadline"),
+        ("node_fail", "The node failed while the job ran"),
+    ],
+)
+def test_a_group_is_named_after_what_happened_not_after_what_to_do(fail, state, title):
+    fail("nothing of note\n", state=state)
+    assert FailureGroup.objects.get().title == title
+
+
+def test_history_of_a_group_names_its_status_as_pages_do(fail, shifter):
+    fail()
+    group = FailureGroup.objects.get()
+    groups.set_status(group=group, status=GroupStatus.KNOWN, by=shifter, at=timezone.now())
+    assert what_was_done(Event.objects.get(kind="group.moved")) == (
+        "changed the status: not triaged → known"
+    )
 
 
 def test_closed_group_is_back_when_a_later_job_fails(fail, shifter):

@@ -18,10 +18,11 @@ class EventKind:
     """One kind of event.
 
     `did` follows the actor in a timeline (`okafor approved the request`), with `{old}`, `{new}` and
-    keys of the event's data filled in. `predicate` follows the target in a notification or
-    feed (`NOVA-0219 was approved`); `predicate_for` replaces it by type of target. `notifies` maps
-    audiences to groups; `mentions` is the key of usernames in the data. `former_names` are those of
-    stored events, which never change.
+    keys of the event's data filled in. `labels` are the names of states on pages, by their stored
+    names. `predicate` follows the target in a notification or feed (`NOVA-0219 was approved`);
+    `predicate_for` replaces it by type of target. `notifies` maps audiences to groups; `mentions`
+    is the key of usernames in the data. `former_names` are those of stored events, which never
+    change.
     """
 
     name: str
@@ -30,6 +31,7 @@ class EventKind:
     notifies: Mapping[Audience, Group] = field(default_factory=dict)
     predicate_for: Mapping[str, str] = field(default_factory=dict)
     mentions: str = "mentioned"
+    labels: Mapping[str, str] = field(default_factory=dict)
     former_names: tuple[str, ...] = ()
 
 
@@ -99,8 +101,11 @@ def headline(event: Event) -> str:
 
 def what_was_done(event: Event) -> str:
     """Return the words that follow the actor of an event: `approved the request`."""
+    kind = kind_of(event)
     data = event.data if isinstance(event.data, dict) else {}
-    return kind_of(event).did.format_map(_Values({**data, "old": event.old, "new": event.new}))
+    old = kind.labels.get(event.old, event.old)
+    new = kind.labels.get(event.new, event.new)
+    return kind.did.format_map(_Values({**data, "old": old, "new": new}))
 
 
 class _Values(dict[str, object]):

@@ -10,6 +10,7 @@ from django.urls import reverse
 from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority import manual_moves, shares
+from apps.production.domain.priority.listing import queue_rows
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.models import QueueState, Request, ShareUse
@@ -103,3 +104,20 @@ def test_page_previews_and_saves(queue, approver, liaison, browse):
     assert f"{last.key} has priority high 7." in saved.text
     address = reverse("production:queue-priority", args=[queue[0].key])
     assert browse(liaison).post(address, sent | {"do": "preview"}).status_code == 403
+
+
+def test_dates_of_the_queue_follow_a_move_before_the_forecasts_are_stored_again(queue, approver):
+    last = list(ranked_requests())[-1]
+    set_priority(
+        request=last, by=approver, at=AT + HOUR, reason="x", priority_class="urgent", priority=None
+    )
+    rows = queue_rows(user=approver, at=AT + HOUR).rows
+    assert rows[0].request == last
+    starts = [row.start.likely for row in rows]
+    assert starts == sorted(starts)
+    assert len(set(starts)) == len(starts)
+    keep_queue_forecasts(at=AT + HOUR)
+    stored_again = queue_rows(user=approver, at=AT + HOUR).rows
+    assert [(row.start, row.slack) for row in rows] == [
+        (row.start, row.slack) for row in stored_again
+    ]

@@ -13,7 +13,7 @@ from apps.diagnosis.engine.evidence.matchers import latin_options
 from apps.diagnosis.engine.formats.chunks import matching_lines
 from apps.diagnosis.engine.formats.plain_lines import clean
 from apps.diagnosis.enums import Role, VerdictKind
-from apps.diagnosis.wording import known_error
+from apps.diagnosis.wording import GROUP_TITLES, known_error
 
 LINE_CHARACTERS = 300
 TITLE_CHARACTERS = 100
@@ -106,7 +106,7 @@ def title_of(decided: Verdict, message: str) -> str:
     elif decided.cause is not None:
         text = message or known_error(decided.cause).summary.rstrip(".")
     else:
-        text = decided.summary.rstrip(".")
+        text = GROUP_TITLES.get(decided.summary) or decided.summary.rstrip(".")
     if len(text) <= TITLE_CHARACTERS:
         return text
     return text[: TITLE_CHARACTERS - 1] + "…"

@@ -15,6 +15,7 @@ from apps.core.models import Event
 from apps.production.domain.forecast import forecast_of
 from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
+from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
 from apps.production.domain.priority.score import Term, hand_term, total, waiting_term
 from apps.production.domain.slack import Slack, slack_of
@@ -135,7 +136,7 @@ def queue_rows(*, user: User, at: datetime, after: int = 0, size: int = PAGE) ->
         if request := requests.get(pk):
             held = held_by(request, holds)
             entry = getattr(request, "queue_entry", None)
-            start = _start(request, entry, startable[rank - 1], state, at, held)
+            start = _start(entry, startable[rank - 1], state, at, held)
             row = _line(request, entry, rank, start, user, at)
             rows.append(row if row.is_held else replace(row, held_with=held))
 
@@ -181,10 +182,7 @@ def starts_in_order(
     ahead = 0
     for request, entry in rows:
         held = held_by(request, holds)
-        starts_on = entry.starts_on if entry else ""
-        starts[request.pk] = expected_start(
-            ahead=ahead, state=state, at=at, held=held, starts_on=starts_on
-        )
+        starts[request.pk] = _start(entry, ahead, state, at, held)
         ahead += request.state == RequestState.QUEUED
     return starts
 
@@ -197,28 +195,19 @@ def _rank_and_start(
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
     held = held_by(request, experiments_on_hold())
-    return len(ahead) + 1, _start(request, entry, startable, queue_state(), at, held)
+    return len(ahead) + 1, _start(entry, startable, queue_state(), at, held)
 
 
 def _start(
-    request: Request,
     entry: QueueEntry | None,
     ahead: int,
     state: QueueState,
     at: datetime,
     held: str,
 ) -> Start:
-    """Return the start from the forecast.
-
-    It is computed while the request has no forecast yet or is held.
-    """
-    forecast = forecast_of(request)
-    if forecast is None or held:
-        return expected_start(
-            ahead=ahead, state=state, at=at, held=held, starts_on=entry.starts_on if entry else ""
-        )
-    early, likely, late = forecast.start or (None, None, None)
-    return Start(early, likely, late, forecast.basis)
+    """Return the start from the position now: the stored forecast is older than the last move."""
+    starts_on = entry.starts_on if entry else ""
+    return expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=starts_on)
 
 
 def queue_state() -> QueueState:
@@ -244,7 +233,10 @@ def _line(
     if entry is not None and is_moved:
         terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
     can_move = rank is not None and may_move(user, request)
-    slack = slack_of(request.deadline, forecast_of(request), today=timezone.localdate(at))
+    forecast = forecast_of(request)
+    if start:
+        forecast = forecast_of_queued(entry, start, at=at)
+    slack = slack_of(request.deadline, forecast, today=timezone.localdate(at))
     return QueueRow(
         request, rank, tuple(terms), start, slack, is_moved, may_prioritise(user, request), can_move
     )

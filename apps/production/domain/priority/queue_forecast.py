@@ -1,6 +1,5 @@
-"""Start and end of requests in the queue, in the current order or in another one."""
+"""Start and end of a request in the queue, from its position."""
 
-from collections.abc import Iterable
 from datetime import date, datetime
 
 from django.utils import timezone
@@ -14,15 +13,7 @@ from apps.production.domain.forecast import (
     expected_class,
 )
 from apps.production.domain.priority.expected_start import Start
-from apps.production.domain.priority.listing import starts_in_order
 from apps.production.models import QueueEntry
-
-
-def forecasts_in_order(entries: Iterable[QueueEntry], *, at: datetime) -> dict[int, Forecast]:
-    """Return the forecasts of queued requests in this order by primary key, in two queries."""
-    entries = list(entries)
-    starts = starts_in_order(((entry.request, entry) for entry in entries), at=at)
-    return {entry.pk: forecast_of_queued(entry, starts[entry.pk], at=at) for entry in entries}
 
 
 def forecast_of_queued(

@@ -14,7 +14,8 @@ from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.forecast import Forecast
-from apps.production.domain.priority.queue_forecast import forecasts_in_order
+from apps.production.domain.priority.listing import starts_in_order
+from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import place_of
 from apps.production.domain.priority.rescoring import (
     clear_manual_move,
@@ -124,8 +125,8 @@ def _queue() -> list[QueueEntry]:
 
 def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: datetime) -> list[Shift]:
     """Return the requests that change, in their new order."""
-    before = forecasts_in_order(now, at=at)
-    after = forecasts_in_order(then, at=at)
+    before = _forecasts_in_order(now, at=at)
+    after = _forecasts_in_order(then, at=at)
     ranks = {entry.pk: rank for rank, entry in enumerate(now, start=1)}
     today = timezone.localdate(at)
     shifts = []
@@ -139,3 +140,9 @@ def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: dateti
         for shift in shifts
         if (shift.now, shift.forecast_now.end) != (shift.then, shift.forecast_then.end)
     ]
+
+
+def _forecasts_in_order(entries: Sequence[QueueEntry], *, at: datetime) -> dict[int, Forecast]:
+    """Return the forecasts of queued requests in this order by primary key, in two queries."""
+    starts = starts_in_order(((entry.request, entry) for entry in entries), at=at)
+    return {entry.pk: forecast_of_queued(entry, starts[entry.pk], at=at) for entry in entries}
