@@ -73,6 +73,9 @@ def test_approver_reads_how_many_wait_for_what_and_opens_the_desk(
     page = page_of(client, approver, "/")
     assert re.sub(r"<[^>]*>|\s+", " ", page).replace("  ", " ").count("2 to sign") == 1
     assert f'href="{reverse("production:desk")}">Open the desk</a>' in page
+    assert "3 in all" in page
+    inbox = client.get(reverse("production:inbox")).context["groups"]
+    assert [(group.heading, len(group.items)) for group in inbox] == [("To sign", 2), ("Idle", 1)]
     for count in waits.counts[1:]:
         listed = client.get(count.url).context["page"].rows
         assert [row.key for row in listed] == [idle.key]
@@ -274,3 +277,16 @@ def test_liaison_reads_the_moves_of_own_requests(world, liaison, approver, nova,
     mine = requests.request_in("queued", by=liaison, experiment=nova, approver=approver)
     changes = changes_since(since=at - timedelta(days=1), user=liaison, at=at + timedelta(days=1))
     assert f"{mine.key} was added to the queue" in [change.text for change in changes.shown]
+
+
+def test_inbox_says_how_many_are_late_under_a_more_urgent_step(
+    world, now, client, approver, liaison, nova, at
+):
+    people = {"by": liaison, "experiment": nova, "approver": approver}
+    for kinds in ((AttentionKind.IDLE, AttentionKind.LATE), (AttentionKind.LATE,)):
+        queued = requests.request_in("queued", **people)
+        for kind in kinds:
+            Attention.objects.create(request=queued, kind=kind, since=at, words="x")
+    page = page_of(client, approver, reverse("production:inbox"))
+    [late] = [part for part in page.split("<h2>") if part.startswith("Late")]
+    assert "1 more under a more urgent step" in " ".join(late.split())

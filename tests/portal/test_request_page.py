@@ -10,10 +10,11 @@ from django.template.loader import render_to_string
 
 from apps.portal.pages.request import Schedule, request_page
 from apps.portal.pages.request_use import Use
+from apps.production.domain.attention import Need, keep_attention
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
-from apps.production.enums import Verb
+from apps.production.enums import AttentionKind, Verb
 from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -230,3 +231,25 @@ def test_end_that_no_worker_has_computed_yet_is_being_computed(made, client, lia
     assert "Expected end unknown: it is being computed." in text_of(
         client.get(request.get_absolute_url())
     )
+
+
+@pytest.mark.parametrize(
+    ("due_in", "shown"), [(20, "Expected 10 days late"), (-2, "Overdue by 32 days")]
+)
+def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown):
+    request = made("running")
+    Request.objects.filter(pk=request.pk).update(
+        deadline=(LATER + timedelta(days=due_in)).date(),
+        expected_end=(LATER + timedelta(days=30)).date(),
+        forecast_at=LATER,
+    )
+    keep_attention(
+        request=request, needs={AttentionKind.LATE: Need(AT, "expected to end late")}, at=AT
+    )
+    shown_page = page(request, liaison)
+    assert shown_page.next_by == "approvers and liaisons of NOvA"
+    assert shown_page.status.answer == "Late: expected to end late."
+    assert shown_page.status.next_step == "Raise its priority or postpone the deadline."
+    assert shown_page.keep_deadline.label == "Move deadline…"
+    summary = render_to_string("portal/request/_summary.html", vars(shown_page))
+    assert shown in " ".join(summary.split())

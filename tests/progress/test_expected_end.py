@@ -85,6 +85,16 @@ def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, ru
     assert (whole.early, whole.at, whole.late) == (third.early, third.at, third.late)
 
 
+def test_keep_up_ends_no_earlier_than_its_stop_date(alps, running):
+    half_done(alps, running)
+    stop = (END + timedelta(days=40)).date()
+    Request.objects.filter(pk=running.pk).update(arguments={"stop_on": stop.isoformat()})
+    for end in ends(running):
+        assert (end.at.date(), end.basis[:27]) == (stop, "new files are processed unt")
+    whole = progress_now(fresh(running), at=END, computed=True).expected
+    assert whole.at.date() == stop
+
+
 def test_stage_ends_no_earlier_than_the_stage_whose_output_it_reads(alps, running):
     half_done(alps, running)
     jobs = (

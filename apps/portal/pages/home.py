@@ -44,6 +44,7 @@ from apps.production.domain.holds import ActiveHold, wide_holds
 from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
+from apps.recovery.domain.explaining import planned_retries_of
 from apps.recovery.domain.hands_off import Week, weeks_for
 from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import Row, board
@@ -118,6 +119,7 @@ class HomePage:
     can_run: RunAnswer
     broken: Broken
     offer: RetryOffer | None
+    planned_jobs: int
     waits: WaitCounts
     your_turn: list[InboxItem]
 
@@ -182,6 +184,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         can_run=can_run(user=user, at=at),
         broken=broken,
         offer=retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
+        planned_jobs=planned_retries_of(broken.to_retry, user).jobs if broken.to_retry else 0,
         waits=waits,
         your_turn=inbox_items(waiting[:OWN_TURNS], user, at),
         own_requests=own_requests(user),

@@ -89,6 +89,7 @@ class Schedule:
     days_gone: float
     days_left: float
     days_over: float
+    is_overdue: bool = False
 
     @property
     def may_be_late(self) -> bool:
@@ -114,6 +115,7 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
         days_gone=max(0, (min(now, due) - start).days),
         days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
         days_over=slack.days_late if slack else 0,
+        is_overdue=request.deadline is not None and request.deadline < now,
     )
 
 
@@ -148,6 +150,7 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
 def next_by(
     request: Request,
     approval: Approval,
+    attention: Sequence[Attention],
     *,
     starts_by_itself: bool = True,
     waits_for_cluster: bool = False,
@@ -165,7 +168,7 @@ def next_by(
 
     if waits_for_cluster or (state == RequestState.QUEUED and not starts_by_itself):
         return "approvers and shifters"
-    waits = {state, *_troubles(request)}
+    waits = {state, *_kinds(attention)}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
     named = {
         Role.LIAISON: f"liaisons of {request.experiment}",
@@ -175,26 +178,28 @@ def next_by(
     return " and ".join(named[role] for role in roles) or "the portal"
 
 
-def _attention_kinds(request: Request) -> set[str]:
-    return {row.kind for row in request.attention.all()}
+def _kinds(attention: Sequence[Attention]) -> set[str]:
+    return {row.kind for row in attention}
 
 
-def _troubles(request: Request) -> set[str]:
+def _troubles(attention: Sequence[Attention]) -> set[str]:
     """Return the kinds of attention that keep a request from going on; late is none."""
-    return _attention_kinds(request) - {AttentionKind.LATE}
+    return _kinds(attention) - {AttentionKind.LATE}
 
 
-def _production_waits_for(request: Request, changes: Sequence[EndingChange]) -> EndingChange | None:
-    """Return what the production of a request waits for, unless it needs attention anyway."""
+def _production_waits_for(
+    request: Request, attention: Sequence[Attention], changes: Sequence[EndingChange]
+) -> EndingChange | None:
+    """Return what the production of a request waits for, unless it is in trouble anyway."""
     obstacles = [change for change in changes if change.is_obstacle]
-    if request.state != RequestState.RUNNING or _troubles(request) or not obstacles:
+    if request.state != RequestState.RUNNING or _troubles(attention) or not obstacles:
         return None
     return obstacles[0]
 
 
-def _keep_deadline(request: Request, user: User) -> Action | None:
+def _keep_deadline(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
     """Return the button with which a user answers that a request is late, if they may."""
-    if _attention_kinds(request) != {AttentionKind.LATE} or not (
+    if _kinds(attention) != {AttentionKind.LATE} or not (
         may_prioritise(user, request) or may_reschedule(user, request)
     ):
         return None
@@ -318,7 +323,10 @@ def request_page(
         class_url=_class_url(request, sets=prioritises, requests=reschedules),
         at=at,
     )
-    status, whose_turn, without_cluster = _next_step(request, user, events, approval, progress)
+    attention = _attention(request, schedule)
+    status, whose_turn, without_cluster = _next_step(
+        request, user, events, approval, attention, progress
+    )
     return RequestPage(
         object=request,
         status=status,
@@ -326,10 +334,10 @@ def request_page(
         next_by=whose_turn,
         lacks_cluster=bool(open_form) and lacks_cluster(request),
         chooses_cluster=without_cluster and may_submit(user, request),
-        waits_for=None if without_cluster else _production_waits_for(request, earlier),
-        keep_deadline=_keep_deadline(request, user),
+        waits_for=None if without_cluster else _production_waits_for(request, attention, earlier),
+        keep_deadline=_keep_deadline(request, attention, user),
         schedule=schedule,
-        attention=_attention(request, schedule),
+        attention=attention,
         begun=request.state in IN_PRODUCTION and not has_rank(request),
         in_data_quality=request.state in _REVIEWED,
         stages=_texts_by_stage(request, written),
@@ -378,15 +386,17 @@ def _next_step(
     user: User,
     events: list[Event],
     approval: Approval,
+    attention: Sequence[Attention],
     progress: RequestNow | None,
 ) -> tuple[Status, str, bool]:
     """Return the status of a request, who must act next, and whether it waits for a cluster."""
-    without_cluster = not _troubles(request) and waits_for_cluster(request, progress)
+    without_cluster = not _troubles(attention) and waits_for_cluster(request, progress)
     starts_by_itself = _starts_by_itself(request)
     status = status_of(
         request,
         events,
         user,
+        attention=attention,
         to_sign=bool(approval.mine),
         starts_by_itself=starts_by_itself,
     )
@@ -395,6 +405,7 @@ def _next_step(
     whose_turn = next_by(
         request,
         approval,
+        attention,
         starts_by_itself=starts_by_itself,
         waits_for_cluster=without_cluster,
     )

@@ -1,6 +1,6 @@
 """The context of every page: places, links across apps, and the warning strip."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.http import HttpRequest
@@ -14,6 +14,7 @@ from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg, may_see_health
 from apps.core.web.templatetags.look import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
+from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import (
     groups_of_excluded_hosts,
@@ -24,7 +25,7 @@ from apps.hosts.web.links import (
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
-from apps.recovery.domain.explaining import jobs_of_rules, planned_retries_of
+from apps.recovery.domain.explaining import PlannedRetries, jobs_of_rules, planned_retries_of
 from apps.statusboard.domain.board.board import strip
 from apps.statusboard.models import Incident
 from apps.submission.domain.retries.batches import jobs_in_batches, latest_batches
@@ -141,6 +142,7 @@ PAGE_LINKS = {
     "dataset": [("Submissions", "submission:request")],
     "stage_scripts": [("Scripts", "archive:jobs")],
     "group": [("Retry jobs…", "submission:retry-jobs")],
+    "example": [("Debug newest job…", "submission:debug-run")],
     "group_actions": [("Notify experiment…", "portal:notify-experiment")],
     "live": [("One row per array", "portal:live-jobs")],
     "running": [("Follow log", "diagnosis:open-running-log")],
@@ -202,7 +204,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _page_links(request: HttpRequest, user: User) -> Mapping[str, Collection[Any]]:
+def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     """Return the links to higher apps.
 
     The link of a failure group states what its dry run would retry, or a sentence why nothing.
@@ -223,17 +225,20 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Collection[Any
         hosts = groups_of_excluded_hosts(timezone.now())
         return {**links, "excluded": hosts.excluded, "returned": hosts.returned}
     if match is not None and (source := _source_of_retries(match)):
-        return {**links, "planned_retries": _planned_retries(source, user)}
+        planned = planned_retries_of(source, user)
+        return {**links, "planned_retries": _sentences(planned), "planned_jobs": planned.jobs}
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
     offer = retry_offer(source=group, user=user, at=timezone.now())
+    planned = planned_retries_of(group, user)
+    label = offer.label_for(is_code=group.verdict == VerdictKind.CODE, by_rules=planned.jobs)
     proposals = propose_limits([group], user).values()
     return {
         **links,
-        "group": [(offer.label, url) for _, url in links["group"] if offer.label],
+        "group": [(label, url) for _, url in links["group"] if label],
         "group_without_retry": [offer.why_none] if offer.why_none else [],
-        "planned_retries": _planned_retries(group, user),
+        "planned_retries": _sentences(planned),
         "group_batches": latest_batches(group, user)[:1],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
         "jobs_in_batches": jobs_in_batches(group),
@@ -254,9 +259,8 @@ def _source_of_retries(match: ResolverMatch) -> FailureGroup | Incident | None:
     return model.objects.filter(pk=match.kwargs["pk"]).first() if model else None
 
 
-def _planned_retries(source: FailureGroup | Incident, user: User) -> list[SafeString]:
+def _sentences(planned: PlannedRetries) -> list[SafeString]:
     """Return the sentence about the failed jobs that rules will retry by themselves."""
-    planned = planned_retries_of(source, user)
     if not planned.jobs:
         return []
     are = "job is" if planned.jobs == 1 else "jobs are"
@@ -264,7 +268,8 @@ def _planned_retries(source: FailureGroup | Incident, user: User) -> list[SafeSt
     if planned.first_at and planned.first_at > timezone.now():
         earliest = format_html(", not before {}", when(planned.first_at))
     sentence = format_html(
-        '{} {} retried by <a href="{}">recovery rules</a> without a person{}.',
+        '{} {} retried by <a href="{}">recovery rules</a> without a person{}. '
+        "If you retry them, the rules leave them to you.",
         number(planned.jobs),
         are,
         reverse("recovery:rules"),

@@ -4,6 +4,7 @@ Only domain functions write them.
 """
 
 from collections.abc import Callable, Collection
+from datetime import date
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -11,6 +12,7 @@ from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Upper
+from django.utils.dateparse import parse_date
 
 from apps.accounts.models import ExperimentQuerySet, M
 from apps.production.enums import CLOSED, SIGNED, AttentionKind, RequestedPriority, RequestState
@@ -234,6 +236,12 @@ class Request(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+    @property
+    def stop_date(self) -> date | None:
+        """The last day on which new files are processed; None unless this is keep-up."""
+        stop_on = self.arguments.get("stop_on")
+        return parse_date(stop_on) if isinstance(stop_on, str) else None
 
     @property
     def requester_ids(self) -> frozenset[int]:

@@ -1,10 +1,11 @@
 """The expected end of stages, by their pace or by past jobs of the same kind of stage."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import cached_property
 
 from django.db.models import Min, Sum
+from django.utils import timezone
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
@@ -88,7 +89,18 @@ def expected_ends(
                 end = _not_before(previous[0].stage, previous[1], end)
             previous = row, end
         ends.append(end)
-    return ends
+    if request.stop_date is None:
+        return ends
+    return [_not_before_stop(request.stop_date, end) for end in ends]
+
+
+def _not_before_stop(stop_date: date, end: Expected) -> Expected:
+    """Return the end of a stage of keep-up processing: new files come until the stop date."""
+    stop = timezone.make_aware(datetime.combine(stop_date, time(23, 59)))
+    if end.at is None or end.at >= stop:
+        return end
+    basis = f"new files are processed until {stop_date:%-d %b %Y}"
+    return Expected(stop, basis, max(end.early or stop, stop), max(end.late or stop, stop))
 
 
 def _not_before(input_stage: str, input_end: Expected, end: Expected) -> Expected:

@@ -3,6 +3,7 @@
 Reminders go to the same users.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -243,7 +244,8 @@ class InboxItem:
     """A request that waits for a user.
 
     It has the next step, its button, why and since when the request waits, and the users on whose
-    behalf the user acts. `wait` is the most urgent one, None if the request waits for nothing.
+    behalf the user acts. `wait` is the most urgent one, None if the request waits for nothing;
+    `other_waits` are those after it.
     """
 
     request: Request
@@ -253,29 +255,38 @@ class InboxItem:
     since: datetime
     for_users: tuple[str, ...] = ()
     wait: RequestState | AttentionKind | None = None
+    other_waits: tuple[RequestState | AttentionKind, ...] = ()
 
 
 @dataclass(frozen=True)
 class InboxGroup:
-    """Items with the same next step, in the order of the inbox, below a heading."""
+    """Items with the same next step, in the order of the inbox, below a heading.
+
+    `elsewhere` counts the requests that wait for this too, and for something more urgent first.
+    """
 
     heading: str
     todo: str
     items: list[InboxItem]
     to_sign: bool
+    elsewhere: int
 
 
 def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
     """Return the groups that have items, most urgent first."""
     by_wait: dict[RequestState | AttentionKind | None, list[InboxItem]] = {}
+    elsewhere: Counter[RequestState | AttentionKind | None] = Counter()
     for item in items:
         by_wait.setdefault(item.wait, []).append(item)
+        elsewhere.update(item.other_waits)
     groups = []
     for wait, heading in HEADINGS.items():
         if wait in by_wait:
             of_wait = by_wait[wait]
             to_sign = wait == RequestState.AWAITING_APPROVAL
-            groups.append(InboxGroup(heading, of_wait[0].todo, of_wait, to_sign))
+            groups.append(
+                InboxGroup(heading, of_wait[0].todo, of_wait, to_sign, elsewhere[wait])
+            )
     return groups
 
 
@@ -349,7 +360,14 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     action = action_for(request, first.of, user)
     reasons = ". ".join(filter(None, why))
     return InboxItem(
-        request, NEXT_STEPS[first.of], action, reasons, first.since, tuple(absent), first.of
+        request,
+        NEXT_STEPS[first.of],
+        action,
+        reasons,
+        first.since,
+        tuple(absent),
+        first.of,
+        tuple(wait.of for wait in waits[1:]),
     )
 
 

@@ -50,4 +50,9 @@ def end_of_entry(entry: QueueEntry | None, start: Days) -> Days | None:
     """Return when a request ends that starts in this interval, based on its estimated duration."""
     if entry is None or entry.days is None:
         return None
-    return end_after(start, entry.days_low or entry.days, entry.days, entry.days_high or entry.days)
+    ends = end_after(start, entry.days_low or entry.days, entry.days, entry.days_high or entry.days)
+    stop = entry.request.stop_date
+    if ends is None or stop is None:
+        return ends
+    early, likely, late = ends
+    return max(early, stop), max(likely, stop), max(late, stop)

@@ -8,11 +8,11 @@ from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import NEXT_STEPS
+from apps.production.domain.approvals.inbox import NEXT_STEPS, RESPONSIBLE
 from apps.production.domain.discussion import fields_of
 from apps.production.enums import Actor, AttentionKind, RequestState, Verb
 from apps.production.events import kind_of_move
-from apps.production.models import Request
+from apps.production.models import Attention, Request
 from apps.statusboard.domain.board.board import Row, board
 
 
@@ -71,11 +71,13 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a request as text, its next step, and the event of its last move."""
+    """The status of a request as text, its next step, since when, and the event of its last move."""
 
     answer: str
     next_step: str
     last: Event | None
+    since: datetime | None = None
+    is_late: bool = False
 
 
 def status_of(
@@ -83,33 +85,47 @@ def status_of(
     events: Sequence[Event],
     user: User,
     *,
+    attention: Sequence[Attention],
     to_sign: bool,
     starts_by_itself: bool = True,
 ) -> Status:
-    """Return the status for this user.
+    """Return the status for this user, by what needs `attention` if something does.
 
     `to_sign` is whether the request waits for their signature, `starts_by_itself` whether a cluster
     starts it once it is queued.
     """
     state = RequestState(request.state)
     last = next((event for event in reversed(events) if event.new == state), None)
+    since = last.at if last else None
+    waits_for_start = state == RequestState.QUEUED and not starts_by_itself
+    deciding = _deciding(attention, state, waits_for_start=waits_for_start)
+    if deciding:
+        kind = AttentionKind(deciding.kind)
+        answer = f"{kind.label.capitalize()}: {deciding.words.rstrip('.')}."
+        is_late = kind == AttentionKind.LATE
+        return Status(answer, f"{NEXT_STEPS[kind]}.", last, deciding.since, is_late)
     summary, next_step = _status_texts(request, state, user, to_sign=to_sign)
-    if state == RequestState.QUEUED and not starts_by_itself:
+    if waits_for_start:
         next_step = "An approver or shifter must start it: no cluster does so automatically."
-    return Status(summary, next_step, last=last)
+    return Status(summary, next_step, last=last, since=since)
+
+
+def _deciding(
+    attention: Sequence[Attention], state: RequestState, *, waits_for_start: bool
+) -> Attention | None:
+    """Return the attention that the next step answers. Late comes after all other steps."""
+    for row in attention:
+        if row.kind != AttentionKind.LATE:
+            return row
+    if waits_for_start or state in RESPONSIBLE or state == RequestState.AWAITING_APPROVAL:
+        return None
+    return attention[0] if attention else None
 
 
 def _status_texts(
     request: Request, state: RequestState, user: User, *, to_sign: bool
 ) -> tuple[str, str]:
     """Return a sentence on the state, and one on the next step."""
-    for attention in request.attention.all():
-        kind = AttentionKind(attention.kind)
-        if kind != AttentionKind.LATE:
-            return f"{kind.label.capitalize()}: {attention.words.rstrip('.')}.", (
-                f"{NEXT_STEPS[kind]}."
-            )
-
     if state == RequestState.DRAFT:
         if may(user, Actor.LIAISON, request):
             return "Not submitted yet.", "Complete and submit it."

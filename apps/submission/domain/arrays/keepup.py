@@ -32,8 +32,7 @@ _BATCH = 5_000
 
 def is_over(request: Request, at: datetime) -> bool:
     """Return whether the stop date has passed."""
-    stop_on = request.arguments.get("stop_on")
-    return isinstance(stop_on, str) and stop_on < timezone.localdate(at).isoformat()
+    return request.stop_date is not None and request.stop_date < timezone.localdate(at)
 
 
 def take_new_files(

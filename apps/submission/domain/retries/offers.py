@@ -77,6 +77,17 @@ class RetryOffer:
             return self.bundle_label
         return ""
 
+    def label_for(self, *, is_code: bool, by_rules: int) -> str:
+        """Return the text of the link where a retry is not what to do about these jobs.
+
+        Their code fails, or recovery rules will retry `by_rules` of them, and these are all.
+        """
+        if self.jobs and is_code:
+            return f"Retry {self._count_of_open(self.jobs)} anyway…"
+        if self.jobs and by_rules >= self.jobs:
+            return f"Retry {self._count_of_open(self.jobs)} yourself…"
+        return self.label
+
     @property
     def bundle_label(self) -> str:
         """Return the text of the link to the bundle."""
