@@ -195,6 +195,26 @@ def test_failure_group_of_a_host_offers_its_exclusion(
     assert "Drain the host, then retry elsewhere" in page
 
 
+def test_host_where_jobs_complete_again_need_not_be_drained(
+    alps, run_well, break_host, browse, shifter, at
+):
+    run_well(alps, HOSTS)
+    break_host(alps, "wn-bad")
+    [group] = find_broken_hosts(at=at)
+    recount_dirty_hours()
+    client = browse(shifter)
+    works = "Jobs complete there again; retry"
+    later = at + timedelta(minutes=10)
+    run_well(alps, ["wn-bad.example.org"], jobs_each=2, ended_at=later, ran=timedelta(minutes=5))
+    run_well(alps, ["wn-bad.example.org"], ended_at=later, ran=timedelta(hours=1))
+    assert works not in text_of(client.get("/failures/")), "too few started after the failure"
+    run_well(alps, ["wn-bad.example.org"], jobs_each=1, ended_at=later, ran=timedelta(minutes=5))
+    assert works in text_of(client.get("/failures/"))
+    for address in ("/failures/", "/"):
+        assert "Drain the host, then retry elsewhere" not in text_of(client.get(address))
+    assert "jobs complete there again; retry." in text_of(client.get(group.get_absolute_url()))
+
+
 def test_exclusion_by_the_portal_shows_its_evidence(
     alps, run_well, break_host, browse, liaison, at
 ):

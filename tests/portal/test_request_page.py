@@ -3,6 +3,7 @@ and what it has written.
 """
 
 import json
+import re
 from datetime import date, timedelta
 
 import pytest
@@ -253,3 +254,14 @@ def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in
     assert shown_page.keep_deadline.label == "Move deadline…"
     summary = render_to_string("portal/request/_summary.html", vars(shown_page))
     assert shown in " ".join(summary.split())
+
+
+def test_start_out_of_turn_says_that_others_are_ahead(made, client, approver):
+    first = made("queued", title="Ahead")
+    last = made("queued", title="Behind")
+    client.force_login(approver)
+    page = text_of(client.get(f"{last.get_absolute_url()}?do=start"))
+    assert re.sub(r"<[^>]*>", "", page).count("It is 2nd of 2 in the queue") == 1
+    assert "in the queue: it starts before" not in text_of(
+        client.get(f"{first.get_absolute_url()}?do=start")
+    )

@@ -39,7 +39,7 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     url = f"/submissions/{request.key}/"
     page = client.get(url).content.decode()
     assert "Submit to a cluster" in page
-    assert "No submissions yet" in page
+    assert "The portal has submitted nothing" in page
     answer = client.post(
         f"{url}assign/",
         {"cluster": "farm", "verb": "start", "version": request.version},
@@ -60,7 +60,7 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     used = unused = asked / 2
     assert f"{used:.2g} <small>of {asked:.2g}, {unused:.2g} (50 %) unused</small>" in page
     assert "Retry failed jobs of one" in page
-    assert "No submissions yet" not in page
+    assert "The portal has submitted nothing" not in page
     script = client.get(f"{url}1/script/")
     assert script.headers["Content-Type"].startswith("text/plain")
     assert script.content.decode() == submission.script

@@ -1,18 +1,25 @@
 """Links from pages of lower apps to the hosts that are excluded from new jobs."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
+from django.db.models.lookups import Exact
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from apps.accounts.models import Principal
+from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.exclusions import count_by_cluster, list_exclusions, open_exclusions
 from apps.hosts.domain.probes.states import current_states
 from apps.hosts.permissions import may_exclude_hosts
+from apps.jobs.models import SHORT_HOST, Job
+
+#: Older failures of a host say nothing about it any more.
+REMEMBERED = timedelta(days=30)
+#: A host works again once this many jobs that started after its last failure have completed.
+COMPLETED_AGAIN = 3
 
 
 def link_excluded_hosts(at: datetime) -> list[tuple[str, str]]:
@@ -30,18 +37,12 @@ def has_measured_states(at: datetime) -> bool:
     return current_states(at).exists()
 
 
-@dataclass(frozen=True)
-class GroupsOfHosts:
-    """The failure groups, by primary key, of hosts that get no new jobs, and of those that were
-    excluded, get jobs again, and have not failed since.
+def steps_of_host_groups(at: datetime) -> dict[int, str]:
+    """Return what to do about failure groups of hosts that need not be drained, by primary key.
+
+    They are excluded from new jobs; or were, and have not failed since they get jobs again; or
+    several jobs that started after the last failure have completed.
     """
-
-    excluded: frozenset[int]
-    returned: frozenset[int]
-
-
-def groups_of_excluded_hosts(at: datetime) -> GroupsOfHosts:
-    """Return the failure groups of hosts that are or were excluded, in one query."""
     same_host = {"cluster": OuterRef("cluster"), "host": OuterRef("host")}
     since_then = {
         "started_at__gte": OuterRef("first_seen_at"),
@@ -49,13 +50,28 @@ def groups_of_excluded_hosts(at: datetime) -> GroupsOfHosts:
     }
     in_effect = open_exclusions(at).order_by().filter(**same_host)
     ended = list_exclusions().order_by().filter(**same_host, **since_then, ended_at__lte=at)
-    groups = FailureGroup.objects.filter(kind=GroupKind.HOST)
-    groups = groups.annotate(is_excluded=Exists(in_effect), has_returned=Exists(ended))
-    marked = dict(
-        groups.filter(Q(is_excluded=True) | Q(has_returned=True)).values_list("pk", "is_excluded")
+    completed = Job.objects.filter(
+        Exact(SHORT_HOST, OuterRef("host")),
+        cluster=OuterRef("cluster"),
+        state=JobState.COMPLETED,
+        started_at__gt=OuterRef("last_seen_at"),
     )
-    excluded = frozenset(pk for pk, is_excluded in marked.items() if is_excluded)
-    return GroupsOfHosts(excluded, frozenset(marked) - excluded)
+    groups = FailureGroup.objects.filter(
+        kind=GroupKind.HOST, last_seen_at__gte=at - REMEMBERED
+    ).annotate(
+        is_excluded=Exists(in_effect),
+        has_returned=Exists(ended),
+        works_again=Exists(completed.values("pk")[COMPLETED_AGAIN - 1 : COMPLETED_AGAIN]),
+    )
+    steps = {}
+    for group in groups.only("pk"):
+        if group.is_excluded:
+            steps[group.pk] = "excluded from new jobs; retry elsewhere"
+        elif group.has_returned:
+            steps[group.pk] = "the host was excluded and has returned; no failure since"
+        elif group.works_again:
+            steps[group.pk] = "jobs complete there again; retry"
+    return steps
 
 
 def link_exclusion_of(group: FailureGroup, user: Principal, at: datetime) -> list[tuple[str, str]]:

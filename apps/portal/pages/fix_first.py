@@ -17,7 +17,7 @@ from apps.diagnosis.domain.groups.group_list import (
 )
 from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals
-from apps.hosts.web.links import groups_of_excluded_hosts
+from apps.hosts.web.links import steps_of_host_groups
 from apps.jobs.domain.records.conversion import last_hours
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
 from apps.recovery.domain.explaining import count_planned_by_group
@@ -66,7 +66,7 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
     add_waits(examined, at)
     groups = [row.group for row in examined]
     proposals = propose_limits(groups, user)
-    hosts = groups_of_excluded_hosts(at)
+    host_steps = steps_of_host_groups(at)
     planned = count_planned_by_group(groups, user)
     fixes: list[Fix] = []
     taken_care_of = 0
@@ -74,10 +74,8 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
         if len(fixes) == MOST_GROUPS:
             break
         retries = _Retries(row, user, at, planned.get(row.pk, 0))
-        if row.pk in hosts.excluded:
-            fix = retries.fix("excluded from new jobs; retry elsewhere")
-        elif row.pk in hosts.returned:
-            fix = retries.fix("the host was excluded and has returned; no failure since")
+        if row.pk in host_steps:
+            fix = retries.fix(host_steps[row.pk])
         else:
             fix = _fix(retries, proposals.get(row.pk))
         if fix is None:

@@ -17,10 +17,10 @@ from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import (
-    groups_of_excluded_hosts,
     has_measured_states,
     link_excluded_hosts,
     link_exclusion_of,
+    steps_of_host_groups,
 )
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
@@ -210,7 +210,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     The link of a failure group states what its dry run would retry, or a sentence why nothing.
     A sentence says what rules will retry by themselves.
     Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it, and
-    the list of groups says which hosts are excluded. The status board names the clusters with
+    the list of groups says which hosts need not be drained. The status board names the clusters with
     excluded hosts, and loads what probes measured.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
@@ -222,8 +222,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         cards = [("Measured by probes", "hosts:probes")] if has_measured_states(at) else []
         return {**links, "board": link_excluded_hosts(at), "board_cards": cards}
     if match is not None and match.view_name == "diagnosis:failures":
-        hosts = groups_of_excluded_hosts(timezone.now())
-        return {**links, "excluded": hosts.excluded, "returned": hosts.returned}
+        return {**links, "host_steps": steps_of_host_groups(timezone.now())}
     if match is not None and (source := _source_of_retries(match)):
         planned = planned_retries_of(source, user)
         return {**links, "planned_retries": _sentences(planned), "planned_jobs": planned.jobs}
@@ -243,6 +242,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
         "jobs_in_batches": jobs_in_batches(group),
         "jobs_of_rules": jobs_of_rules(group, user),
+        "host_steps": steps_of_host_groups(timezone.now()) if group.host else {},
         "group_host": link_exclusion_of(group, user, timezone.now()),
     }
 

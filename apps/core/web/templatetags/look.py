@@ -1,6 +1,7 @@
 """Format values on pages: times, durations, sizes, numbers, states."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -61,6 +62,12 @@ def visible(text: Any) -> SafeString:
 def visible_text(text: object) -> str:
     """Mark hidden characters in plain text: `⟨U+202E⟩`."""
     return mark_hidden(str(text))
+
+
+@register.filter
+def of(values: Mapping[Any, Any] | None, key: Any) -> Any:
+    """Return the value of a mapping for a key; None if there is none."""
+    return values.get(key) if values else None
 
 
 @register.filter

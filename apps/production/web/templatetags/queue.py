@@ -1,15 +1,11 @@
 """Ranks, scores and shares on pages."""
 
-from collections.abc import Mapping
-from typing import TypeVar
-
 from django import template
 
 from apps.core.models import Event
 from apps.production.models import Request
 
 register = template.Library()
-_Value = TypeVar("_Value")
 
 
 @register.filter
@@ -60,9 +56,3 @@ def share(part: float | None) -> str:
 @register.filter
 def whole_hours(seconds: int) -> str:
     return f"{seconds / 3600:,.0f}"
-
-
-@register.filter
-def of(values: Mapping[int, _Value], key: int) -> _Value | None:
-    """Return the value of a mapping for a key."""
-    return values.get(key)
