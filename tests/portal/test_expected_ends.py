@@ -37,16 +37,20 @@ SLOW = settings(
 )
 
 
-def words_of(slack) -> str:
+def words_of(slack, *, days_left) -> str:
     """Return the slack as a request's page writes it."""
     if slack is None:
         return ""
     if not slack.days:
         return "on time"
-    return (
-        f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'} "
-        f"{'late' if slack.is_late else 'early'}"
-    )
+    days = f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'}"
+    if not slack.is_late:
+        return f"{days} early"
+    if slack.days == days_left:
+        return f"Overdue by {days}"
+    if days_left < 0:
+        return f"Overdue, expected {days} late"
+    return f"Expected {days} late"
 
 
 def text_of(client, url: str) -> str:
@@ -107,7 +111,8 @@ def test_all_places_agree(
             assert api[request.key]["expected_end_assumption"] == forecast.assumption
             page = text_of(browse(liaison), request.get_absolute_url())
             assert f"expected {forecast.end[1]:%-d %b %Y}" in page
-            assert words_of(slack) in page
+            days_left = (request.deadline - today).days if request.deadline else 0
+            assert words_of(slack, days_left=days_left) in page
             estimate = facts_for(
                 content_of(request), experiment=nova, at=at, request=request
             ).estimate

@@ -235,7 +235,7 @@ def test_end_that_no_worker_has_computed_yet_is_being_computed(made, client, lia
 
 
 @pytest.mark.parametrize(
-    ("due_in", "shown"), [(20, "Expected 10 days late"), (-2, "Overdue by 32 days")]
+    ("due_in", "shown"), [(20, "Expected 10 days late"), (-2, "Overdue, expected 32 days late")]
 )
 def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown):
     request = made("running")

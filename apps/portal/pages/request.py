@@ -89,7 +89,7 @@ class Schedule:
     days_gone: float
     days_left: float
     days_over: float
-    is_overdue: bool = False
+    days_overdue: int = 0
 
     @property
     def may_be_late(self) -> bool:
@@ -115,7 +115,7 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
         days_gone=max(0, (min(now, due) - start).days),
         days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
         days_over=slack.days_late if slack else 0,
-        is_overdue=request.deadline is not None and request.deadline < now,
+        days_overdue=max(0, (now - request.deadline).days) if request.deadline else 0,
     )
 
 

@@ -210,7 +210,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     The link of a failure group states what its dry run would retry, or a sentence why nothing.
     A sentence says what rules will retry by themselves.
     Where its jobs hit a limit, another link proposes a larger one; that of a host excludes it, and
-    the list of groups says which hosts need not be drained. The status board names the clusters with
+    the list of groups says which hosts need not be drained. The status board names clusters with
     excluded hosts, and loads what probes measured.
     """
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG

@@ -284,9 +284,7 @@ def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
         if wait in by_wait:
             of_wait = by_wait[wait]
             to_sign = wait == RequestState.AWAITING_APPROVAL
-            groups.append(
-                InboxGroup(heading, of_wait[0].todo, of_wait, to_sign, elsewhere[wait])
-            )
+            groups.append(InboxGroup(heading, of_wait[0].todo, of_wait, to_sign, elsewhere[wait]))
     return groups
 
 

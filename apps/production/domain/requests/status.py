@@ -71,7 +71,7 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a request as text, its next step, since when, and the event of its last move."""
+    """The status of a request as text, its next step, since when, and its last move."""
 
     answer: str
     next_step: str
