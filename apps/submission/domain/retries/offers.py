@@ -96,11 +96,9 @@ class RetryOffer:
     @property
     def short_label(self) -> str:
         """Return the text of a link beside the number of jobs; empty if none can be retried."""
-        jobs = self.jobs or self.bundle
-        if not jobs:
-            return ""
-        of_open = self._of_open(jobs)
-        return f"Retry {of_open}…" if self.jobs else f"Retry bundle of {of_open}…"
+        if self.jobs:
+            return f"Retry {self._of_open(self.jobs)}…"
+        return "Retry bundle…" if self.bundle else ""
 
     def _count_of_open(self, jobs: int) -> str:
         plural = "" if self.open == 1 else "s"
