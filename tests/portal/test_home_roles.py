@@ -104,7 +104,7 @@ def test_next_step_of_a_service_failure_is_a_retry_once_the_service_is_up(
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
     [fix] = fix_first(user=shifter, at=at).fixes
     offer = retry_offer(source=group, user=shifter, at=at)
-    label = f"Retry {offer.jobs}…" if offer.jobs else f"Retry bundle of {offer.bundle}…"
+    label = f"Retry {offer.jobs}…" if offer.jobs else "Retry bundle…"
     assert offer.jobs or offer.bundle
     assert (fix.label, fix.url) == (label, f"/retries/group/{group.pk}/")
 
@@ -117,7 +117,7 @@ def test_next_step_counts_what_the_dry_run_retries_not_the_open_jobs(
     for numbers, label in (
         (replace(offer, jobs=7, bundle=0, left_out=()), "Retry 7…"),
         (replace(offer, jobs=7, left_out=[(LeftOut.NO_SCRIPT, 2)]), "Retry 7 of 9…"),
-        (replace(offer, jobs=0, bundle=3, left_out=[(LeftOut.NOT_SENT, 3)]), "Retry bundle of 3…"),
+        (replace(offer, jobs=0, bundle=3, left_out=[(LeftOut.NOT_SENT, 3)]), "Retry bundle…"),
         (replace(offer, jobs=0, bundle=0, left_out=[(LeftOut.NO_SCRIPT, 2)]), "Open"),
     ):
         monkeypatch.setattr(
