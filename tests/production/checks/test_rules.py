@@ -550,7 +550,8 @@ def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
         "scaled to 100 events per job)."
     )
     fixed = problem.fix.applied_to(written)
-    assert fixed.stages[0].jobs == 17
+    # So many jobs divide the events.
+    assert fixed.stages[0].jobs == 16
     assert found_by("job_length", fixed, with_past(fixed, short)) == []
 
 

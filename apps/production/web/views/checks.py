@@ -19,6 +19,7 @@ from apps.production.domain.advice import request_advice
 from apps.production.domain.checks import Finding, Fix, Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
@@ -126,8 +127,11 @@ def check_form(
     experiment: Experiment | None,
     production_request: Request | None,
     user: User,
+    content: RequestContent | None = None,
 ) -> CheckReport:
     """Return all problems of a form, including the errors of its fields, without duplicates.
+
+    Pass `content` to check it instead of what the form holds.
 
     A value that cannot be read is reported as unreadable, not as missing. A form without an
     experiment or with damaged stages is not checked further.
@@ -139,7 +143,11 @@ def check_form(
         return CheckReport(tuple(errors), NO_ESTIMATE)
 
     report = check_report(
-        forms.content, experiment=experiment, request=production_request, by=user, at=timezone.now()
+        content or forms.content,
+        experiment=experiment,
+        request=production_request,
+        by=user,
+        at=timezone.now(),
     )
     unreadable = {forms.place_of(path) for path in forms.unreadable}
     findings = []

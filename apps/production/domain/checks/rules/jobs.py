@@ -4,9 +4,17 @@ from collections.abc import Iterator
 from math import ceil
 
 from apps.core.domain.quantities import round_duration, round_size
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, past_rule, stage_rule
+from apps.production.domain.checks.base import (
+    Facts,
+    Fix,
+    Problem,
+    Severity,
+    past_rule,
+    rule,
+    stage_rule,
+)
 from apps.production.domain.checks.rules.declared import number
-from apps.production.domain.content.model import StageContent, field_text
+from apps.production.domain.content.model import RequestContent, StageContent, field_text
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.types.fields import CORE
 
@@ -24,6 +32,8 @@ SHORT_JOB = 600
 LONG_JOB = 2 * 86_400
 #: A wall time limit this many times as long as needed keeps slots from other jobs.
 GENEROUS = 4
+#: How far from the best number of jobs one is looked for that divides the events.
+FARTHEST_EVEN = 5_000
 
 
 @stage_rule(Severity.WARNING)
@@ -36,21 +46,34 @@ def events_per_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         )
 
 
-@stage_rule(Severity.WARNING)
-def even_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+@rule(Severity.WARNING)
+def even_jobs(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Events divide evenly among the jobs of a generation stage."""
-    if stage.kind == "generation" and stage.events and stage.jobs and stage.jobs <= stage.events:
+    for position, stage in enumerate(content.stages):
+        if stage.kind != "generation" or not stage.events or not stage.jobs:
+            continue
         per_job, remainder = divmod(stage.events, stage.jobs)
-        if remainder:
+        if per_job and remainder:
             events = per_job * stage.jobs
             yield Problem(
-                "events",
+                f"stages.{position}.events",
                 (
                     f"{stage.jobs:,} jobs of {per_job:,} events make {events:,}, {remainder:,} "
                     "fewer than requested."
                 ),
-                Fix(f"Request {events:,}", {"events": events}),
+                Fix(f"Request {events:,}", _events_along(content, position, events)),
             )
+
+
+def _events_along(content: RequestContent, position: int, events: int) -> dict[str, int]:
+    """Return new events for a stage and for those after it that read all events it wrote."""
+    old = content.stages[position].events
+    values = {}
+    for follower in range(position, len(content.stages)):
+        if content.stages[follower].events != old:
+            break
+        values[f"stages.{follower}.events"] = events
+    return values
 
 
 @stage_rule(Severity.WARNING)
@@ -152,6 +175,15 @@ def retries_get_no_less(stage: StageContent, facts: Facts) -> Iterator[Problem]:
             )
 
 
+def _with_retries(stage: StageContent, name: str, value: int) -> dict[str, int]:
+    """Return a new memory or wall time and, if it would be below that, the bound of retries."""
+    values = {name: value}
+    bound = getattr(stage, f"retry_{name}")
+    if bound and bound < value:
+        values[f"retry_{name}"] = value
+    return values
+
+
 def _times_basis(stage: StageContent, past: StageEstimate) -> str:
     """Return which past jobs the times of a stage come from, and to what they are scaled."""
     if not past.scaled or not stage.events or not stage.jobs:
@@ -164,14 +196,19 @@ def _times_basis(stage: StageContent, past: StageEstimate) -> str:
 def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The wall time is at least the 90th percentile of past jobs."""
     if stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most:
-        enough = min(ceil(past.wall_most * 1.2 / HOUR) * HOUR, CORE["wall_seconds"].most)
+        enough = ceil(past.wall_most * 1.2 / HOUR) * HOUR
+        fix = None
+        # No limit is long enough for some jobs: they need fewer events.
+        if enough <= CORE["wall_seconds"].most:
+            values = _with_retries(stage, "wall_seconds", enough)
+            fix = Fix(f"Use {round_duration(enough)}", values)
         yield Problem(
             "wall_seconds",
             (
                 f"10 % of {_times_basis(stage, past)} took more than "
                 f"{round_duration(round(past.wall_most / 60) * 60)}."
             ),
-            Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough}),
+            fix,
         )
 
 
@@ -202,7 +239,8 @@ def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Prob
     if stage.memory_bytes and past.memory_most and stage.memory_bytes < past.memory_most:
         used = round_size(max(1, round(past.memory_most / 10**8)) * 10**8)
         enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
-        fix = Fix(f"Use {round_size(enough)}", {"memory_bytes": enough})
+        values = _with_retries(stage, "memory_bytes", enough)
+        fix = Fix(f"Use {round_size(enough)}", values)
         yield Problem("memory_bytes", f"10 % of {past.basis} used more than {used}.", fix)
 
 
@@ -213,6 +251,7 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     if not stage.jobs or not wall or SHORT_JOB <= wall <= LONG_JOB:
         return
     jobs = max(1, round(stage.jobs * wall / (4 * HOUR)))
+    jobs = _even_number(stage.events or 0, near=jobs)
     fits = past.scaled and jobs <= min(stage.events or 0, CORE["jobs"].most)
     if wall < SHORT_JOB:
         what = "Use fewer, longer jobs"
@@ -222,3 +261,12 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     fix = Fix(f"Use {jobs:,} jobs", {"jobs": jobs}) if fits else None
     basis = _times_basis(stage, past)
     yield Problem("jobs", f"A job takes about {duration}, by {basis}. {what}.", fix)
+
+
+def _even_number(events: int, *, near: int) -> int:
+    """Return the number of jobs that divides the events, nearest to `near`; else `near`."""
+    for distance in range(min(near // 4, FARTHEST_EVEN) + 1):
+        for jobs in (near - distance, near + distance):
+            if events % jobs == 0:
+                return jobs
+    return near
