@@ -89,6 +89,28 @@ def test_panel_for_what_is_typed(nova, form, past):
     assert Request.objects.count() == 1
 
 
+def test_request_whose_jobs_cannot_finish_has_neither_running_time_nor_end(nova, form, past):
+    """Past jobs took 7000 s or more, nine of ten of them."""
+
+    def panel_with(wall_seconds: int) -> str:
+        stages = (stage("generation", wall_seconds=wall_seconds),)
+        return text_of(form.post(NEW_CHECK, post_of(content(stages=stages), experiment="NOVA")))
+
+    never = panel_with(600)
+    assert "1 error</a>" in never
+    assert "Nearly no job of generation will finish within 10 min" in never
+    # In the review and in the estimate.
+    assert never.count("Will not finish:") == 2
+    assert "until its jobs are ended at their time limit" in never
+    assert "<dt>Running time</dt>" not in never
+    assert "started today</dt>" not in never
+    assert "Expected finish" not in never
+
+    some = panel_with(12_000)
+    assert "Will not finish:" not in some
+    assert "<dt>Running time</dt>" in some
+
+
 def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, form):
     empty = tuple(
         stage(name, release="", configuration="") for name in ("generation", "simulation")

@@ -15,7 +15,7 @@ from apps.production.domain.checks.base import (
 )
 from apps.production.domain.checks.rules.declared import number
 from apps.production.domain.content.model import RequestContent, StageContent, field_text
-from apps.production.domain.estimates.figures import StageEstimate
+from apps.production.domain.estimates.figures import ENOUGH, StageEstimate
 from apps.production.domain.types.fields import CORE
 
 #: With fewer events, a job spends most of its time starting and stopping.
@@ -32,6 +32,8 @@ SHORT_JOB = 600
 LONG_JOB = 2 * 86_400
 #: A wall time limit this many times as long as needed keeps slots from other jobs.
 GENEROUS = 4
+#: Times of past jobs beyond this many times the limit cannot be a matter of how they are scaled.
+FAR_BEYOND = 4
 #: How far from the best number of jobs one is looked for that divides the events.
 FARTHEST_EVEN = 5_000
 
@@ -192,23 +194,69 @@ def _times_basis(stage: StageContent, past: StageEstimate) -> str:
     return f"{past.jobs_text} ({past.alike}, scaled to {events} events per job)"
 
 
+def _unfinished(stage: StageContent, past: StageEstimate) -> Problem:
+    """Return the problem that nearly no job of a stage will finish within its wall time."""
+    limit = field_text("wall_seconds", stage.wall_seconds or 0)
+    needed = round_duration(past.wall_seconds.mid if past.wall_seconds else 0)
+    return Problem(
+        "wall_seconds",
+        (
+            f"Nearly no job of {past.name} will finish within {limit}: "
+            f"by {_times_basis(stage, past)}, a job needs about {needed}."
+        ),
+        _fix_of_wall_time(stage, past),
+    )
+
+
+def _fix_of_wall_time(stage: StageContent, past: StageEstimate) -> Fix | None:
+    """Return a wall time for nearly all past jobs; None if no job may take that long."""
+    enough = ceil((past.wall_most or 0) * 1.2 / HOUR) * HOUR
+    if enough > CORE["wall_seconds"].most:
+        return None
+    return Fix(f"Use {round_duration(enough)}", _with_retries(stage, "wall_seconds", enough))
+
+
+def _is_unfinished(stage: StageContent, past: StageEstimate) -> bool:
+    """Whether nearly all past jobs took longer than the wall time."""
+    return bool(past.wall_used) and 0 < (stage.wall_seconds or 0) < past.wall_used[0]
+
+
+def _is_certainly_unfinished(stage: StageContent, past: StageEstimate) -> bool:
+    """Whether many equal past jobs took so much longer than the limit that scaling cannot err."""
+    if not _is_unfinished(stage, past) or past.same_jobs < ENOUGH:
+        return False
+    return past.wall_used[0] > FAR_BEYOND * (stage.wall_seconds or 0)
+
+
+@past_rule(Severity.ERROR)
+def wall_time_possible(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """The wall time is not far too short for nearly all jobs, by past jobs of the same
+    configuration.
+    """
+    if _is_certainly_unfinished(stage, past):
+        yield _unfinished(stage, past)
+
+
+@past_rule(Severity.WARNING)
+def wall_time_plausible(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """At least every tenth past job took no longer than the wall time."""
+    if _is_unfinished(stage, past) and not _is_certainly_unfinished(stage, past):
+        yield _unfinished(stage, past)
+
+
 @past_rule(Severity.WARNING)
 def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The wall time is at least the 90th percentile of past jobs."""
+    if _is_unfinished(stage, past):
+        return
     if stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most:
-        enough = ceil(past.wall_most * 1.2 / HOUR) * HOUR
-        fix = None
-        # No limit is long enough for some jobs: they need fewer events.
-        if enough <= CORE["wall_seconds"].most:
-            values = _with_retries(stage, "wall_seconds", enough)
-            fix = Fix(f"Use {round_duration(enough)}", values)
         yield Problem(
             "wall_seconds",
             (
                 f"10 % of {_times_basis(stage, past)} took more than "
                 f"{round_duration(round(past.wall_most / 60) * 60)}."
             ),
-            fix,
+            _fix_of_wall_time(stage, past),
         )
 
 
