@@ -84,7 +84,7 @@ def test_liaison_sees_own_open_requests_first(world, now, client, liaison, shift
     assert world.request.key in page[page.index('id="own"') : page.index('id="hours"')]
     assert 'id="own"' not in page_of(client, shifter, "/")
     Request.objects.update(state=RequestState.CANCELLED, closed_at=at, closed_by=None)
-    assert own_requests(liaison) == []
+    assert own_requests(user=liaison, at=at) == []
 
 
 def test_shifter_sees_the_failure_groups_by_wasted_core_hours(world, now, client, shifter, group):

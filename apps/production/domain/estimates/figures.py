@@ -154,6 +154,13 @@ class Estimate:
         return [stage.name for stage in self.stages if stage.exceeds_limit]
 
     @property
+    def why_no_end(self) -> str:
+        """Why the request has no end whenever it starts; empty if it has one or is unknown."""
+        if not self.unfinished:
+            return ""
+        return f"nearly no job of {', '.join(self.unfinished)} ends within its time limit"
+
+    @property
     def core_seconds(self) -> Range | None:
         if not self.past_jobs:
             return None
