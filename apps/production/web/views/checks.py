@@ -23,7 +23,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import Actor, RequestState
+from apps.production.enums import EDITABLE, Actor, RequestState
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.forms.review import review_context
@@ -98,7 +98,8 @@ def _panel(
 ) -> HttpResponse:
     report = check_form(forms, experiment, production_request, request.user)
     context = panel_context(forms, report, touched_in(request.POST), experiment, request.user) | {
-        "replaces": True
+        "replaces": True,
+        "before_submission": production_request is None or production_request.state in EDITABLE,
     }
     context |= review_context(
         forms, report.estimate, experiment, production_request, request.user, timezone.now()

@@ -307,6 +307,7 @@ class FormPage:
             **self._rows_context(),
             "conflict": self.conflict,
             "signed": is_signed,
+            "before_submission": not is_signed,
             "own_version": own,
             "material": production_request is not None and production_request.state in CHANGEABLE,
             "notes": self.notes,
