@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -173,6 +174,32 @@ def _check_unapproved(request, approver, browse, at):
     assert expected in page
     is_late = request.deadline is not None and forecast.end[1] > request.deadline
     assert ("That is after its deadline." in page) == is_late
+
+
+def test_lists_show_the_end_of_a_request_without_approval_as_its_page_does(
+    nova, liaison, approver, browse
+):
+    history(draft(liaison, nova))
+    people = {"by": liaison, "experiment": nova, "approver": approver}
+    returned = request_in(S.CHANGES_REQUESTED, **people, stages=(stage("generation"),))
+    too_short = (stage("generation", wall_seconds=600),)
+    endless = request_in(S.CHANGES_REQUESTED, **people, stages=too_short)
+
+    summary = text_of(browse(liaison), returned.get_absolute_url())
+    [end] = re.findall(r"Expected (\d+ \w+ \d{4}) in class normal, if approved now", summary)
+    reason = "nearly no job of generation ends within its time limit"
+    summary = text_of(browse(liaison), endless.get_absolute_url())
+    assert f"Expected end unknown: {reason}." in summary
+
+    for address, start in (("/", 'id="own"'), (reverse("production:request-list"), "<tbody>")):
+        html = browse(liaison).get(address).content.decode().partition(start)[2]
+        rows = {}
+        for request in (returned, endless):
+            _, _, row = html.partition(f'href="{request.get_absolute_url()}"')
+            rows[request.pk] = row.partition("</tr>")[0]
+        assert f">{end}</span>" in rows[returned.pk]
+        assert "if approved now" in rows[returned.pk]
+        assert f'<span title="{reason}">unknown</span>' in rows[endless.pk]
 
 
 @given(deadline=DAYS, end=DAYS)

@@ -87,7 +87,7 @@ def test_liaison_sees_own_open_requests_first(world, now, client, liaison, shift
     assert world.request.key in page[page.index('id="own"') : page.index('id="hours"')]
     assert 'id="own"' not in page_of(client, shifter, "/")
     Request.objects.update(state=RequestState.CANCELLED, closed_at=at, closed_by=None)
-    assert own_requests(liaison) == []
+    assert own_requests(user=liaison, at=at) == []
 
 
 def test_shifter_sees_the_failure_groups_by_wasted_core_hours(world, now, client, shifter, group):
@@ -229,6 +229,26 @@ def test_a_larger_limit_is_proposed_where_jobs_hit_it(
     [fix] = fix_first(user=shifter, at=at).fixes
     assert (fix.label, fix.url) == (proposal.label, proposal.url)
     assert label in page_of(client, shifter, group.get_absolute_url())
+
+
+@pytest.mark.parametrize(
+    ("limit", "advice"),
+    [
+        # 3 GB, and what someone who means 3 GB writes by hand: 3,000 MiB or 3 GiB.
+        (3 * GB, "request 4 GB for reco of {}: limit 3 GB"),
+        (3000 * 2**20, "request 4 GB for reco of {}: limit 3 GB"),
+        (3 * 2**30, "request 4 GB for reco of {}: limit 3 GB"),
+        (4 * GB, "request 6 GB for reco of {}: limit of its jobs 4 GB, of the request 3 GB"),
+    ],
+)
+def test_proposal_names_the_limit_as_the_request_does(world, shifter, group, limit, advice):
+    Job.objects.update(state="out_of_memory", request=world.request, requested_memory_bytes=limit)
+    world.request.stages.update(memory_bytes=3 * GB)
+    known = advice.format(world.request.key)
+    assert propose_limits([group], shifter)[group.pk].advice == known
+    history(world.request, name="reco", memory_bytes_99=2.46 * GB)
+    shown = f"{known}, covers 99 % of the completed jobs (up to 2.5 GB)"
+    assert propose_limits([group], shifter)[group.pk].advice == shown
 
 
 def test_no_limit_is_proposed_for_other_failures_or_closed_requests(world, shifter, group, at):

@@ -187,6 +187,36 @@ def test_use_is_compared_with_past_jobs_of_other_requests(
     assert all(words in text for words in ("Estimate and actual", "nova.mc.now", "5 GB"))
 
 
+def test_each_estimate_of_core_hours_says_what_it_is_based_on(made, liaison, client):
+    client.force_login(liaison)
+    reco = stage("reco", jobs=100, wall_seconds=3600)
+
+    def started_with(core_seconds):
+        request = made("running", stages=(reco,))
+        Request.objects.filter(pk=request.pk).update(estimated_core_seconds=core_seconds)
+        history(request, wall=600.0, memory=2e9)
+        StageCounts.objects.create(stage=request.stages.get(), files_out=2, reports=2)
+        request.refresh_from_db()
+        [used] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+        text = " ".join(client.get(request.get_absolute_url()).text.split())
+        return used, text
+
+    # Without past jobs, each of the 100 jobs counted for an hour.
+    used, text = started_with(100 * 3600.0)
+    assert (used.basis, used.is_most) == ("at the start, with time limits", True)
+    assert "≤ 100 <br><small>at the start, with time limits</small>" in text
+
+    # By now the first request has jobs that tell more.
+    used, text = started_with(50 * 3600.0)
+    assert (used.basis, used.is_most) == ("at the start", False)
+    assert "<dt>Core-hours at the start</dt> <dd> 50 </dd>" in text
+    assert "<small>with today’s past jobs</small>" in text
+
+    used, text = started_with(None)
+    assert (used.basis, used.is_most) == ("with today’s past jobs", False)
+    assert "Core-hours at the start" not in text
+
+
 def test_core_hours_are_projected_at_what_jobs_used_so_far(made, liaison):
     request = made("running", stages=(stage("reco", jobs=100), stage("merge", jobs=5)))
     alps = clusters.cluster("alps")

@@ -40,7 +40,9 @@ from apps.portal.pages.home_answers import (
 from apps.portal.pages.home_changes import Changes, changes_since
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
 from apps.production.domain.approvals.wait_counts import WaitCounts, count_waits
+from apps.production.domain.forecast import Forecast
 from apps.production.domain.holds import ActiveHold, wide_holds
+from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
@@ -124,7 +126,7 @@ class HomePage:
     your_turn: list[InboxItem]
 
     # What is first for the role, and what changed since the last visit.
-    own_requests: list[Request]
+    own_requests: list[tuple[Request, Forecast]]
     fix_first: FixFirst
     recovered: Week
     changes: Changes | None
@@ -187,7 +189,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         planned_jobs=planned_retries_of(broken.to_retry, user).jobs if broken.to_retry else 0,
         waits=waits,
         your_turn=inbox_items(waiting[:OWN_TURNS], user, at),
-        own_requests=own_requests(user),
+        own_requests=own_requests(user=user, at=at),
         fix_first=fix_first(user=user, at=at),
         recovered=weeks_for(user, at=at)[-1],
         changes=changes,
@@ -211,15 +213,18 @@ def home_page(*, user: User, at: datetime) -> HomePage:
     )
 
 
-def own_requests(user: User) -> list[Request]:
-    """Return the open requests of a liaison, those in need of attention first."""
+def own_requests(*, user: User, at: datetime) -> list[tuple[Request, Forecast]]:
+    """Return the open requests of a liaison with their forecasts, those in need of attention
+    first.
+    """
     if not scope_of(user).has_anywhere(Role.LIAISON):
         return []
     own = Request.objects.visible_to(user).filter(Q(created_by=user) | Q(submitted_by=user))
     needs_attention = Exists(Attention.objects.filter(request=OuterRef("pk")))
     requests = own.exclude(state__in=CLOSED).annotate(needs_attention=needs_attention)
     urgent_first = requests.order_by("-needs_attention", F("deadline").asc(nulls_last=True), "-pk")
-    return list(urgent_first.prefetch_related("attention")[:OWN_REQUESTS])
+    shown = list(urgent_first.prefetch_related("attention")[:OWN_REQUESTS])
+    return list(zip(shown, shown_forecasts(shown, at=at), strict=True))
 
 
 def services_today(*, user: User, at: datetime) -> list[ServiceRow]:

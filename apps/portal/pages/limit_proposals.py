@@ -1,7 +1,7 @@
 """Larger limits to propose for stages whose jobs hit their time or memory limit."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -19,6 +19,9 @@ from apps.production.models import Request, Stage, StageHistory
 #: A proposed limit is this much larger than the limit that jobs hit.
 _MORE_TIME = 1.5
 _MORE_MEMORY = 4 / 3
+#: A limit of jobs that differs from that of their request by at most this fraction is the same in
+#: another unit: whoever submits 3 GB by hand may write 3 GiB, which is 7.4 % more.
+_SAME = 0.08
 _HOUR = 3600
 _GB = 10**9
 
@@ -79,23 +82,28 @@ def _limit_of(job: Job) -> int | None:
 
 
 def _proposal(job: Job, stage: Stage, history: StageHistory | None) -> LimitProposal:
+    field = "wall_seconds" if job.state == JobState.TIMEOUT else "memory_bytes"
+    requested = getattr(stage, field)
     limit = _limit_of(job) or 0
+    if requested and abs(limit - requested) <= _SAME * requested:
+        limit = requested
     if job.state == JobState.TIMEOUT:
         used = history.wall_seconds_99 if history else None
         value = math.ceil(max(limit * _MORE_TIME, used or 0) / _HOUR) * _HOUR
         proposed = format_duration(value)
-        was = round_duration(limit)
-        field = "wall_seconds"
+        rounded: Callable[[float], str] = round_duration
     else:
         used = history.memory_bytes_99 if history else None
         value = math.ceil(max(limit * _MORE_MEMORY, used or 0) / _GB) * _GB
         proposed = format_size(value)
-        was = round_size(limit)
-        field = "memory_bytes"
+        rounded = round_size
 
+    was = rounded(limit)
     evidence = f"limit {was}"
+    if requested and requested != limit:
+        evidence = f"limit of its jobs {was}, of the request {rounded(requested)}"
     if used is not None:
-        evidence += ", covers 99 % of the completed jobs"
+        evidence += f", covers 99 % of the completed jobs (up to {rounded(used)})"
     request = stage.request
     comment = {
         "about": f"stages.{stage.position}.{field}",

@@ -24,7 +24,14 @@ from apps.portal.pages.request_start import (
     status_without_cluster,
     waits_for_cluster,
 )
-from apps.portal.pages.request_use import Output, Use, outputs_of, uses_of
+from apps.portal.pages.request_use import (
+    Output,
+    StartEstimate,
+    Use,
+    estimate_at_start,
+    outputs_of,
+    uses_of,
+)
 from apps.production.domain.actors import may
 from apps.production.domain.advice import Advice, request_advice
 from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for
@@ -251,6 +258,7 @@ class RequestPage:
     submission_warnings: Warnings | None
     advice: Advice | None
     estimate: Estimate | None
+    at_start: StartEstimate | None
     line: QueueRow | None
     queue_length: int
     earlier: list[EndingChange]
@@ -308,7 +316,9 @@ def request_page(
 
     line = queue_row_of(request, user=user, at=at)
     estimate = _estimate(request, written, line, at)
-    progress, outputs, uses = _production(request, estimate, at)
+    totals = totals_of(request)
+    at_start = estimate_at_start(request, totals)
+    progress, outputs, uses = _production(request, estimate, at_start, at)
     schedule = schedule_of(request, progress, at)
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
@@ -342,7 +352,7 @@ def request_page(
         in_data_quality=request.state in _REVIEWED,
         stages=_texts_by_stage(request, written),
         ingredients=argument_texts(written.workflow.arguments, written.arguments),
-        totals=totals_of(request),
+        totals=totals,
         needs_impaired=[need for need in needs if need.row.state != State.UP],
         needs_up=[need for need in needs if need.row.state == State.UP],
         holds=holds,
@@ -352,6 +362,7 @@ def request_page(
         submission_warnings=_warnings(request, written, events, checks, at),
         advice=_advice(request, written, user, at),
         estimate=estimate,
+        at_start=at_start,
         line=line,
         queue_length=ranked_requests().count() if line else 0,
         earlier=earlier,
@@ -441,14 +452,17 @@ def _advice(request: Request, written: RequestContent, user: User, at: datetime)
 
 
 def _production(
-    request: Request, estimate: Estimate | None, at: datetime
+    request: Request,
+    estimate: Estimate | None,
+    at_start: StartEstimate | None,
+    at: datetime,
 ) -> tuple[RequestNow | None, list[Output], list[Use]]:
     """Return the progress, output and use of an approved request."""
     if not request.approved_at:
         return None, [], []
     progress = progress_now(request, at=at)
     outputs = outputs_of(progress)
-    return progress, outputs, uses_of(request, progress, estimate, outputs)
+    return progress, outputs, uses_of(request, progress, estimate, at_start, outputs)
 
 
 def _texts_by_stage(

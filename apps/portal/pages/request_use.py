@@ -6,6 +6,7 @@ from itertools import chain
 
 from apps.production.domain.estimates.figures import MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
+from apps.production.domain.requests.status import Totals
 from apps.production.models import Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow
 
@@ -18,10 +19,26 @@ _OVER = 1.1
 
 
 @dataclass(frozen=True)
+class StartEstimate:
+    """The core time that a request was expected to take when it was started.
+
+    `by_limit` says that it is the time of all jobs until their limits, for lack of past jobs.
+    """
+
+    core_seconds: float
+    by_limit: bool
+
+    @property
+    def basis(self) -> str:
+        return "at the start, with time limits" if self.by_limit else "at the start"
+
+
+@dataclass(frozen=True)
 class Use:
     """A quantity, estimated and actual; None if unknown. `unit` is the filter that formats it.
 
     `projected` is what it comes to at the end if the jobs to come use what those before did.
+    `basis` says what the estimate is based on, `is_most` that it is an upper limit.
     """
 
     title: str
@@ -29,6 +46,8 @@ class Use:
     estimated: float | None
     actual: float | None
     projected: float | None = None
+    basis: str = ""
+    is_most: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -77,8 +96,20 @@ def outputs_of(progress: RequestNow) -> list[Output]:
     return outputs if any(output.is_known for output in outputs) else []
 
 
+def estimate_at_start(request: Request, totals: Totals) -> StartEstimate | None:
+    """Return what a request was expected to take when it was started; None if it was unknown."""
+    core_seconds = request.estimated_core_seconds
+    if core_seconds is None:
+        return None
+    return StartEstimate(core_seconds, by_limit=round(core_seconds) == totals.wall_seconds)
+
+
 def uses_of(
-    request: Request, progress: RequestNow, estimate: Estimate | None, outputs: Sequence[Output]
+    request: Request,
+    progress: RequestNow,
+    estimate: Estimate | None,
+    at_start: StartEstimate | None,
+    outputs: Sequence[Output],
 ) -> list[Use]:
     """Return the use of a request that has finished jobs or output, else an empty list."""
     requested = [stage for stage in progress.stages if stage.row.requested_stage]
@@ -87,17 +118,14 @@ def uses_of(
     if not used and not outputs:
         return []
 
-    core_seconds = request.estimated_core_seconds
     disk_bytes = None
-    if core_seconds is None and estimate and estimate.core_seconds:
-        core_seconds = estimate.core_seconds.mid
     if estimate and estimate.disk_bytes:
         disk_bytes = estimate.disk_bytes.mid
 
     last = requested[-1]
     written = next((output.events for output in outputs if output.stage is last), None)
     rows = [
-        Use("Core-hours", "core-hours", core_seconds, used, _projected_core_seconds(requested)),
+        _core_hours(used, _projected_core_seconds(requested), estimate, at_start),
         Use("Disk", "size", disk_bytes, sum(sizes) if sizes else None),
         Use(
             "Events",
@@ -112,6 +140,41 @@ def uses_of(
         ),
     ]
     return [row for row in rows if row.actual is not None]
+
+
+def _core_hours(
+    used: float,
+    projected: float | None,
+    estimate: Estimate | None,
+    at_start: StartEstimate | None,
+) -> Use:
+    """Compare with the estimate at the start or, if that is unknown, with that of today."""
+    title = "Core-hours"
+    unit = "core-hours"
+    if at_start:
+        return Use(
+            title,
+            unit,
+            at_start.core_seconds,
+            used,
+            projected,
+            at_start.basis,
+            is_most=at_start.by_limit,
+        )
+    if estimate is None or estimate.core_seconds is None:
+        return Use(title, unit, None, used, projected)
+    basis = "with today’s past jobs"
+    if estimate.by_limit:
+        basis += " and time limits"
+    return Use(
+        title,
+        unit,
+        estimate.core_seconds.mid,
+        used,
+        projected,
+        basis,
+        is_most=bool(estimate.by_limit),
+    )
 
 
 def _projected_core_seconds(stages: Sequence[StageNow]) -> float | None:

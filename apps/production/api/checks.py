@@ -39,6 +39,12 @@ class StageEstimateReader(serializers.Serializer[Any]):
     wall_seconds = _range("Per job.")
     memory_bytes = _range("Per job.")
     core_seconds = _range("All jobs, including failed attempts.")
+    exceeds_limit = serializers.BooleanField(
+        help_text=(
+            "Whether nearly all past jobs took longer than the wall time; `core_seconds` then "
+            "counts jobs until it, and `days` is null."
+        )
+    )
     days = _range("At the rate of past jobs.")
     disk_bytes = _range("Size of the output.")
     disk_basis = serializers.CharField()

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from django.db.models import Q
+from django.utils.text import get_text_list
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import NOBODY, Scope, scope_of
@@ -54,6 +55,20 @@ class Advice:
     submit: Submit
     until: datetime | None = None
     reasons: list[AdviceReason] = field(default_factory=list)
+
+    @property
+    def waits_for(self) -> str:
+        """What jobs wait for, if only services that are down prevent them: `samweb is up`."""
+        names = []
+        for reason in self.reasons:
+            if reason.submit != "no":
+                continue
+            if reason.service is None:
+                return ""
+            names.append(reason.service.name)
+        if not names:
+            return ""
+        return f"{get_text_list(names, 'and')} {'is' if len(names) == 1 else 'are'} up"
 
 
 _ORDER: dict[Submit, int] = {"no": 0, "wait": 1, "yes": 2}

@@ -216,6 +216,8 @@ class _Chain:
 
     def _end_by_past_jobs(self, past: StageEstimate, start: Expected) -> Expected:
         """Add the duration of past jobs to the start. An end in the past is not shown."""
+        if past.exceeds_limit:
+            return Expected(None, f"nearly all of {past.jobs_text} took longer than its time limit")
         if past.days is None:
             return Expected(None, "no past jobs of this stage")
         if start.at is None or start.early is None or start.late is None:

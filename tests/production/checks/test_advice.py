@@ -1,14 +1,24 @@
 from datetime import timedelta
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from apps.production.domain.advice import request_advice, services_of_stage, submit_advice
+from apps.production.domain.advice import (
+    Advice,
+    AdviceReason,
+    request_advice,
+    services_of_stage,
+    submit_advice,
+)
+from apps.production.domain.content.stages import content_of
+from apps.production.web.forms.request import typed
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.domain.maintenance.windows import schedule_window
 from apps.statusboard.enums import Effect, State
+from apps.statusboard.models import Service
 from tests.factories import requests
 from tests.factories.statusboard import service
 from tests.pages import text_of
@@ -80,13 +90,54 @@ def test_form_and_page_of_a_request_give_the_advice(samweb, shifter, liaison, no
     stages = (requests.stage("reco", services=("samweb",)),)
     made = requests.draft(liaison, nova, stages=stages)
     addresses = (f"{made.get_absolute_url()}edit/?check=1", made.get_absolute_url())
-    assert [
-        text_of(browse(liaison).get(address)).count("Submit no jobs now") for address in addresses
-    ] == [0, 0]
+    advice = "You can submit the request. Its jobs wait until samweb is up"
+
+    def shown() -> list[int]:
+        texts = []
+        for address in addresses:
+            texts.append(" ".join(text_of(browse(liaison).get(address)).split()))
+        assert not any("Submit no jobs now" in text for text in texts)
+        return [text.count(advice) for text in texts]
+
+    assert shown() == [0, 0]
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now)
-    assert [
-        text_of(browse(liaison).get(address)).count("Submit no jobs now") for address in addresses
-    ] == [1, 1]
+    assert shown() == [1, 1]
+    panel = browse(liaison).post(
+        reverse("production:check-typed", args=[made.key]),
+        dict(typed(content_of(made), version=1).lists()),
+    )
+    assert advice in " ".join(text_of(panel).split())
+
+
+def test_page_of_a_running_request_advises_on_its_jobs_alone(
+    samweb, shifter, liaison, approver, nova, browse
+):
+    stages = (requests.stage("reco", services=("samweb",)),)
+    running = requests.request_in(
+        "running", by=liaison, experiment=nova, approver=approver, stages=stages
+    )
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=timezone.now())
+    page = text_of(browse(liaison).get(running.get_absolute_url()))
+    assert "Submit no jobs now" in page
+    assert "You can submit the request" not in page
+
+
+@pytest.mark.parametrize(
+    ("reasons", "waits_for"),
+    [
+        ([], ""),
+        (["yes"], ""),
+        (["no"], "service 0 is up"),
+        (["no", "no", "wait", "yes"], "service 0 and service 1 are up"),
+        (["no", None], ""),
+    ],
+)
+def test_jobs_wait_for_services_unless_an_announcement_stops_them_too(reasons, waits_for):
+    rows = []
+    for number, submit in enumerate(reasons):
+        needed = Service(slug=f"s{number}", name=f"service {number}") if submit else None
+        rows.append(AdviceReason(submit or "no", "Because.", None, needed))
+    assert Advice("no", None, rows).waits_for == waits_for
 
 
 def test_announcement_for_one_experiment_stops_only_its_jobs(

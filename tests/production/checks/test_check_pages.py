@@ -2,16 +2,16 @@
 
 import re
 from datetime import timedelta
+from importlib.metadata import EntryPoint
 
 import pytest
 from django.urls import reverse
 from django.utils import timezone
 
 from apps.core.domain.events import events_of
-from apps.production.domain.checks import Finding, Fix, Severity
-from apps.production.domain.checks.report import CheckReport
+from apps.production.domain.checks import Fix, Problem, Severity, rule
+from apps.production.domain.checks.registry import RULES
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.lifecycle.moves import SERVICES, check_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
@@ -87,6 +87,28 @@ def test_panel_for_what_is_typed(nova, form, past):
     assert re.search(r"<b>generation</b>: .*Based on 100 past jobs of NOVA-0001", text)
     assert '<b>simulation</b>: <span class="soft">no past jobs.</span>' in text
     assert Request.objects.count() == 1
+
+
+def test_request_whose_jobs_cannot_finish_has_neither_running_time_nor_end(nova, form, past):
+    """Past jobs took 7000 s or more, nine of ten of them."""
+
+    def panel_with(wall_seconds: int) -> str:
+        stages = (stage("generation", wall_seconds=wall_seconds),)
+        return text_of(form.post(NEW_CHECK, post_of(content(stages=stages), experiment="NOVA")))
+
+    never = panel_with(600)
+    assert "1 error</a>" in never
+    assert "Nearly no job of generation will finish within 10 min" in never
+    # In the review and in the estimate.
+    assert never.count("Will not finish:") == 2
+    assert "until its jobs are ended at their time limit" in never
+    assert "<dt>Running time</dt>" not in never
+    assert "started today</dt>" not in never
+    assert "Expected finish" not in never
+
+    some = panel_with(12_000)
+    assert "Will not finish:" not in some
+    assert "<dt>Running time</dt>" in some
 
 
 def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, form):
@@ -185,22 +207,29 @@ def test_all_fixes_are_applied_in_one_save_and_named(nova, liaison, form):
     three = (*TWO_RELEASES, stage("reconstruction", release="v09_74"))
     obj = draft(liaison, nova, stages=three)
     data = post_of(content_of(obj), version=1)
-    assert "Apply 2 fixes" in text_of(form.post(edit(obj), data | {"do": "check"}))
+    assert "Apply all fixes" in text_of(form.post(edit(obj), data | {"do": "check"}))
     text = text_of(form.post(edit(obj), data | {"do": "fix-all"}, follow=True))
     assert "Saved NOVA-0001 with 2 fixes: Use v09_72, Use v09_72." in text
-    assert "Apply 2 fixes" not in text
+    assert "Apply all fixes" not in text
     assert [one.release for one in content_of(Request.objects.get()).stages] == ["v09_72"] * 3
     assert events_of(obj).filter(kind="request.edited").count() == 1
 
 
-def test_of_two_fixes_of_one_field_only_that_of_the_worst_finding_is_applied():
-    fixes = [
-        Fix("Set 4", {"stages.0.jobs": 4, "stages.0.events": 8}),
-        Fix("Set 5", {"stages.0.jobs": 5}),
-        None,
-    ]
-    findings = tuple(Finding("some", Severity.WARNING, "stages.0.jobs", "", one) for one in fixes)
-    assert CheckReport(findings, NO_ESTIMATE).fixes == fixes[:1]
+@rule(Severity.WARNING)
+def no_text(written, known):
+    """A request has neither title nor purpose: two fixes that clear required fields."""
+    for path in ("title", "purpose"):
+        if getattr(written, path):
+            yield Problem(path, "Better without.", Fix(f"Clear the {path}", {path: ""}))
+
+
+def test_all_fixes_that_only_lead_to_errors_are_left_out(nova, liaison, form, monkeypatch):
+    entry = EntryPoint("no_text", f"{__name__}:no_text", RULES.group)
+    monkeypatch.setitem(RULES._found, "no_text", entry)
+    obj = draft(liaison, nova)
+    answer = form.post(edit(obj), post_of(content_of(obj), version=1, do="fix-all"), follow=True)
+    assert "without a fix: each one offered leads to another problem" in text_of(answer)
+    assert content_of(Request.objects.get()) == content_of(obj)
 
 
 @pytest.mark.parametrize(

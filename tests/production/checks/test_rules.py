@@ -96,7 +96,8 @@ def other(**changes) -> Other:
     return Other(key="NOVA-0001", **changes)
 
 
-def past(**changes) -> Facts:
+def past(*, of=None, **changes) -> Facts:
+    """Facts with past jobs of a stage, and the estimate of a request with it."""
     row = {
         "request": "NOVA-0001",
         "release": "v09_72",
@@ -108,7 +109,7 @@ def past(**changes) -> Facts:
         "memory_bytes": (1e9, 1.5e9, 2e9, 2.5e9, 3e9),
         "per_day": (1000.0,) * 5,
     }
-    return with_past(one(), PastStage(**{**row, **changes}))
+    return with_past(of or one(), PastStage(**{**row, **changes}))
 
 
 def with_past(written, *rows: PastStage) -> Facts:
@@ -463,6 +464,15 @@ CASES = {
         (one(wall_seconds=11_000), past(), "stages.0.wall_seconds"),
         (one(wall_seconds=12_000), past()),
     ),
+    # Past jobs took 7000 s or more, nine of ten of them.
+    "wall_time_possible": (
+        (one(wall_seconds=1749), past(), "stages.0.wall_seconds"),
+        (one(wall_seconds=1750), past()),
+    ),
+    "wall_time_plausible": (
+        (one(wall_seconds=6999), past(), "stages.0.wall_seconds"),
+        (one(wall_seconds=7000), past()),
+    ),
     "wall_time_not_excessive": (
         (one(wall_seconds=48_001), past(), "stages.0.wall_seconds"),
         (one(wall_seconds=48_000), past()),
@@ -500,9 +510,32 @@ def found_by(name: str, written, known: Facts) -> list[Problem]:
 
 
 def test_wall_time_names_the_events_per_job_to_which_past_times_are_scaled():
-    short = one(wall_seconds=1, events=500, jobs=10)
-    [problem] = found_by("wall_time_sufficient", short, past(events_per_job=50.0))
+    short = one(wall_seconds=8000, events=500, jobs=10)
+    [problem] = found_by("wall_time_sufficient", short, past(of=short, events_per_job=50.0))
     assert "scaled to 50 events per job) took more than" in problem.message
+
+
+def test_wall_time_that_is_too_short_for_all_jobs_is_said_once_and_in_its_words():
+    """It prevents submission only if many jobs of this release and configuration show it."""
+    short = one(wall_seconds=600, events=500, jobs=10)
+    names = ("wall_time_possible", "wall_time_plausible", "wall_time_sufficient")
+
+    def problems_with(known: Facts) -> list[str]:
+        return [name for name in names if found_by(name, short, known)]
+
+    equal = past(of=short, events_per_job=50.0)
+    assert problems_with(equal) == ["wall_time_possible"]
+    [problem] = found_by("wall_time_possible", short, equal)
+    assert problem.message == (
+        "Nearly no job of reco will finish within 10 min: by 100 past jobs (same release and "
+        "configuration, scaled to 50 events per job), a job needs about 2 h 30 min."
+    )
+    assert problem.fix == Fix("Use 4 h", {"stages.0.wall_seconds": 4 * 3600})
+
+    assert problems_with(past(of=short, configuration="other.fcl")) == ["wall_time_plausible"]
+    assert problems_with(past(of=short, completed=19)) == ["wall_time_plausible"]
+    long_jobs = past(of=short, wall_seconds=(50 * 86_400.0,) * 5)
+    assert [problem.fix for problem in found_by("wall_time_possible", short, long_jobs)] == [None]
 
 
 def test_every_rule_is_tried_here():
@@ -550,7 +583,8 @@ def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
         "scaled to 100 events per job)."
     )
     fixed = problem.fix.applied_to(written)
-    assert fixed.stages[0].jobs == 17
+    # So many jobs divide the events.
+    assert fixed.stages[0].jobs == 16
     assert found_by("job_length", fixed, with_past(fixed, short)) == []
 
 

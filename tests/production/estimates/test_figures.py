@@ -63,12 +63,33 @@ def test_no_job_counts_beyond_its_time_limit():
     assert short.core_seconds == Range(1_200_000, 1_200_000, 1_200_000)
     # What past jobs took is still said, as it is the reason to ask for more time.
     assert (short.wall_seconds, short.wall_most) == (Range(1500, 2000, 2500), 3000)
-    # Killed after 600 s for 2000 s, jobs leave their places to the next ones earlier.
-    assert asdict(short.days) == pytest.approx({"low": 0.6, "mid": 0.75, "high": 1.2})
+
+    (half,) = of(past(), stages=(stage("reco", events=1000, jobs=1000, wall_seconds=1200),)).stages
+    assert half.reaches_limit
+    # Killed after 1200 s for 2000 s, jobs leave their places to the next ones earlier.
+    assert asdict(half.days) == pytest.approx({"low": 1.2, "mid": 1.5, "high": 2.4})
 
     (some,) = of(past(), stages=(stage("reco", events=1000, jobs=1000, wall_seconds=2400),)).stages
     assert not some.reaches_limit
     assert some.core_seconds == Range(3_000_000, 4_000_000, 4_800_000)
+
+
+def test_a_stage_whose_jobs_nearly_all_take_too_long_does_not_finish():
+    """Past jobs took 1000 s or more, nine of ten of them."""
+
+    def with_limit(wall_seconds: int):
+        stages = (stage("reco", events=1000, jobs=1000, wall_seconds=wall_seconds),)
+        return of(past(), stages=stages)
+
+    never = with_limit(999)
+    assert (never.unfinished, never.days, never.finish) == (["reco"], None, None)
+    # Its jobs still take cores until their limit.
+    assert never.core_seconds
+
+    some = with_limit(1000)
+    assert some.unfinished == []
+    assert some.days
+    assert some.finish
 
 
 def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():

@@ -93,14 +93,8 @@ class CheckReport:
 
     @property
     def fixes(self) -> list[Fix]:
-        """The fixes that can be applied together: per field, the fix of the most severe finding."""
-        fixes: list[Fix] = []
-        changed_fields: set[str] = set()
-        for finding in self.findings:
-            if finding.fix is not None and changed_fields.isdisjoint(finding.fix.values):
-                fixes.append(finding.fix)
-                changed_fields.update(finding.fix.values)
-        return fixes
+        """The offered fixes, that of the most severe finding first. Some may exclude others."""
+        return [finding.fix for finding in self.findings if finding.fix is not None]
 
     def fix_of(self, rule: str, path: str) -> Fix | None:
         """Return the fix that a rule offers for a field, or None if it no longer offers one."""

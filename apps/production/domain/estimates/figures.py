@@ -73,6 +73,9 @@ class StageEstimate:
     scaled: bool = False
     #: Whether most past jobs took longer than its time limit, at which jobs of this stage end.
     reaches_limit: bool = False
+    #: Whether nearly all of them did, so that nearly no job of this stage will finish. Its core
+    #: seconds are those until the limit, and it has no `days`.
+    exceeds_limit: bool = False
     #: Per job.
     wall_seconds: Range | None = None
     memory_bytes: Range | None = None
@@ -144,6 +147,18 @@ class Estimate:
         if self.core_seconds is None:
             return []
         return self.without
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The stages of which nearly no job will finish within its time limit."""
+        return [stage.name for stage in self.stages if stage.exceeds_limit]
+
+    @property
+    def why_no_end(self) -> str:
+        """Why the request has no end whenever it starts; empty if it has one or is unknown."""
+        if not self.unfinished:
+            return ""
+        return f"nearly no job of {', '.join(self.unfinished)} ends within its time limit"
 
     @property
     def core_seconds(self) -> Range | None:
@@ -268,7 +283,9 @@ def _stage(
         rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds]
     )
     memories = Distribution.over(rows, lambda row: row.memory_bytes)
-    days = _days(stage, rows, walls, at_once)
+    shortest = walls.quantile(QUANTILES[0]) or 0.0
+    exceeds_limit = bool(stage.wall_seconds) and shortest > (stage.wall_seconds or 0)
+    days = None if exceeds_limit else _days(stage, rows, walls, at_once)
     return StageEstimate(
         name=name,
         past_jobs=sum(row.completed for row in rows),
@@ -278,6 +295,7 @@ def _stage(
         scaled=bool(stage.events and stage.jobs) and all(row.events_per_job for row in rows),
         reaches_limit=bool(stage.wall_seconds)
         and (walls.quantile(0.5) or 0) > (stage.wall_seconds or 0),
+        exceeds_limit=exceeds_limit,
         wall_seconds=walls.range,
         memory_bytes=memories.range,
         wall_used=walls.quantiles(QUANTILES),

@@ -19,10 +19,11 @@ from apps.production.domain.advice import request_advice
 from apps.production.domain.checks import Finding, Fix, Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import Actor, RequestState
+from apps.production.enums import EDITABLE, Actor, RequestState
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.forms.review import review_context
@@ -97,7 +98,8 @@ def _panel(
 ) -> HttpResponse:
     report = check_form(forms, experiment, production_request, request.user)
     context = panel_context(forms, report, touched_in(request.POST), experiment, request.user) | {
-        "replaces": True
+        "replaces": True,
+        "before_submission": production_request is None or production_request.state in EDITABLE,
     }
     context |= review_context(
         forms, report.estimate, experiment, production_request, request.user, timezone.now()
@@ -126,8 +128,11 @@ def check_form(
     experiment: Experiment | None,
     production_request: Request | None,
     user: User,
+    content: RequestContent | None = None,
 ) -> CheckReport:
     """Return all problems of a form, including the errors of its fields, without duplicates.
+
+    Pass `content` to check it instead of what the form holds.
 
     A value that cannot be read is reported as unreadable, not as missing. A form without an
     experiment or with damaged stages is not checked further.
@@ -139,7 +144,11 @@ def check_form(
         return CheckReport(tuple(errors), NO_ESTIMATE)
 
     report = check_report(
-        forms.content, experiment=experiment, request=production_request, by=user, at=timezone.now()
+        content or forms.content,
+        experiment=experiment,
+        request=production_request,
+        by=user,
+        at=timezone.now(),
     )
     unreadable = {forms.place_of(path) for path in forms.unreadable}
     findings = []

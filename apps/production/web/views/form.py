@@ -23,6 +23,7 @@ from apps.core.models import Event
 from apps.core.web.query import number_in
 from apps.production.domain.actors import may
 from apps.production.domain.checks import Fix, Severity
+from apps.production.domain.checks.fixing import apply_fixes
 from apps.production.domain.checks.report import PASSING, CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.known import COLUMNS
@@ -71,7 +72,8 @@ from apps.production.web.views.checks import (
     without_untouched,
 )
 
-#: The button that applies all fixes offered by the checks, and how many fixes its message names.
+#: The button that applies the fixes offered by the checks one after another, and how many fixes
+#: its message names.
 FIX_ALL = "fix-all"
 MOST_NAMED = 5
 #: Checks whose warnings the bars beside memory and wall time show.
@@ -305,6 +307,7 @@ class FormPage:
             **self._rows_context(),
             "conflict": self.conflict,
             "signed": is_signed,
+            "before_submission": not is_signed,
             "own_version": own,
             "material": production_request is not None and production_request.state in CHANGEABLE,
             "notes": self.notes,
@@ -396,7 +399,7 @@ class FormPage:
             return self._submit(saved)
         edit = reverse("production:request-edit", args=[saved.key])
         if action.startswith("fix"):
-            self._report_fixes(saved)
+            self._report_fixes(saved, action)
             return redirect(f"{edit}?check=1&touched=#checks")
         renamed = ""
         if action == RENAME:
@@ -417,7 +420,14 @@ class FormPage:
                 self.forms.add_advice(path, f"{returned.actor}: {note}")
         return returned
 
-    def _report_fixes(self, saved: Request) -> None:
+    def _report_fixes(self, saved: Request, action: str) -> None:
+        if not self.applied and action == FIX_ALL:
+            messages.warning(
+                self.request,
+                f"Saved {saved} without a fix: each one offered leads to another problem. "
+                "Choose which to apply.",
+            )
+            return
         if not self.applied:
             messages.warning(
                 self.request, f"This fix is no longer offered. Saved {saved} without it."
@@ -475,9 +485,7 @@ class FormPage:
         experiment = self._experiment()
         content = self.forms.content
         if action.startswith("fix") and experiment is not None:
-            self.applied = self._offered_fixes(action, experiment)
-            for fix in self.applied:
-                content = fix.applied_to(content)
+            content, self.applied = self._fixed(action, content, experiment)
 
         original = None
         if self.production_request:
@@ -501,14 +509,26 @@ class FormPage:
             **arguments,
         )
 
-    def _offered_fixes(self, action: str, experiment: Experiment) -> list[Fix]:
-        """Return the fixes that a button applies, limited to those that the checks still offer."""
-        report = check_form(self.forms, experiment, self.production_request, self.request.user)
+    def _fixed(
+        self, action: str, content: RequestContent, experiment: Experiment
+    ) -> tuple[RequestContent, list[Fix]]:
+        """Return the content after the fixes of a button, and these fixes.
+
+        A fix that the checks no longer offer is not applied.
+        """
+
+        def check(content: RequestContent) -> CheckReport:
+            report = check_form(
+                self.forms, experiment, self.production_request, self.request.user, content
+            )
+            return without_untouched(self.forms, report, touched_in(self.request.POST))
+
         if action == FIX_ALL:
-            return without_untouched(self.forms, report, touched_in(self.request.POST)).fixes
+            return apply_fixes(content, check)
+        report = check_form(self.forms, experiment, self.production_request, self.request.user)
         rule, path = f"{action}::".split(":")[1:3]
         fix = report.fix_of(rule, path)
-        return [fix] if fix else []
+        return (fix.applied_to(content), [fix]) if fix else (content, [])
 
     def _experiment(self) -> Experiment | None:
         return chosen_experiment(self.forms, self.production_request)

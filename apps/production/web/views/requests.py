@@ -5,6 +5,7 @@ The page of a request is in `portal`, its form in `form`.
 
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -15,6 +16,7 @@ from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.tables import csv_file
 from apps.core.web.templatetags.look import percent
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
+from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.filters import ORDERS, RequestFilter, ordered
 from apps.production.models import Request
 from apps.production.web.forms.request import writable_experiments
@@ -76,6 +78,8 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
             if name not in request_filter.FIRST
         )
         is_filtered = any(value not in (None, "", []) for value in cleaned.values())
+    page = in_order(shown, by=by, query=request.GET)
+    forecasts = shown_forecasts(page.rows, at=timezone.now())
     context = {
         **views_context(request),
         "sort": sort,
@@ -84,7 +88,8 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
         "more_open": more_open,
         "filter": request_filter,
         "filtered": is_filtered,
-        "page": in_order(shown, by=by, query=request.GET),
+        "page": page,
+        "rows": list(zip(page.rows, forecasts, strict=True)),
         "may_write": writable_experiments(request.user).exists(),
     }
     return render(request, "production/request_list.html", context)

@@ -4,10 +4,18 @@ from collections.abc import Iterator
 from math import ceil
 
 from apps.core.domain.quantities import round_duration, round_size
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, past_rule, stage_rule
+from apps.production.domain.checks.base import (
+    Facts,
+    Fix,
+    Problem,
+    Severity,
+    past_rule,
+    rule,
+    stage_rule,
+)
 from apps.production.domain.checks.rules.declared import number
-from apps.production.domain.content.model import StageContent, field_text
-from apps.production.domain.estimates.figures import StageEstimate
+from apps.production.domain.content.model import RequestContent, StageContent, field_text
+from apps.production.domain.estimates.figures import ENOUGH, StageEstimate
 from apps.production.domain.types.fields import CORE
 
 #: With fewer events, a job spends most of its time starting and stopping.
@@ -24,6 +32,10 @@ SHORT_JOB = 600
 LONG_JOB = 2 * 86_400
 #: A wall time limit this many times as long as needed keeps slots from other jobs.
 GENEROUS = 4
+#: Times of past jobs beyond this many times the limit cannot be a matter of how they are scaled.
+FAR_BEYOND = 4
+#: How far from the best number of jobs one is looked for that divides the events.
+FARTHEST_EVEN = 5_000
 
 
 @stage_rule(Severity.WARNING)
@@ -36,21 +48,34 @@ def events_per_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         )
 
 
-@stage_rule(Severity.WARNING)
-def even_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
+@rule(Severity.WARNING)
+def even_jobs(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Events divide evenly among the jobs of a generation stage."""
-    if stage.kind == "generation" and stage.events and stage.jobs and stage.jobs <= stage.events:
+    for position, stage in enumerate(content.stages):
+        if stage.kind != "generation" or not stage.events or not stage.jobs:
+            continue
         per_job, remainder = divmod(stage.events, stage.jobs)
-        if remainder:
+        if per_job and remainder:
             events = per_job * stage.jobs
             yield Problem(
-                "events",
+                f"stages.{position}.events",
                 (
                     f"{stage.jobs:,} jobs of {per_job:,} events make {events:,}, {remainder:,} "
                     "fewer than requested."
                 ),
-                Fix(f"Request {events:,}", {"events": events}),
+                Fix(f"Request {events:,}", _events_along(content, position, events)),
             )
+
+
+def _events_along(content: RequestContent, position: int, events: int) -> dict[str, int]:
+    """Return new events for a stage and for those after it that read all events it wrote."""
+    old = content.stages[position].events
+    values = {}
+    for follower in range(position, len(content.stages)):
+        if content.stages[follower].events != old:
+            break
+        values[f"stages.{follower}.events"] = events
+    return values
 
 
 @stage_rule(Severity.WARNING)
@@ -152,6 +177,15 @@ def retries_get_no_less(stage: StageContent, facts: Facts) -> Iterator[Problem]:
             )
 
 
+def _with_retries(stage: StageContent, name: str, value: int) -> dict[str, int]:
+    """Return a new memory or wall time and, if it would be below that, the bound of retries."""
+    values = {name: value}
+    bound = getattr(stage, f"retry_{name}")
+    if bound and bound < value:
+        values[f"retry_{name}"] = value
+    return values
+
+
 def _times_basis(stage: StageContent, past: StageEstimate) -> str:
     """Return which past jobs the times of a stage come from, and to what they are scaled."""
     if not past.scaled or not stage.events or not stage.jobs:
@@ -160,18 +194,69 @@ def _times_basis(stage: StageContent, past: StageEstimate) -> str:
     return f"{past.jobs_text} ({past.alike}, scaled to {events} events per job)"
 
 
+def _unfinished(stage: StageContent, past: StageEstimate) -> Problem:
+    """Return the problem that nearly no job of a stage will finish within its wall time."""
+    limit = field_text("wall_seconds", stage.wall_seconds or 0)
+    needed = round_duration(past.wall_seconds.mid if past.wall_seconds else 0)
+    return Problem(
+        "wall_seconds",
+        (
+            f"Nearly no job of {past.name} will finish within {limit}: "
+            f"by {_times_basis(stage, past)}, a job needs about {needed}."
+        ),
+        _fix_of_wall_time(stage, past),
+    )
+
+
+def _fix_of_wall_time(stage: StageContent, past: StageEstimate) -> Fix | None:
+    """Return a wall time for nearly all past jobs; None if no job may take that long."""
+    enough = ceil((past.wall_most or 0) * 1.2 / HOUR) * HOUR
+    if enough > CORE["wall_seconds"].most:
+        return None
+    return Fix(f"Use {round_duration(enough)}", _with_retries(stage, "wall_seconds", enough))
+
+
+def _is_unfinished(stage: StageContent, past: StageEstimate) -> bool:
+    """Whether nearly all past jobs took longer than the wall time."""
+    return bool(past.wall_used) and 0 < (stage.wall_seconds or 0) < past.wall_used[0]
+
+
+def _is_certainly_unfinished(stage: StageContent, past: StageEstimate) -> bool:
+    """Whether many equal past jobs took so much longer than the limit that scaling cannot err."""
+    if not _is_unfinished(stage, past) or past.same_jobs < ENOUGH:
+        return False
+    return past.wall_used[0] > FAR_BEYOND * (stage.wall_seconds or 0)
+
+
+@past_rule(Severity.ERROR)
+def wall_time_possible(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """The wall time is not far too short for nearly all jobs, by past jobs of the same
+    configuration.
+    """
+    if _is_certainly_unfinished(stage, past):
+        yield _unfinished(stage, past)
+
+
+@past_rule(Severity.WARNING)
+def wall_time_plausible(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
+    """At least every tenth past job took no longer than the wall time."""
+    if _is_unfinished(stage, past) and not _is_certainly_unfinished(stage, past):
+        yield _unfinished(stage, past)
+
+
 @past_rule(Severity.WARNING)
 def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The wall time is at least the 90th percentile of past jobs."""
+    if _is_unfinished(stage, past):
+        return
     if stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most:
-        enough = min(ceil(past.wall_most * 1.2 / HOUR) * HOUR, CORE["wall_seconds"].most)
         yield Problem(
             "wall_seconds",
             (
                 f"10 % of {_times_basis(stage, past)} took more than "
                 f"{round_duration(round(past.wall_most / 60) * 60)}."
             ),
-            Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough}),
+            _fix_of_wall_time(stage, past),
         )
 
 
@@ -202,7 +287,8 @@ def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Prob
     if stage.memory_bytes and past.memory_most and stage.memory_bytes < past.memory_most:
         used = round_size(max(1, round(past.memory_most / 10**8)) * 10**8)
         enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
-        fix = Fix(f"Use {round_size(enough)}", {"memory_bytes": enough})
+        values = _with_retries(stage, "memory_bytes", enough)
+        fix = Fix(f"Use {round_size(enough)}", values)
         yield Problem("memory_bytes", f"10 % of {past.basis} used more than {used}.", fix)
 
 
@@ -213,6 +299,7 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     if not stage.jobs or not wall or SHORT_JOB <= wall <= LONG_JOB:
         return
     jobs = max(1, round(stage.jobs * wall / (4 * HOUR)))
+    jobs = _even_number(stage.events or 0, near=jobs)
     fits = past.scaled and jobs <= min(stage.events or 0, CORE["jobs"].most)
     if wall < SHORT_JOB:
         what = "Use fewer, longer jobs"
@@ -222,3 +309,12 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     fix = Fix(f"Use {jobs:,} jobs", {"jobs": jobs}) if fits else None
     basis = _times_basis(stage, past)
     yield Problem("jobs", f"A job takes about {duration}, by {basis}. {what}.", fix)
+
+
+def _even_number(events: int, *, near: int) -> int:
+    """Return the number of jobs that divides the events, nearest to `near`; else `near`."""
+    for distance in range(min(near // 4, FARTHEST_EVEN) + 1):
+        for jobs in (near - distance, near + distance):
+            if events % jobs == 0:
+                return jobs
+    return near

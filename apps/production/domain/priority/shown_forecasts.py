@@ -1,0 +1,56 @@
+"""The forecasts that lists of requests show: the same as the pages of these requests."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from django.db.models import Prefetch, prefetch_related_objects
+
+from apps.production.domain.content.stages import content_of
+from apps.production.domain.estimates.past import estimates_of
+from apps.production.domain.forecast import Forecast, forecast_of
+from apps.production.domain.priority.shares import forecasts_if_approved
+from apps.production.enums import CLOSED, SIGNED
+from apps.production.models import Request, Stage
+
+#: Why a request has no end before its approval, if nothing else is the reason.
+ONCE_APPROVED = "expected once it is approved"
+
+
+def shown_forecasts(requests: Sequence[Request], *, at: datetime) -> list[Forecast]:
+    """Return the forecast of each request, in a fixed number of queries.
+
+    That of an approved request is stored. Before approval, it is that of a request approved now.
+    """
+    unapproved = []
+    for request in requests:
+        if request.state not in SIGNED | CLOSED:
+            unapproved.append(request)
+    if_approved = _forecasts_if_approved(unapproved, at)
+
+    forecasts = []
+    for request in requests:
+        forecasts.append(if_approved.get(request.pk) or forecast_of(request) or Forecast())
+    return forecasts
+
+
+def _forecasts_if_approved(requests: Sequence[Request], at: datetime) -> dict[int, Forecast]:
+    if not requests:
+        return {}
+    # Estimates need no services.
+    stages = Prefetch("stages", Stage.objects.order_by("position"))
+    prefetch_related_objects(requests, stages, "workflow__type", "experiment")
+    contents = {}
+    for request in requests:
+        contents[request.pk] = content_of(request, services=False), request.experiment_id
+    estimates = estimates_of(contents, at)
+    forecasts = forecasts_if_approved(
+        [(request, estimates[request.pk]) for request in requests], at=at
+    )
+    by_request = {}
+    for request, forecast in zip(requests, forecasts, strict=True):
+        why_no_end = ""
+        if forecast.end is None:
+            why_no_end = estimates[request.pk].why_no_end or ONCE_APPROVED
+        by_request[request.pk] = replace(forecast, basis=why_no_end or forecast.basis)
+    return by_request
