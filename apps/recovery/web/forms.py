@@ -175,7 +175,8 @@ class RuleForm(forms.Form):
         max_value=50,
         initial=5,
         label="Control group (%)",
-        help_text="Gets one unchanged retry. With 0 nothing proves that the rule helps.",
+        help_text="These jobs get one unchanged retry, for comparison. With 0 nothing proves that the "
+        "rule helps.",
     )
     least_success_percent = forms.FloatField(
         min_value=0,
