@@ -175,8 +175,7 @@ class RuleForm(forms.Form):
         max_value=50,
         initial=5,
         label="Control group (%)",
-        help_text="These jobs get one unchanged retry, for comparison. With 0 nothing proves that the "
-        "rule helps.",
+        help_text="For comparison, these jobs get one unchanged retry. With 0 nothing is compared.",
     )
     least_success_percent = forms.FloatField(
         min_value=0,
