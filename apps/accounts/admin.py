@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar, cast
 
+from axes.admin import AccessAttemptAdmin, AccessFailureLogAdmin, AccessLogAdmin
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -15,6 +17,27 @@ from apps.accounts.models import ApiToken, ClusterLogin, Membership, User
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 
 admin.site.unregister(Group)
+for login_records in (AccessAttempt, AccessFailureLog, AccessLog):
+    admin.site.unregister(login_records)
+
+
+@admin.register(AccessAttempt)
+class LoginAttemptAdmin(ReadOnlyAdmin, AccessAttemptAdmin):
+    """Failed logins that count towards a lock. Deleting them unlocks."""
+
+    about = "Failed logins that count towards a lock. Deleting them unlocks the login."
+    document = "security"
+    never = ("add", "change")
+
+
+@admin.register(AccessFailureLog)
+class LoginFailureAdmin(ReadOnlyAdmin, AccessFailureLogAdmin):
+    """Failed logins, if they are stored."""
+
+
+@admin.register(AccessLog)
+class LoginLogAdmin(ReadOnlyAdmin, AccessLogAdmin):
+    """Logins and logouts, if they are stored."""
 
 
 def user_of(request: HttpRequest) -> User:
