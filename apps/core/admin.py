@@ -262,8 +262,8 @@ class KindFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         stored = Event.objects.order_by().values_list("kind", flat=True).distinct()
-        words = [(kind, kind_in_words(kind)) for kind in stored]
-        return sorted(words, key=itemgetter(1))
+        labels = [(kind, kind_in_words(kind)) for kind in stored]
+        return sorted(labels, key=itemgetter(1))
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
         return queryset.filter(kind=self.value()) if self.value() else queryset
