@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -278,7 +279,7 @@ class EventAdmin(ReadOnlyAdmin):
     list_display = ("at", "actor", "what", "target_label", "change", "reason")
     list_filter = (ActorFilter, KindFilter)
     search_fields = ("target_label", "actor")
-    column_titles: ClassVar = {"at": "time", "target_label": "target", "actor": "by"}
+    column_titles = MappingProxyType({"at": "time", "target_label": "target", "actor": "by"})
 
     @admin.display(description="what", ordering="kind")
     def what(self, event: Event) -> str:

@@ -35,7 +35,7 @@ _SECTIONS = {
         "single-sign-on slurm torque htcondor elasticsearch kafka catalogues"
     ),
     "Use it from programs": "api events experiment-packs",
-    "Develop it": "architecture development adding-a-scheduler",
+    "Develop it": "architecture development measurements adding-a-scheduler",
 }
 _HEADING = re.compile(r'<h2 id="([^"]+)">(.*)</h2>')
 
