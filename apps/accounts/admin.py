@@ -1,11 +1,14 @@
 """Users and memberships in the admin; experiments are in the admin of `portal`."""
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+from axes.admin import AccessAttemptAdmin, AccessFailureLogAdmin, AccessLogAdmin
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from apps.accounts import domain
@@ -14,6 +17,27 @@ from apps.accounts.models import ApiToken, ClusterLogin, Membership, User
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 
 admin.site.unregister(Group)
+for login_records in (AccessAttempt, AccessFailureLog, AccessLog):
+    admin.site.unregister(login_records)
+
+
+@admin.register(AccessAttempt)
+class LoginAttemptAdmin(ReadOnlyAdmin, AccessAttemptAdmin):
+    """Failed logins that count towards a lock. Deleting them unlocks."""
+
+    about = "Failed logins that count towards a lock. Deleting them unlocks the login."
+    document = "security"
+    never = ("add", "change")
+
+
+@admin.register(AccessFailureLog)
+class LoginFailureAdmin(ReadOnlyAdmin, AccessFailureLogAdmin):
+    """Failed logins, if they are stored."""
+
+
+@admin.register(AccessLog)
+class LoginLogAdmin(ReadOnlyAdmin, AccessLogAdmin):
+    """Logins and logouts, if they are stored."""
 
 
 def user_of(request: HttpRequest) -> User:
@@ -78,6 +102,38 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         )
 
 
+class MembershipForm(forms.ModelForm):
+    """A role of a user. Liaisons are of one experiment, unless a tick says that they are of all."""
+
+    all_experiments = forms.BooleanField(
+        required=False,
+        label="All experiments",
+        help_text="For a liaison of all experiments. Other roles need no tick.",
+    )
+
+    class Meta:
+        model = Membership
+        fields = ("user", "role", "experiment")
+        help_texts: ClassVar = {
+            "experiment": "A liaison needs one. For other roles, empty means all experiments."
+        }
+        error_messages: ClassVar = {
+            "user": {"required": "Choose a user."},
+            "role": {"required": "Choose a role."},
+        }
+
+    def clean(self) -> dict[str, Any]:
+        """Require a choice: a field that was forgotten gives nobody all experiments."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        is_for_all = cleaned.get("all_experiments")
+        if cleaned.get("experiment") and is_for_all:
+            self.add_error("all_experiments", "Choose one experiment or all of them, not both.")
+        is_liaison = cleaned.get("role") == Role.LIAISON
+        if is_liaison and "experiment" in cleaned and not cleaned["experiment"] and not is_for_all:
+            self.add_error("experiment", "Choose an experiment, or tick “All experiments” below.")
+        return cleaned
+
+
 @admin.register(Membership)
 class MembershipAdmin(PortalAdmin):
     """Memberships are created and deleted, never changed, so that the events are complete."""
@@ -87,6 +143,8 @@ class MembershipAdmin(PortalAdmin):
         "To change a role, delete it and add another."
     )
     document = "administration"
+    form = MembershipForm
+    add_form_template = "accounts/admin_membership.html"
     never = ("change",)
     list_display = ["user", "role", "scope"]
     list_select_related = ["user", "experiment"]
@@ -97,6 +155,25 @@ class MembershipAdmin(PortalAdmin):
     @admin.display(description="experiment", ordering="experiment")
     def scope(self, obj: Membership) -> str:
         return str(obj.experiment or "all")
+
+    def get_fields(self, request: HttpRequest, obj: Membership | None = None) -> list[Any]:
+        fields = ["user", "role", "experiment"]
+        return fields if obj else [*fields, "all_experiments"]
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Add a role. With `?role=`, the page is about that role, and lists who has it."""
+        context = dict(extra_context or {})
+        role = request.GET.get("role", "")
+        if role in Role.values:
+            label = Role(role).label.lower()
+            article = "an" if label[0] in "aeiou" else "a"
+            holders = Membership.objects.filter(role=role).select_related("user", "experiment")
+            context["title"] = f"Add {article} {label}"
+            context["role_label"] = label
+            context["holders"] = holders.order_by("experiment__key", "user__username")
+        return super().add_view(request, form_url, context)
 
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
         role = Role(obj.role)

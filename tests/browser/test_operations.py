@@ -4,7 +4,9 @@ from datetime import datetime
 
 import pytest
 from django.utils import timezone
+from playwright.sync_api import expect
 
+from apps.diagnosis.models import FailureGroup
 from apps.statusboard.domain.incidents.incidents import close_incident
 from tests.browser.conftest import log_in_by_form
 
@@ -178,6 +180,42 @@ def test_role_of_a_marked_line_stays_in_sight(world, shifter, open_as):
     page.goto(f"/jobs/{world.job.pk}/")
     log, role = page.locator("#log").bounding_box(), page.locator("#log .cause em").bounding_box()
     assert role["x"] + role["width"] <= log["x"] + log["width"] + 1
+
+
+def test_phone_shows_the_first_failure_before_what_narrows_down(world, shifter, open_as):
+    page = open_as(shifter, width=390)
+    page.goto("/failures/")
+    first = page.locator(".groups a.title").first
+    assert first.bounding_box()["y"] < 650
+    causes = page.get_by_role("link", name="Causes", exact=True)
+    facets = page.get_by_role("navigation", name="Filters")
+    expect(causes).to_be_hidden()
+    expect(facets).to_be_hidden()
+    expect(page.get_by_text("Selected groups")).to_be_hidden()
+    page.get_by_text("More…").click()
+    page.get_by_text("By verdict, experiment, stage, cluster or status").click()
+    expect(causes).to_be_visible()
+    expect(facets).to_be_visible()
+    page.get_by_role("checkbox", name="Select F-").first.check()
+    expect(page.get_by_text("Selected groups")).to_be_visible()
+
+    wide = open_as(shifter)
+    wide.goto("/failures/")
+    for part in ("Causes", "Known errors"):
+        expect(wide.get_by_role("link", name=part, exact=True)).to_be_visible()
+    expect(wide.get_by_role("navigation", name="Filters")).to_be_visible()
+    expect(wide.get_by_text("Selected groups")).to_be_visible()
+    expect(wide.get_by_text("More…")).to_be_hidden()
+
+
+def test_phone_gives_the_example_log_its_width(world, shifter, open_as):
+    page = open_as(shifter, width=390)
+    page.goto(FailureGroup.objects.get().get_absolute_url())
+    log = page.locator("#log .log")
+    text = log.locator(".cause > span").first
+    assert text.bounding_box()["width"] > 0.7 * log.bounding_box()["width"]
+    label = log.locator(".cause em").first.bounding_box()
+    assert label["y"] + label["height"] <= text.bounding_box()["y"] + 1
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)

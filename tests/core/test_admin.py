@@ -2,14 +2,17 @@
 with what was looked for.
 """
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.admin import site
 from django.test import Client
 
+from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.core.web.pagination import KeysFirst
+from tests.factories import people
 
 LIST = "/admin/core/event/"
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -19,6 +22,8 @@ START = datetime(2026, 11, 1, tzinfo=UTC)
 def office(client, admin) -> Client:
     """Return who looks at so many events that they take three pages, every other by Ada."""
     actors = ["ada", "bea"] * 60
+    for name in ("ada", "bea"):
+        people.person(name)
     Event.objects.bulk_create(
         Event(
             kind="x", target_type="x", target_id="1", actor=actor, at=START + timedelta(hours=hour)
@@ -34,7 +39,7 @@ def shown(office: Client, query: str) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("query", "order"), [("", ["-pk"]), ("o=0", ["at", "-pk"]), ("o=3.-0", ["actor", "-at", "-pk"])]
+    ("query", "order"), [("", ["-pk"]), ("o=0", ["at", "-pk"]), ("o=1.-0", ["actor", "-at", "-pk"])]
 )
 def test_pages_show_every_row_once_in_order(office, query, order):
     pages = [shown(office, f"{query}&p={page}") for page in (1, 2, 3)]
@@ -55,7 +60,40 @@ def test_what_is_found_is_counted_and_paged(office, monkeypatch, most):
 
 def test_no_more_rows_are_counted_than_people_page_through(office, monkeypatch):
     monkeypatch.setattr(site.get_model_admin(Event), "last_row", 70)
-    assert "70 events" in office.get(LIST).content.decode()
-    assert shown(office, "p=2") == list(Event.objects.order_by("-pk")[50:70])
-    assert office.get(f"{LIST}?p=3").status_code == 302
+    assert "70 events" in office.get(f"{LIST}?by=all").content.decode()
+    assert shown(office, "by=all&p=2") == list(Event.objects.order_by("-pk")[50:70])
+    assert office.get(f"{LIST}?by=all&p=3").status_code == 302
     assert "60 events" in office.get(f"{LIST}?q=ada").content.decode()
+
+
+def test_audit_trail_shows_people_first_in_words(client, admin, nova, at):
+    publish(
+        kind="membership.granted",
+        target=admin,
+        by=admin,
+        at=at,
+        new="liaison",
+        data={"experiment": "NOVA"},
+    )
+    publish(kind="jobs.linked", target=nova, by="archive", at=at)
+    client.force_login(admin)
+    page = client.get(LIST)
+    assert [event.kind for event in page.context["cl"].result_list] == ["membership.granted"]
+    assert "granted a role for NOVA" in page.text
+    assert "granted a role for …</a>" in page.text
+    assert "jobs.linked" not in re.sub(r'href="[^"]*"', "", page.text)
+    assert {event.kind for event in shown(client, "by=portal")} == {"jobs.linked"}
+    assert len(shown(client, "by=all")) == 2
+    # A chosen kind or a search is not narrowed down to people.
+    assert [event.kind for event in shown(client, "kind=jobs.linked")] == ["jobs.linked"]
+    assert [event.kind for event in shown(client, f"q={nova}")] == ["jobs.linked"]
+
+
+def test_records_of_logins_can_be_viewed_and_not_changed(client, admin):
+    client.force_login(admin)
+    index = client.get("/admin/").text
+    for name in ("accessattempt", "accessfailurelog", "accesslog"):
+        assert client.get(f"/admin/axes/{name}/").status_code == 200
+        link = re.search(rf'<a href="/admin/axes/{name}/" class="(\w+)link"', index)
+        assert link
+        assert link[1] == "view"

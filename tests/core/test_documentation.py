@@ -6,6 +6,7 @@ import re
 from importlib.util import find_spec
 
 from apps.core.web.documentation import html_of, page, sections, titles
+from apps.portal.web.context import HELP
 
 
 def test_every_page_is_there_and_every_link_leads_somewhere(client, admin):
@@ -62,3 +63,45 @@ def test_contents_list_every_page_once_and_pages_their_sections(client, liaison)
     assert "More" not in [label for label, _ in sections()]
     shown = client.get("/help/diagnosis/").text
     assert '<a href="#failure-groups">Failure groups</a>' in shown
+
+
+#: Sections for users, and what only concerns those who change the portal's code.
+FOR_USERS = ("Start here", "Requests", "Jobs and failures", "Use it from programs")
+OF_DEVELOPERS = re.compile(r"\btests/|\btest_\w+\.py|\bapps/|write_docs|\ba test (fails|compares)")
+
+
+def test_documents_for_users_do_not_speak_of_the_code():
+    names = []
+    for label, pages in sections():
+        if label in FOR_USERS:
+            names += [name for name, _ in pages]
+    assert "glossary" in names
+    found = {}
+    for name in names:
+        text = page(name).html
+        if match := OF_DEVELOPERS.search(text):
+            found[name] = text[match.start() - 60 : match.end() + 60]
+    assert found == {}
+
+
+def test_each_page_leads_to_its_own_document(client, shifter):
+    client.force_login(shifter)
+    for path, document, heading in [
+        ("/", "first-steps", "First steps"),
+        ("/statistics/", "jobs", "Jobs: from accounting to lists and totals"),
+        ("/reports/weekly/", "progress", "Holds and progress"),
+        ("/requests/queue/", "priority", "Priority and the queue"),
+    ]:
+        link = re.search(r'<a href="(/help/[^"]+)">Help with this page</a>', client.get(path).text)
+        assert link, path
+        address, _, anchor = link[1].partition("#")
+        assert address == f"/help/{document}/"
+        shown = client.get(address).text
+        assert f"<h1>{heading}" in shown
+        assert not anchor or f'id="{anchor}"' in shown
+
+
+def test_every_help_link_is_a_section_that_exists():
+    for _, place in HELP:
+        document, _, section = place.partition("#")
+        assert not section or f'id="{section}"' in page(document).html, place

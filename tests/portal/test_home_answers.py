@@ -94,6 +94,23 @@ def test_home_names_a_service_with_several_incidents_once(shifter):
     assert [row.service.name for row in broken.of_other_services] == ["rucio"]
 
 
+def test_home_names_the_service_that_is_down_before_those_that_are_degraded(client, shifter):
+    now = timezone.now()
+    for name, state in (("samweb", State.DOWN), ("dcache", State.DEGRADED), ("rucio", State.DOWN)):
+        # The newest would come first if states were equal.
+        began_at = now - timedelta(minutes=30 if name == "samweb" else 10)
+        broken_service = service(name, now - timedelta(hours=5))
+        incident = open_incident(
+            service=broken_service, state=state, title="503", by=shifter, at=began_at
+        )
+        if name == "rucio":
+            close_incident(incident=incident, by=shifter, at=now, reason="Up again.")
+    broken = broke_since_yesterday(user=shifter, at=now)
+    assert [row.service.name for row in broken.incidents] == ["samweb", "dcache", "rucio"]
+    page = page_of(client, shifter, "/")
+    assert "What broke since yesterday at 18:00" in page
+
+
 def test_home_says_when_the_jobs_of_an_outage_are_being_counted(client, shifter):
     now = timezone.now()
     samweb = statusboard.service("samweb", now)

@@ -5,6 +5,7 @@ and to nobody else.
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+import time_machine
 from django.core import mail
 
 from apps.core import tasks
@@ -18,6 +19,7 @@ from apps.notifications.models import Notification
 from apps.production.enums import RequestState as S
 from apps.progress.domain.weekly_report import (
     freeze_weekly_reports,
+    next_report,
     sentence_of,
     week_before,
     weekly_report_of,
@@ -251,3 +253,26 @@ def test_report_is_frozen_once_told_and_shown(
 def test_week_without_a_report_does_not_exist(nova, liaison, client, week):
     client.force_login(liaison)
     assert client.get(f"/reports/weekly/NOVA/{week}/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("now", "written", "week"),
+    [
+        (MONDAY + timedelta(days=3), "Monday, 23 November at 06:00", "16 November"),
+        (MORNING - HOUR, "Monday, 23 November at 06:00", "16 November"),
+        (MORNING, "Monday, 30 November at 06:00", "23 November"),
+    ],
+)
+def test_list_without_reports_says_when_the_first_comes(nova, liaison, client, now, written, week):
+    with time_machine.travel(now, tick=False):
+        client.force_login(liaison)
+        page = text_of(client.get("/reports/weekly/"))
+    assert f"The first is written on {written}," in page
+    assert f"of the week from {week}." in page
+    assert str(next_report(now)[0].day) in week
+
+
+def test_next_report_is_the_next_to_be_frozen(week, nova):
+    monday, written_at = next_report(MORNING - HOUR)
+    freeze_weekly_reports(at=written_at)
+    assert WeeklyReport.objects.get(experiment=nova).monday == monday

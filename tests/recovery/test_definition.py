@@ -38,13 +38,23 @@ def test_sentence_says_all_of_a_rule():
         "limits": {"attempts": 2},
     }
     assert read_definition(everything).sentence == (
-        "When a job of stage reco of keepup requests on farm at FNAL fails by a service problem "
-        "and fails in the category service or site and fails by SAM-503 and fails because of "
-        "samweb and exits with 65 or 66 and is killed by signal 9 and ends on hold for “disk "
-        "limit” or “JobHeld”, run it again after 1 h 30 min on another host, once at most."
+        "When a job of stage reco of keepup requests on farm at FNAL fails, run it again after "
+        "1 h 30 min on another host, once at most, if the verdict is a service problem, the "
+        "category is service or site, the error is SAM-503, the cause is samweb, the exit code is "
+        "65 or 66, the signal is 9, and the job was held for “disk limit” or “JobHeld”."
     )
     nothing = {"condition": {"verdicts": ["code"]}, "action": {"kind": "nothing"}}
-    assert read_definition(nothing).sentence.endswith("leave it to a person.")
+    assert read_definition(nothing).sentence == (
+        "When a job of any stage fails and the verdict is a code problem, leave it to a person."
+    )
+    outage = {
+        "condition": {"verdicts": ["service"], "categories": ["service"], "alike_jobs": 5},
+        "action": {"kind": "retry"},
+    }
+    assert read_definition(outage).sentence == (
+        "When a job of any stage fails, run it again, twice at most, if the verdict is a service "
+        "problem, the category is service, and at least 5 jobs fail alike within an hour."
+    )
 
 
 def test_each_retry_waits_twice_as_long_as_the_one_before():

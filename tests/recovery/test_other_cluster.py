@@ -503,8 +503,8 @@ def test_jobs_elsewhere_are_cancelled_with_their_request(
 
 def test_sentence_of_the_rule():
     assert read_definition(DEFINITION).sentence == (
-        "When a job of any stage fails by a service problem, run it again on another cluster,"
-        " 4 times at most."
+        "When a job of any stage fails, run it again on another cluster, 4 times at most, "
+        "if the verdict is a service problem."
     )
 
 

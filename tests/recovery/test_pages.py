@@ -13,9 +13,11 @@ from apps.core.web.pagination import KeysFirst
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import hour_of
+from apps.recovery.domain import choice
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.effect import ArmFigures, Effect
 from apps.recovery.domain.explaining import (
     PlannedRetries,
     count_planned_by_group,
@@ -23,6 +25,7 @@ from apps.recovery.domain.explaining import (
     planned_retries_of,
 )
 from apps.recovery.domain.hands_off import monday_of, recount_weeks
+from apps.recovery.domain.rule_page import describe_effect
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
@@ -96,8 +99,47 @@ def test_rule_is_moved_on_its_page(client, shifter, more_memory):
 def test_page_of_a_rule_says_whether_it_helps(client, approver, more_memory):
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "When a job of any stage ends as out of memory" in shown
-    assert "not yet known" in shown
-    assert "0 of 30 controls" in shown
+    assert "It has retried no job yet." in shown
+    assert "jobs for comparison: 0 of 30" in shown
+    assert "Wilson" not in shown
+    assert "hash" not in shown
+
+
+def test_page_of_a_rule_says_how_many_retries_are_planned(
+    client, approver, send, fail, more_memory, monkeypatch
+):
+    monkeypatch.setattr(choice, "is_control", lambda **_: False)
+    set_mode(rule=more_memory, mode=Mode.ACTIVE, by=approver, at=LATER, reason="Yes.")
+    fail(send(), {0, 2}, "resource", state="out_of_memory", requested_memory_bytes=2 * GB)
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    shown = text_of(page(client, approver, more_memory.get_absolute_url()))
+    assert "Planned retries: 2. None has run yet." in shown
+    assert "of the jobs retried unchanged for comparison, 0 of 30 have finished" in shown
+
+
+@pytest.mark.parametrize(
+    ("acted", "control", "sentence"),
+    [
+        ((90, 10), (20, 20), "It helps: of 100 jobs, 40 more complete"),
+        ((10, 90), (20, 20), "It does harm: of 100 jobs, 40 fewer complete"),
+        ((50, 50), (20, 20), "It is not clear whether it helps"),
+        (
+            (50, 50),
+            (20, 9),
+            "not known yet: of the jobs retried unchanged for comparison, 29 of 30",
+        ),
+    ],
+)
+def test_rule_says_in_words_whether_it_helps(approver, more_memory, acted, control, sentence):
+    arms = {}
+    for arm, (completed, failed) in {"acted": acted, "control": control}.items():
+        arms[arm] = ArmFigures(jobs=completed + failed, completed=completed, failed=failed)
+    retries, comparison = describe_effect(more_memory, Effect(arms), approver)
+    assert (
+        retries == f"{acted[0]} of 100 finished retries completed ({acted[0]} %). Not finished: 0."
+    )
+    assert sentence in comparison
 
 
 def test_approver_lets_a_rule_act_and_shifter_does_not(client, approver, shifter, more_memory):

@@ -3,6 +3,7 @@
 Every app declares its kinds in its `events.py`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -106,6 +107,12 @@ def what_was_done(event: Event) -> str:
     old = kind.labels.get(event.old, event.old)
     new = kind.labels.get(event.new, event.new)
     return kind.did.format_map(_Values({**data, "old": old, "new": new}))
+
+
+def kind_in_words(name: str) -> str:
+    """Return what events of a stored kind say was done: `changed the priority from … to …`."""
+    kind = kind_of(Event(kind=name))
+    return re.sub(r"\{[^{}]*\}", "…", kind.did)
 
 
 class _Values(dict[str, object]):

@@ -21,6 +21,7 @@ _OTHER_PAGE = re.compile(r"([\w-]+)\.md(#.*)?")
 _ELSEWHERE = ("http://", "https://", "mailto:", "#")
 #: The pages by reader. A page that none lists comes last.
 _SECTIONS = {
+    "Start here": "first-steps glossary",
     "Requests": (
         "requests workflows checks approvals priority progress files datasets combine-and-split "
         "data-quality"
@@ -34,7 +35,7 @@ _SECTIONS = {
         "single-sign-on slurm torque htcondor elasticsearch kafka catalogues"
     ),
     "Use it from programs": "api events experiment-packs",
-    "Develop it": "architecture development adding-a-scheduler glossary",
+    "Develop it": "architecture development measurements adding-a-scheduler",
 }
 _HEADING = re.compile(r'<h2 id="([^"]+)">(.*)</h2>')
 

@@ -23,6 +23,7 @@ from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import Advice, AdviceReason, submit_advice
+from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Incident
 
 #: Length of the jobs that the answer assumes, and the number of hours in the chart.
@@ -127,8 +128,9 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
-    """Return the incidents since yesterday at 18:00: those that last, then by failed jobs.
+    """Return the incidents since yesterday at 18:00: those that last, the worst first, and others.
 
+    Those of the same state, and all that are over, are sorted by failed jobs.
     It takes two queries.
     """
     today = timezone.localtime(at).date()
@@ -158,9 +160,16 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
             not_retried.add(pk)
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
     to_retry = next((row for row in rows if row.pk in not_retried), None)
-    rows.sort(key=lambda row: row.ended_at is not None)
+    rows.sort(key=_place_by_state)
     is_counted = all(row.is_counted for row in rows)
     return Broken(since, rows, sum(victims.values()), to_retry, is_counted)
+
+
+def _place_by_state(incident: Incident) -> int:
+    """Return the place of an incident: what is down, what is degraded, and what is over."""
+    if incident.ended_at is not None:
+        return len(State)
+    return severity_of(incident.state)
 
 
 def failures_by_hour(*, user: User, at: datetime) -> FailureChart:

@@ -100,35 +100,42 @@ OFFERED_TO: dict[str, Callable[[Principal], bool]] = {
     "production:request-import": may_create,
     "production:shares": is_opg,
 }
-#: The documentation of a page, by the beginning of its path. The first match counts.
+#: The documentation of a page, by the beginning of its path: a document of `docs/`, or a section
+#: of it. The first match counts.
 HELP = [
     ("/requests/queue/", "priority"),
     ("/requests/shares/", "priority"),
     ("/requests/workflows/", "workflows"),
     ("/requests/checks/", "checks"),
     ("/requests/inbox/", "approvals"),
+    ("/requests/holds/", "progress#holds"),
     ("/requests/", "requests"),
     ("/datasets/", "datasets"),
+    ("/staging/", "catalogues#staging"),
     ("/quality/", "data-quality"),
     ("/submissions/", "submission"),
     ("/retries/", "submission"),
     ("/recovery/", "recovery"),
     ("/debug-runs/", "submission"),
-    ("/reports/frozen/", "progress"),
-    ("/reports/weekly/", "progress"),
+    ("/reports/requests/", "progress#production-report"),
+    ("/reports/frozen/", "progress#production-report"),
+    ("/reports/weekly/", "progress#weekly-report"),
+    ("/statistics/", "jobs#statistics"),
+    ("/jobs/phases/", "phases"),
     ("/jobs/", "jobs"),
-    ("/hosts/", "jobs"),
+    ("/hosts/", "jobs#hosts-sites-and-users"),
     ("/excluded-hosts/", "hosts"),
-    ("/probes/", "hosts"),
-    ("/sites/", "jobs"),
-    ("/users/", "jobs"),
-    ("/reports/", "jobs"),
+    ("/probes/", "hosts#probes"),
+    ("/sites/", "jobs#hosts-sites-and-users"),
+    ("/users/", "jobs#hosts-sites-and-users"),
     ("/failures/", "diagnosis"),
     ("/archive/", "archive"),
     ("/services/", "monitoring"),
     ("/notifications/", "notifications"),
+    ("/find/", "search"),
+    ("/search/", "search"),
     ("/health/", "production"),
-    ("/", "glossary"),
+    ("/", "first-steps"),
 ]
 #: Links from a page of a lower app to pages of higher apps, by page: name and URL name.
 PAGE_LINKS = {
@@ -188,7 +195,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         "places": places,
         "sections": sections if has_current_section else [],
-        "help": next(document for start, document in HELP if path.startswith(start)),
+        "help": _help_with(path),
         "actions": SimpleLazyObject(
             lambda: [
                 (name, reverse(url))
@@ -202,6 +209,13 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
     }
+
+
+def _help_with(path: str) -> str:
+    """Return the address of the documentation of the page at this path."""
+    place = next(place for start, place in HELP if path.startswith(start))
+    document, mark, section = place.partition("#")
+    return reverse("core:help", args=[document]) + mark + section
 
 
 def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:

@@ -40,6 +40,12 @@ def week_before(at: datetime) -> date:
     return day - timedelta(days=day.weekday()) - WEEK
 
 
+def next_report(at: datetime) -> tuple[date, datetime]:
+    """Return the Monday of the week that is reported next, and when its reports are frozen."""
+    monday = week_before(at) + WEEK
+    return monday, datetime.combine(monday + WEEK, time(), UTC) + WAIT
+
+
 def freeze_weekly_reports(*, at: datetime) -> int:
     """Freeze the missing reports of the last week, and return their number.
 

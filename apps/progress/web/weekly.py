@@ -9,6 +9,7 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -17,7 +18,7 @@ from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.models import Request
 from apps.production.permissions import visible_experiments
-from apps.progress.domain.weekly_report import sentence_of
+from apps.progress.domain.weekly_report import next_report, sentence_of
 from apps.progress.models import WeeklyReport
 from apps.recovery.enums import Recovery
 from apps.statusboard.models import Incident
@@ -46,7 +47,10 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
         request.GET.get("page")
     )
     rows = [(report, sentence_of(report.content)) for report in page.object_list]
+    monday, written_at = next_report(timezone.now())
     context = {
+        "next_monday": monday,
+        "next_written_at": written_at,
         "experiments": experiments.values(),
         "chosen": chosen,
         "page": page,

@@ -1,6 +1,6 @@
 """The definition of a recovery rule: scope, condition, action and limits, and its sentence."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -26,6 +26,13 @@ _WHERE = {
     ActionKind.AVOID_HOST: "on another host",
     ActionKind.OTHER_CLUSTER: "on another cluster",
     ActionKind.AVOID_SITE: "at another site",
+}
+_VERDICTS = {
+    VerdictKind.SERVICE: "a service problem",
+    VerdictKind.CODE: "a code problem",
+    VerdictKind.RESOURCE: "an exceeded resource limit",
+    VerdictKind.USER: "a cancellation by a user",
+    VerdictKind.UNKNOWN: "an unknown cause",
 }
 _GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
 
@@ -125,8 +132,14 @@ class Definition(_Part):
 
     @property
     def sentence(self) -> str:
-        """Return the rule in words, such as “When a job …, run it again with …”."""
-        return f"When a job {self._subject} {self._failure}, {self._remedy}."
+        """Return the rule in words: “When a job …, run it again with …, if the verdict is …”."""
+        conditions = _join(self._conditions)
+        if not conditions:
+            return f"When a job {self._subject} {self._end}, {self._remedy}."
+        if not self.retries:
+            # "Ask a person if …" would mean something else.
+            return f"When a job {self._subject} {self._end} and {conditions}, {self._remedy}."
+        return f"When a job {self._subject} {self._end}, {self._remedy}, if {conditions}."
 
     @property
     def _subject(self) -> str:
@@ -144,32 +157,37 @@ class Definition(_Part):
         return " ".join(parts)
 
     @property
-    def _failure(self) -> str:
+    def _end(self) -> str:
+        if not self.condition.end_states:
+            return "fails"
+        states = [state.value.replace("_", " ") for state in self.condition.end_states]
+        return f"ends as {_either(states)}"
+
+    @property
+    def _conditions(self) -> list[str]:
+        """What must be true of the failure, besides its end state."""
         condition = self.condition
         parts = []
-        if condition.end_states:
-            states = [state.value.replace("_", " ") for state in condition.end_states]
-            parts.append(f"ends as {_either(states)}")
         if condition.verdicts:
-            labels = [verdict.label.lower() for verdict in condition.verdicts]
-            parts.append(f"fails by a {_either(labels)}")
+            labels = [_VERDICTS[verdict] for verdict in condition.verdicts]
+            parts.append(f"the verdict is {_either(labels)}")
         if condition.categories:
             labels = [category.label.lower() for category in condition.categories]
-            parts.append(f"fails in the category {_either(labels)}")
+            parts.append(f"the category is {_either(labels)}")
         if condition.known_errors:
-            parts.append(f"fails by {_either(condition.known_errors)}")
+            parts.append(f"the error is {_either(condition.known_errors)}")
         if condition.services:
-            parts.append(f"fails because of {_either(condition.services)}")
+            parts.append(f"the cause is {_either(condition.services)}")
         if condition.exit_codes:
-            parts.append(f"exits with {_either(map(str, condition.exit_codes))}")
+            parts.append(f"the exit code is {_either(map(str, condition.exit_codes))}")
         if condition.signals:
-            parts.append(f"is killed by signal {_either(map(str, condition.signals))}")
+            parts.append(f"the signal is {_either(map(str, condition.signals))}")
         if condition.hold_reasons:
             quoted = [f"“{reason}”" for reason in condition.hold_reasons]
-            parts.append(f"ends on hold for {_either(quoted)}")
+            parts.append(f"the job was held for {_either(quoted)}")
         if condition.alike_jobs > 1:
-            parts.append(f"{condition.alike_jobs} jobs fail alike within an hour")
-        return " and ".join(parts) or "fails"
+            parts.append(f"at least {condition.alike_jobs} jobs fail alike within an hour")
+        return parts
 
     @property
     def _remedy(self) -> str:
@@ -222,6 +240,13 @@ def _problems(error: ValidationError) -> dict[str, list[str]]:
         field = ".".join(map(str, detail["loc"])) or "definition"
         problems.setdefault(field, []).append(f"{detail['msg']}.")
     return problems
+
+
+def _join(parts: Sequence[str]) -> str:
+    """Return parts as “a”, “a and b” or “a, b, and c”."""
+    if len(parts) <= 2:
+        return " and ".join(parts)
+    return f"{', '.join(parts[:-1])}, and {parts[-1]}"
 
 
 def _either(texts: Any) -> str:

@@ -8,7 +8,13 @@ from django.db.models import Count, Max, Q, QuerySet, Sum
 
 from apps.accounts.models import User
 from apps.recovery.domain.definition import Definition
-from apps.recovery.domain.effect import Effect, effects_by_rule, effects_by_version
+from apps.recovery.domain.effect import (
+    LEAST_CONTROLS,
+    ArmFigures,
+    Effect,
+    effects_by_rule,
+    effects_by_version,
+)
 from apps.recovery.domain.rules import definition_of, visible_rules
 from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
 from apps.recovery.models import (
@@ -99,6 +105,48 @@ def _waiting_jobs(current: Q, user: User) -> dict[int, int]:
     """Return how many jobs wait for their retry by the current version of each rule."""
     decisions = Decision.objects.visible_to(user).filter(current, TO_RETRY, arm=Arm.ACTED)
     return dict(decisions.order_by().values_list("rule").annotate(Count("pk")))
+
+
+def describe_effect(rule: RecoveryRule, effect: Effect, user: User) -> list[str]:
+    """Return sentences about what became of a rule's retries, and whether it helps.
+
+    `effect` is that of the current version.
+    """
+    current = Q(rule=rule, version=rule.version)
+    planned = _waiting_jobs(current, user).get(rule.pk, 0)
+    sentences = [_describe_retries(effect.acted, planned)]
+    if effect.acted.jobs:
+        sentences.append(_describe_comparison(effect, definition_of(rule)))
+    return sentences
+
+
+def _describe_retries(acted: ArmFigures, planned: int) -> str:
+    if not acted.jobs:
+        return "It has retried no job yet."
+    if acted.ended:
+        completed = f"{acted.completed:,} of {acted.ended:,} finished retries completed"
+        share = f"{round(acted.success * 100)} %"
+        return f"{completed} ({share}). Not finished: {acted.waiting:,}."
+    if planned == acted.jobs:
+        return f"Planned retries: {planned:,}. None has run yet."
+    return f"Retries: {acted.jobs:,}, of which {planned:,} are planned. None has finished yet."
+
+
+def _describe_comparison(effect: Effect, definition: Definition) -> str:
+    if not definition.limits.control_percent:
+        return "Whether it helps is not known: no jobs are retried unchanged for comparison."
+    difference = effect.difference
+    if difference is None:
+        return (
+            "Whether it helps is not known yet: of the jobs retried unchanged for comparison, "
+            f"{effect.control.ended} of {LEAST_CONTROLS} have finished."
+        )
+    points = abs(round(difference.value * 100))
+    if difference.low > 0:
+        return f"It helps: of 100 jobs, {points} more complete than after an unchanged retry."
+    if difference.high < 0:
+        return f"It does harm: of 100 jobs, {points} fewer complete than after an unchanged retry."
+    return "It is not clear whether it helps: an unchanged retry does about as well."
 
 
 def _last_retries(effects: Mapping[int, Effect], user: User) -> dict[int, datetime]:

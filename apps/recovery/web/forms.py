@@ -175,7 +175,7 @@ class RuleForm(forms.Form):
         max_value=50,
         initial=5,
         label="Control group (%)",
-        help_text="Gets one unchanged retry. With 0 nothing proves that the rule helps.",
+        help_text="For comparison, these jobs get one unchanged retry. With 0 nothing is compared.",
     )
     least_success_percent = forms.FloatField(
         min_value=0,

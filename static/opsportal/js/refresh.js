@@ -30,7 +30,9 @@ window.addEventListener("online", () => {
 document.addEventListener("htmx:beforeRequest", (event) => {
   const part = event.detail.elt;
   if (!part.matches('[hx-trigger^="every"]')) return;
-  const isFilledIn = part.querySelector("details[open] form, :is(input, select, textarea):focus");
+  const isFilledIn = part.querySelector(
+    "details[open] form, details[open].narrow-fold, :is(input, select, textarea):focus",
+  );
   if (document.hidden || isFilledIn) event.preventDefault();
 });
 document.addEventListener("visibilitychange", () => {

@@ -309,3 +309,15 @@ def test_small_batch_stops_when_its_first_step_fails_again(
     advance_batch(batch=batch, at=now + timedelta(minutes=5))
     batch.refresh_from_db()
     assert batch.state == state
+
+
+def test_sum_of_the_dry_run_leads_to_the_numbers_of_its_button(pages, outage, shifter, now, browse):
+    pages(shifter, owners=True)
+    succeeded = Verdict.objects.filter(job__job_id="1")
+    assert succeeded.update(later_state="completed") == 1
+    page = text_of(browse(shifter).get(f"/retries/incident/{outage.pk}/"))
+    words = " ".join(re.sub("<[^>]*>", " ", page).split())
+    sums = re.search(r"5 failed jobs − 1 succeeded since 4 still open − 2 [^−]* 2 to retry", words)
+    assert sums, words
+    assert "Start 2 of 4 jobs once samweb is up" in words
+    assert "The batch stops by itself if too many of its first retries fail again" in words

@@ -5,7 +5,7 @@ They are compared with all jobs of the same clusters and hours.
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
@@ -14,6 +14,8 @@ from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict
 from apps.jobs.domain.statistics.intervals import lift
 from apps.jobs.models import SHORT_HOST, Job
 from apps.production.models import Stage
+from apps.statusboard.domain.board.outages import OUTAGES
+from apps.statusboard.models import StateInterval
 
 #: Only the newest jobs of a group, within this time before its last failure, are compared.
 NEWEST = 2000
@@ -64,6 +66,11 @@ class Profile:
     total: int
     traits: tuple[Trait, ...]
 
+    @property
+    def outstanding(self) -> list[Trait]:
+        """Return what the jobs of the group have more often than others."""
+        return [trait for trait in self.traits if trait.stands_out]
+
 
 def profile_of(group: FailureGroup) -> Profile | None:
     """Return the stored profile of a group; None if there is none yet."""
@@ -96,7 +103,31 @@ def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:
         cluster__in={cluster for _, _, cluster in newest},
     )
     inside = _counts(Job.objects.filter(pk__in=[job for job, _, _ in newest]))
+    for hour in _hours_of_outages(group.service, start, end):
+        inside["hour"].pop(hour, None)
     return Profile(len(newest), start, end, total, _compare(inside, _counts(others), len(newest)))
+
+
+def _hours_of_outages(service: str, start: datetime, end: datetime) -> set[str]:
+    """Return the hours of day in which a service had an outage, as `_counts` names them.
+
+    That jobs fail because of a service while it is down is no finding.
+    """
+    first = start - timedelta(hours=1)
+    outages = StateInterval.objects.filter(service__name__iexact=service, state__in=OUTAGES)
+    hours = set()
+    for began, ended in outages.overlapping(first, end).values_list("started_at", "ended_at"):
+        hour = max(began, first).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        # Jobs that wait for the service may end up to an hour after it is back.
+        last = min(ended or end, end) + timedelta(hours=1)
+        while hour <= last:
+            hours.add(_hour_name(hour.hour))
+            hour += timedelta(hours=1)
+    return hours
+
+
+def _hour_name(hour: int) -> str:
+    return f"{hour:02}:00 UTC"
 
 
 def _compare(
@@ -138,7 +169,7 @@ def _counts(jobs: Any) -> dict[str, Counter[str]]:
     ):
         counts["cluster"][cluster] += number
         counts["exit code"][str(code)] += number
-        counts["hour"][f"{hour:02}:00 UTC"] += number
+        counts["hour"][_hour_name(hour)] += number
         counts["experiment"][experiment or ""] += number
         counts["stage"][stage] += number
         counts["release"][releases.get((key, stage), "")] += number

@@ -57,14 +57,20 @@ class RetryOffer:
             waits[obstacle] += jobs
         return waits.most_common(1)[0][0] if waits else None
 
+    @property
+    def taken_care_of(self) -> list[tuple[LeftOut, int]]:
+        """Return by reason how many of the failed jobs succeeded since or are retried."""
+        return [(reason, jobs) for reason, jobs in self.left_out if reason in _TAKEN_CARE_OF]
+
+    @property
+    def left_open(self) -> list[tuple[LeftOut, int]]:
+        """Return by reason how many of the open jobs cannot be retried."""
+        return [(reason, jobs) for reason, jobs in self.left_out if reason not in _TAKEN_CARE_OF]
+
     @cached_property
     def open(self) -> int:
         """Return how many of the failed jobs did not succeed since and are not retried."""
-        left_out = 0
-        for reason, jobs in self.left_out:
-            if reason not in _TAKEN_CARE_OF:
-                left_out += jobs
-        return self.jobs + left_out
+        return self.jobs + sum(jobs for _, jobs in self.left_open)
 
     @property
     def label(self) -> str:

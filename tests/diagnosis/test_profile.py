@@ -1,0 +1,64 @@
+"""What the jobs of a failure group have in common, and what is no finding."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.diagnosis.domain.groups.profile import compute_profile
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from tests.factories import clusters, jobs, statusboard
+from tests.factories.verdicts import failure_group, verdict
+
+NOW = datetime(2026, 11, 29, 16, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def group(db):
+    """Twelve jobs that failed because of samweb between two and three, among many others."""
+    farm = clusters.cluster("farm")
+    group = failure_group(at=NOW, service="samweb")
+    for number in range(12):
+        ended_at = NOW - HOUR - timedelta(minutes=4 * number + 5)
+        job = jobs.row(farm, number + 1, at=NOW, ended_at=ended_at, exit_code=65)
+        verdict(job, at=ended_at, group=group, service="samweb")
+    for number in range(100):
+        ended_at = NOW - timedelta(minutes=9 * number)
+        jobs.row(farm, 1000 + number, at=NOW, state="completed", exit_code=0, ended_at=ended_at)
+    first = jobs.row(farm, 2000, at=NOW, ended_at=NOW - 12 * HOUR, exit_code=65)
+    verdict(first, at=NOW - 12 * HOUR, group=group, service="samweb")
+    return group
+
+
+def attributes_of(group):
+    profile = compute_profile(group, total=13)
+    return {(trait.attribute, trait.value) for trait in profile.outstanding}
+
+
+def test_hours_of_an_outage_of_the_service_are_no_finding(group, shifter):
+    assert attributes_of(group) == {("exit code", "65"), ("hour", "14:00 UTC")}
+    samweb = statusboard.service("samweb", NOW - timedelta(days=3))
+    outage = open_incident(
+        service=samweb,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=NOW,
+        started_at=NOW - timedelta(hours=1, minutes=50),
+    )
+    close_incident(incident=outage, by=shifter, at=NOW, reason="Restarted.")
+    assert attributes_of(group) == {("exit code", "65")}
+
+
+def test_outage_of_another_service_explains_no_hour(group, shifter):
+    dcache = statusboard.service("dcache", NOW - timedelta(days=3))
+    open_incident(
+        service=dcache,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=NOW,
+        started_at=NOW - 2 * HOUR,
+    )
+    assert ("hour", "14:00 UTC") in attributes_of(group)
