@@ -96,7 +96,6 @@ class Exporter(SpanExporter):
             )
 
     def shutdown(self) -> None:
-        trace_exporter._logger.removeFilter(self._reason)
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 

@@ -1,12 +1,14 @@
 """What leaves the portal, and what happens if nobody takes it."""
 
 import logging
+import os
 import subprocess
 import sys
 import time
 
 import pytest
 from django.core import checks
+from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -37,6 +39,21 @@ def make_span():
         return memory.get_finished_spans()[-1]
 
     return make
+
+
+@pytest.fixture
+def start_exporter():
+    """Return an exporter; the filter of its reasons lasts as long as a process."""
+    started = []
+
+    def start(url: str) -> export.Exporter:
+        started.append(export.Exporter(url))
+        return started[-1]
+
+    yield start
+    for exporter in started:
+        exporter.shutdown()
+        trace_exporter._logger.removeFilter(exporter._reason)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +92,11 @@ def test_unknown_attributes_and_long_statements_are_cut(make_span):
     assert len(attributes["db.query.text"]) == cleaning.MOST_CHARACTERS
 
 
-def test_outage_is_one_line_and_one_try(make_span, caplog, monkeypatch):
+def test_outage_is_one_line_and_one_try(make_span, start_exporter, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
     port = free_port()
-    exporter = export.Exporter(f"http://127.0.0.1:{port}/")
+    exporter = start_exporter(f"http://127.0.0.1:{port}/")
     assert exporter.export([make_span()]) is SpanExportResult.FAILURE
     began = time.monotonic()
     for _ in range(100):
@@ -89,7 +106,6 @@ def test_outage_is_one_line_and_one_try(make_span, caplog, monkeypatch):
         monkeypatch.setattr(exporter, "_retry_at", 0.001)  # the pause is over
         assert exporter.export([make_span()]) is SpanExportResult.SUCCESS
         assert len(collector.bodies) == 1
-    exporter.shutdown()
     assert [record.name for record in caplog.records] == ["opsportal.tracing.export"] * 2
     down, up = caplog.messages
     assert down.startswith(f"The collector of traces, http://127.0.0.1:{port}/, takes none")
@@ -97,11 +113,10 @@ def test_outage_is_one_line_and_one_try(make_span, caplog, monkeypatch):
     assert up == "The collector of traces takes them again."
 
 
-def test_reason_of_a_refusal_is_logged(make_span, caplog):
+def test_reason_of_a_refusal_is_logged(make_span, start_exporter, caplog):
     with Collector(status=401).running() as collector:
-        exporter = export.Exporter(collector.url)
+        exporter = start_exporter(collector.url)
         exporter.export([make_span()])
-        exporter.shutdown()
     assert "code: 401, reason: Unauthorized" in caplog.text
 
 
@@ -140,8 +155,6 @@ def test_task_that_cannot_be_sent_is_no_parent_of_the_next(tmp_path):
 
 
 def run_python(code: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    import os
-
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         env=os.environ | variables, capture_output=True, text=True, check=False,
