@@ -4,8 +4,10 @@ import atexit
 import logging
 import os
 import platform
+import struct
 import time
 from collections.abc import Sequence
+from mmap import mmap
 from typing import Any
 
 from django.conf import settings
@@ -60,35 +62,56 @@ class Sampler(sampling.Sampler):
         return self._sampler.get_description()
 
 
+class Pause:
+    """Until when nobody tries the collector, by the clock that all processes share; 0 if it works.
+
+    The processes that a server forks have the same one: those of workers live for minutes, and each
+    would find out by itself.
+    """
+
+    def __init__(self) -> None:
+        self._memory = mmap(-1, 8)
+
+    def read(self) -> float:
+        return float(struct.unpack("d", self._memory[:])[0])
+
+    def write(self, until: float) -> None:
+        self._memory[:] = struct.pack("d", until)
+
+
+_pause = Pause()
+
+
 class Exporter(SpanExporter):
     """Cleans spans and sends them; while the collector takes none, drops them.
 
     An outage is one line of the log, not four for each try.
     """
 
-    def __init__(self, endpoint: str, **options: Any) -> None:
+    def __init__(self, endpoint: str, pause: Pause = _pause, **options: Any) -> None:
         self._endpoint = endpoint
         self._exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", **options)
         self._reason = _ReasonFilter()
-        self._retry_at = 0.0
+        self._pause = pause
         trace_exporter._logger.addFilter(self._reason)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans from the thread of the processor."""
-        if time.monotonic() < self._retry_at:
+        pause_until = self._pause.read()
+        if time.monotonic() < pause_until:
             return SpanExportResult.FAILURE
         self._reason.text = ""
         result = self._exporter.export([clean(span) for span in spans])
         if result is SpanExportResult.FAILURE:
             self._log_failure()
-            self._retry_at = time.monotonic() + PAUSE_SECONDS
-        elif self._retry_at:
+            self._pause.write(time.monotonic() + PAUSE_SECONDS)
+        elif pause_until:
             logger.info("The collector of traces takes them again.")
-            self._retry_at = 0.0
+            self._pause.write(0.0)
         return result
 
     def _log_failure(self) -> None:
-        if not self._retry_at:
+        if not self._pause.read():
             logger.warning(
                 "The collector of traces, %s, takes none, and they are dropped until it does: %s",
                 self._endpoint,

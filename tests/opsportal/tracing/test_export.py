@@ -47,7 +47,7 @@ def start_exporter():
     started = []
 
     def start(url: str) -> export.Exporter:
-        started.append(export.Exporter(url))
+        started.append(export.Exporter(url, export.Pause()))
         return started[-1]
 
     yield start
@@ -103,7 +103,7 @@ def test_outage_is_one_line_and_one_try(make_span, start_exporter, caplog, monke
         assert exporter.export([make_span()]) is SpanExportResult.FAILURE
     assert time.monotonic() - began < 0.1
     with Collector(port).running() as collector:
-        monkeypatch.setattr(exporter, "_retry_at", 0.001)  # the pause is over
+        exporter._pause.write(0.001)  # it is over
         assert exporter.export([make_span()]) is SpanExportResult.SUCCESS
         assert len(collector.bodies) == 1
     assert [record.name for record in caplog.records] == ["opsportal.tracing.export"] * 2
@@ -111,6 +111,16 @@ def test_outage_is_one_line_and_one_try(make_span, start_exporter, caplog, monke
     assert down.startswith(f"The collector of traces, http://127.0.0.1:{port}/, takes none")
     assert "Connection refused" in down
     assert up == "The collector of traces takes them again."
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads
+def test_processes_of_a_server_share_the_pause():
+    pause = export.Pause()
+    if not (child := os.fork()):
+        pause.write(12.5)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert pause.read() == 12.5
 
 
 def test_reason_of_a_refusal_is_logged(make_span, start_exporter, caplog):
