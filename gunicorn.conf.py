@@ -54,8 +54,12 @@ def when_ready(server: Any) -> None:
 
 
 def post_worker_init(_: Any) -> None:
-    """Bring payloads of the journal to the database, also those of a process that was killed."""
+    """Start the threads of a process: one brings payloads of the journal to the database, also those
+    of a process that was killed, and one sends traces.
+    """
     # Imported here because the application is loaded only now.
     from apps.statusboard.web.intake_pump import start_pump
+    from opsportal import tracing
 
     start_pump()
+    tracing.start(tracing.WEB)

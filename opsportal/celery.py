@@ -8,6 +8,7 @@ from celery import Celery
 from celery.signals import before_task_publish, task_failure, task_postrun, task_prerun
 
 from opsportal import heartbeats, stalls  # noqa: F401 -- connect their signals
+from opsportal.tracing import processes  # noqa: F401 -- likewise
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
 # Django's checks load every page. They belong to `manage.py check`, not to the start of a worker.

@@ -1,12 +1,10 @@
 """The only module of the portal that reads the environment: every variable with type and default.
 
 Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that contains the value.
-`python -m opsportal.env` generates `.env.example` and `docs/settings.md` from this class.
+`python -m opsportal.env` writes `.env.example` and `docs/settings.md`.
 """
 
-import json
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
@@ -25,6 +23,7 @@ from apps.core.domain.masked_names import MASKED_NAMES
 from opsportal.setting_values import (
     check_address,
     check_database,
+    check_headers,
     check_key,
     check_mail_address,
     check_mail_server,
@@ -521,6 +520,39 @@ class Environment(BaseModel):
         description="Token for `/metrics`, as `Authorization: Bearer …`. None: only the OPG can "
         "read it.",
     )
+    OTEL_EXPORTER_OTLP_ENDPOINT: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s?#@]+)?$",
+        description=(
+            "Collector of OpenTelemetry that gets traces by OTLP over HTTP, such as "
+            "`http://otel.example.org:4318`; see docs/production.md. Empty: no traces."
+        ),
+    )
+    OTEL_EXPORTER_OTLP_HEADERS: Annotated[SecretStr, AfterValidator(check_headers)] | None = Field(
+        default=None,
+        description=(
+            "Headers for that collector, such as `Authorization=Bearer%20TOKEN`, separated by "
+            "commas, best as `OTEL_EXPORTER_OTLP_HEADERS_FILE`."
+        ),
+    )
+    OTEL_EXPORTER_OTLP_CERTIFICATE: Path | None = Field(
+        default=None,
+        description="PEM file of the CA of that collector's certificate. Default: certifi's CAs.",
+    )
+    OTEL_TRACES_SAMPLER: str = Field(
+        default="parentbased_traceidratio",
+        pattern="^(parentbased_)?(always_on|always_off|traceidratio)$",
+        description=(
+            "Sampler of traces: `always_on`, `always_off` or `traceidratio`, which keep traces "
+            "begun elsewhere as they were begun with `parentbased_` before it."
+        ),
+    )
+    OTEL_TRACES_SAMPLER_ARG: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of traces that `traceidratio` keeps.",
+    )
     PUBLIC_STATUS: bool = Field(
         default=False,
         description=(
@@ -581,58 +613,7 @@ def _is_set(name: str) -> bool:
     return name in os.environ or bool(os.environ.get(f"{name}_FILE"))
 
 
-def _default(name: str) -> str:
-    default = Environment.model_fields[name].get_default()
-    if isinstance(default, list):
-        return ",".join(default)
-    if isinstance(default, dict):
-        return json.dumps(default) if default else ""
-    if default is None:
-        return ""
-    if isinstance(default, bool):
-        return str(default).lower()
-    return str(default)
-
-
-def env_example() -> str:
-    """Return the text of `.env.example`."""
-    lines = [
-        (
-            "# Every setting, as environment variables; each may be given as NAME_FILE instead. "
-            "See docs/settings.md."
-        ),
-        "",
-    ]
-    for name, field in Environment.model_fields.items():
-        mark = "" if name in REQUIRED else "# "
-        lines += [f"# {field.description}", f"{mark}{name}={_default(name)}", ""]
-    return "\n".join(lines)
-
-
-def settings_page() -> str:
-    """Return the text of `docs/settings.md`."""
-    head = (
-        "# Settings\n\nAll settings come from the environment. Each variable `NAME` may also be "
-        "given as `NAME_FILE`, the path of a\nfile that holds the value. A bad or missing value "
-        "stops the start with the variable's name. `manage.py capture`\nneeds none of the "
-        "required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY` and the token of a capture "
-        "host.\nThis page is written by `python -m opsportal.env`.\n\n"
-        "| variable | default | meaning |\n| --- | --- | --- |\n"
-    )
-    rows = []
-    for name, field in Environment.model_fields.items():
-        if name in REQUIRED:
-            default = "**required**"
-        elif _default(name):
-            default = f"`{_default(name)}`".replace("|", r"\|")
-        else:
-            default = "–"
-        rows.append(f"| `{name}` | {default} | {field.description} |\n")
-    return head + "".join(rows)
-
-
 if __name__ == "__main__":
-    root = Path(__file__).parents[1]
-    (root / ".env.example").write_text(env_example(), encoding="utf-8")
-    (root / "docs/settings.md").write_text(settings_page(), encoding="utf-8")
-    sys.stdout.write("wrote .env.example and docs/settings.md\n")
+    from opsportal.setting_docs import write_docs
+
+    write_docs(Environment, REQUIRED)

@@ -5,7 +5,7 @@ import re
 import zlib
 from ipaddress import ip_network
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import SecretStr
@@ -128,6 +128,23 @@ def read_roles(value: Any) -> Any:
                     "for one alone"
                 )
     return by_group
+
+
+def check_headers(value: SecretStr) -> SecretStr:
+    """Return headers in the form of OpenTelemetry, without naming a bad one, which is secret."""
+    split_headers(value.get_secret_value())
+    return value
+
+
+def split_headers(headers: str) -> dict[str, str]:
+    """Return the headers of `NAME=VALUE,NAME=VALUE`, whose values are encoded as in a URL."""
+    values = {}
+    for header in split_commas(headers):
+        name, equals, value = header.partition("=")
+        if not (equals and re.fullmatch(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+", name.strip())):
+            raise ValueError("must be NAME=VALUE, with commas between several headers")
+        values[name.strip()] = unquote(value.strip())
+    return values
 
 
 def split_blanks(value: Any) -> Any:

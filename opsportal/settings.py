@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from opsportal.checkout import FILES
 from opsportal.env import BadEnvironment, Environment
 from opsportal.servers import broker_options, broker_url, database_settings
+from opsportal.setting_values import split_headers
 from opsportal.version import VERSION
 
 BASE_DIR = FILES
@@ -75,6 +76,11 @@ MAX_PHASE_TOKENS_PER_HOUR = ENV.MAX_PHASE_TOKENS_PER_HOUR
 CAPTURE_HOST_MAX_BYTES_PER_DAY = ENV.CAPTURE_HOST_MAX_BYTES_PER_DAY
 METRICS_TOKEN = _secret(ENV.METRICS_TOKEN)
 PUBLIC_STATUS = ENV.PUBLIC_STATUS
+OTEL_EXPORTER_OTLP_ENDPOINT = ENV.OTEL_EXPORTER_OTLP_ENDPOINT
+OTEL_EXPORTER_OTLP_HEADERS = split_headers(_secret(ENV.OTEL_EXPORTER_OTLP_HEADERS))
+OTEL_EXPORTER_OTLP_CERTIFICATE = ENV.OTEL_EXPORTER_OTLP_CERTIFICATE
+OTEL_TRACES_SAMPLER = ENV.OTEL_TRACES_SAMPLER
+OTEL_TRACES_SAMPLER_ARG = ENV.OTEL_TRACES_SAMPLER_ARG
 FEED_HOSTS = ENV.FEED_HOSTS
 FEED_NETRC = ENV.FEED_NETRC
 WEBHOOK_HTTP = ENV.WEBHOOK_HTTP
@@ -497,6 +503,11 @@ CELERY_BEAT_SCHEDULE = {
     for task, seconds in _EVERY_SECONDS.items()
 }
 
+TRACES = bool(OTEL_EXPORTER_OTLP_ENDPOINT)
+if not TRACES:
+    # Otherwise the clients of Redis and Elasticsearch load it wherever it is installed, in 60 ms.
+    sys.modules.setdefault("opentelemetry", None)  # type: ignore[arg-type]
+
 #: Each request has an ID, which its lines of the log have, those of its tasks, and its response.
 #: That of a proxy or client is taken if it is a UUID, so that it says nothing else.
 DJANGO_GUID = {"GUID_HEADER_NAME": "X-Request-ID", "EXPOSE_HEADER": False}
@@ -516,12 +527,13 @@ LOGGING = {
             "correlation_id_field": "request_id",
         },
         "refusal": {"()": "opsportal.logs.RefusalFilter"},
+        "trace": {"()": "opsportal.tracing.log_ids.TraceFilter"},
     },
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",
             "formatter": "line",
-            "filters": ["outage", "refusal", "request_id"],
+            "filters": ["outage", "refusal", "request_id", *(["trace"] if TRACES else [])],
         }
     },
     "root": {"handlers": ["console"], "level": ENV.LOG_LEVEL},

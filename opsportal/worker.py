@@ -5,7 +5,7 @@ from typing import Any
 from celery.apps import worker
 from celery.platforms import EX_FAILURE
 
-from opsportal import finish_start
+from opsportal import finish_start, tracing
 
 
 class Worker(worker.Worker):
@@ -18,6 +18,7 @@ class Worker(worker.Worker):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         # Imported here, because beat sends tasks by name and needs none of them.
         self.app.autodiscover_tasks()
+        tracing.instrument(self.app)
         super().__init__(*arguments, **options)
         finish_start()
 

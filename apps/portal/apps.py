@@ -13,6 +13,7 @@ class PortalConfig(AppConfig):
         checks.register(_check_search)
         checks.register(_check_energy_model)
         checks.register(_check_proxy, checks.Tags.security, deploy=True)
+        checks.register(_check_traces, "traces", deploy=True)
 
 
 # The health page imports much of the portal. Processes that run no checks need not load it.
@@ -38,3 +39,10 @@ def _check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
     from apps.portal.pages.health.page import check_proxy
 
     return check_proxy()
+
+
+def _check_traces(**_: Any) -> Sequence[checks.CheckMessage]:
+    from opsportal.tracing import find_problem
+
+    problem = find_problem()
+    return [checks.Warning(problem, id="opsportal.W003")] if problem else []

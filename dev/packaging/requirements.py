@@ -1,6 +1,7 @@
-"""What the package needs, for its build: `requirements.txt` is the only list.
+"""What the package needs, for its build, from `requirements.txt`.
 
-`opsportal` alone needs what capture and opsctl import; `opsportal[portal]` all of the list.
+`opsportal` alone needs what capture and opsctl import; `opsportal[portal]` all of the list, and
+`opsportal[traces]` what `requirements-traces.txt` adds.
 """
 
 import tomllib
@@ -32,7 +33,8 @@ class Requirements(MetadataHookInterface):
                 of_portal.append(requirement)
         client = tomllib.loads((root / _CLIENT).read_text(encoding="utf-8"))
         metadata["dependencies"] = of_capture + client["project"]["dependencies"]
-        metadata["optional-dependencies"] = {"portal": of_portal}
+        of_traces = list_requirements(root / "requirements-traces.txt")
+        metadata["optional-dependencies"] = {"portal": of_portal, "traces": of_traces}
 
 
 def list_requirements(path: Path) -> list[str]:

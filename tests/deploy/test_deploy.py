@@ -164,6 +164,7 @@ def test_nginx_sets_or_strips_every_header_that_the_portal_believes():
         "X-Forwarded-For": "$remote_addr",
         "X-Forwarded-Proto": "$scheme",
         "X-Request-ID": "$request_id",
+        "traceparent": '""',
         "X-Forwarded-Host": '""',
         "Forwarded": '""',
         "X-Remote-User": '""',

@@ -81,6 +81,8 @@ GROUPS = {
     "requests uritemplate"
     " whitenoise opsportal.urls apps.jobs.admin django.test",
     "statistics": "numpy",
+    # No process loads these, unless traces are switched on.
+    "traces": "google opentelemetry wrapt",
     "capture": "re2 urllib3 watchdog zstandard",
 }
 MAY_LOAD = {

@@ -217,8 +217,9 @@ def test_tasks_are_named_after_their_app_and_not_their_module():
 
 
 def test_every_dependency_says_what_for():
-    for file in ("requirements.txt", "requirements-dev.txt", "requirements-hyperscan.txt"):
-        lines = (ROOT / file).read_text().splitlines()
+    names = ("requirements", "requirements-dev", "requirements-hyperscan", "requirements-traces")
+    for name in names:
+        lines = (ROOT / f"{name}.txt").read_text().splitlines()
         assert [line for line in lines if line and line[0] not in "#-" and " # " not in line] == []
 
 

@@ -6,8 +6,8 @@ used, and nothing is decompressed.
 """
 
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead
 from typing import Any
@@ -31,6 +31,8 @@ from apps.core.http.errors import (
 #: Maximum addresses of a host that are tried; each but the last gets a third of the time.
 _MAX_ADDRESSES = 3
 _BLOCK_BYTES = 64 * 1024
+
+StatusSetter = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,16 @@ class Answer:
 
 
 @contextmanager
+def _untraced(_method: str, _url: SplitResult, _headers: dict[str, str]) -> Iterator[StatusSetter]:
+    yield lambda _status: None
+
+
+RequestTracer = Callable[[str, SplitResult, dict[str, str]], AbstractContextManager[StatusSetter]]
+#: Surrounds each request, and is told the status of its response. `opsportal.tracing` replaces it.
+trace_request: RequestTracer = _untraced
+
+
+@contextmanager
 def send(
     method: str,
     url: str,
@@ -120,20 +132,22 @@ def send(
         with _http_errors(deadline):
             parts = urlsplit(url)
             rule.check(parts)
-            connection = stack.enter_context(
-                closing(_connect(parts, rule, limits, deadline, tls or TLSFiles()))
-            )
-
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             all_headers = {
                 "Host": parts.netloc.rpartition("@")[2],
                 "User-Agent": "opsportal",
                 **(headers or {}),
             }
+            set_status = stack.enter_context(trace_request(method, parts, all_headers))
+            connection = stack.enter_context(
+                closing(_connect(parts, rule, limits, deadline, tls or TLSFiles()))
+            )
+
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request(
                 method, target, body, all_headers, preload_content=False, decode_content=False
             )
             response = stack.enter_context(closing(connection.getresponse()))
+            set_status(response.status)
 
         yield Answer(response, limits.most_bytes, deadline)
 

@@ -18,10 +18,15 @@ def redact(text: str) -> str:
 class RedactingFormatter(logging.Formatter):
     """Redacts whole lines, including paths in messages and tracebacks.
 
-    `in_request` of a format is the ID of the record's request in brackets, if it has one.
+    `in_request` of a format is the IDs of the record's request and trace in brackets, if it has
+    them.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        request_id = getattr(record, "request_id", None)
-        record.in_request = f" [{request_id}]" if request_id else ""
+        ids = [getattr(record, "request_id", None) or ""]
+        for name in ("trace_id", "span_id"):
+            if hasattr(record, name):
+                ids.append(f"{name}={getattr(record, name)}")
+        text = " ".join(ids).strip()
+        record.in_request = f" [{text}]" if text else ""
         return redact(super().format(record))
