@@ -140,10 +140,12 @@ class Debian:
             raise CommandFailed(f"{script}\nexit status {done.returncode}\n{done.stdout}")
         return done.stdout
 
-    def answer(self, script: str, answers: Iterable[tuple[str, str]]) -> str:
+    def answer(
+        self, script: str, answers: Iterable[tuple[str, str]], *, seconds: float = 60
+    ) -> str:
         """Run commands in a terminal, and type an answer after each of these prompts.
 
-        Raises `CommandFailed` if one fails, or if a prompt does not come within a minute.
+        Raises `CommandFailed` if one fails, or prints nothing for `seconds`.
         """
         pid, terminal = pty.fork()
         if not pid:
@@ -153,13 +155,13 @@ class Debian:
         for prompt, typed in answers:
             place = len(printed)
             while prompt not in printed[place:]:
-                more = _read(terminal)
+                more = _read(terminal, seconds)
                 if not more:
                     raise CommandFailed(f"{script}\ndid not ask for {prompt!r}:\n{printed}")
                 printed += more
             time.sleep(0.3)  # what hides a password drops what was typed before
             os.write(terminal, f"{typed}\n".encode())
-        while more := _read(terminal):
+        while more := _read(terminal, seconds):
             printed += more
         _, status = os.waitpid(pid, 0)
         os.close(terminal)
@@ -179,9 +181,9 @@ class Debian:
                 self.process.kill()
 
 
-def _read(terminal: int) -> str:
-    """Return what comes next; empty at the end, or after a minute of silence."""
-    ready, _, _ = select.select([terminal], [], [], 60)
+def _read(terminal: int, seconds: float) -> str:
+    """Return what comes next; empty at the end, or after these seconds of silence."""
+    ready, _, _ = select.select([terminal], [], [], seconds)
     if not ready:
         return ""
     try:

@@ -31,6 +31,10 @@ FOLLOWED = {
     "first full backup": ("Point in time", "systemctl daemon-reload"),
     "restore to a moment": ("Point in time", "systemctl stop opsportal.target"),
     "restore of secrets": ("Point in time", "openssl enc -d"),
+    "upgrade": ("Upgrade", "git clone --branch"),
+    "way back": ("Upgrade", "sh /opt/opsportal/current/deploy/upgrade.sh --back"),
+    "answer of --check": ("Without downtime", "upgrade: rolling: yes"),
+    "rolling upgrade": ("Without downtime", "sh ~/opsportal-VERSION/deploy/upgrade.sh --rolling"),
 }
 #: The other blocks of these sections, with the reason why they are not.
 LEFT_OUT = {

@@ -10,7 +10,16 @@ HOST = "opsportal.example.org"
 REDIS_PASSWORD = "a-password-of-redis"
 DATABASE_PASSWORD = "a-password-of-postgresql"
 ADMIN_PASSWORD = "a long sentence that only Ann knows"
+#: Where the container has this code and its repository, instead of a server of the site.
 CODE = "/srv/opsportal"
+REPOSITORY = "/srv/opsportal.git"
+GIT_CONFIG = f"""[safe]
+directory = *
+[advice]
+detachedHead = false
+[url "{REPOSITORY}"]
+insteadOf = https://git.example.org/opsportal.git
+"""
 NO_QUESTIONS = "export DEBIAN_FRONTEND=noninteractive"
 #: The moment in the guide.
 EXAMPLE_MOMENT = "2026-11-30 09:14:00+01"
@@ -29,47 +38,55 @@ ARCHIVED = "SELECT count(*) FROM archive_archivedjob WHERE job_id = '{job}'"
 
 
 class Site:
-    """Follows the guide in a container, and says how long each step took."""
+    """Follows the guide in a container, and says how long each step took.
 
-    def __init__(self, debian: Debian, say: Callable[[str], None]) -> None:
+    `version` is the release that is installed.
+    """
+
+    def __init__(self, debian: Debian, version: str, say: Callable[[str], None]) -> None:
         self.debian = debian
+        self.version = version
         self.say = say
 
-    def _follow(self, step: str, do: Callable[[], object]) -> None:
+    def follow(self, step: str, do: Callable[[], object]) -> float:
+        """Do a step, say how long it took, and return its seconds."""
         begun = time.monotonic()
         do()
-        self.say(f"{time.monotonic() - begun:6.1f} s  {step}")
+        seconds = time.monotonic() - begun
+        self.say(f"{seconds:6.1f} s  {step}")
+        return seconds
 
-    def _commands(self, name: str) -> str:
+    def commands(self, name: str, version: str = "") -> str:
         """Return the commands of a block, with what every site replaces."""
         text = text_of(name)
-        text = text.replace("YOUR.HOST.NAME", HOST).replace("VERSION", "1")
+        text = text.replace("YOUR.HOST.NAME", HOST).replace("VERSION", version or self.version)
         text = text.replace("A-LONG-RANDOM-PASSWORD", REDIS_PASSWORD)
         return text.replace(":PASSWORD@", f":{DATABASE_PASSWORD}@")
 
     def install_by_hand(self) -> None:
         self._prepare_machine()
-        self._follow("packages, user, code", self._install_code)
-        self._follow("PostgreSQL", self._create_database)
-        self._follow("Redis", self._configure_redis)
-        self._follow("settings and secrets", self._write_settings)
-        self._follow("database, files, first admin", self._create_admin)
+        self.follow("packages, user, code", self._install_code)
+        self.follow("PostgreSQL", self._create_database)
+        self.follow("Redis", self._configure_redis)
+        self.follow("settings and secrets", self._write_settings)
+        self.follow("database, files, first admin", self._create_admin)
         self._finish()
 
     def install_by_setup(self) -> None:
         self._prepare_machine()
-        self._follow("packages, user, code", self._install_code)
-        self._follow("Redis", self._configure_redis)
-        self._follow("setup", self._set_up)
+        self.follow("packages, user, code", self._install_code)
+        self.follow("Redis", self._configure_redis)
+        self.follow("setup", self._set_up)
         self._finish()
 
     def _finish(self) -> None:
-        self._follow("services", lambda: self.debian.run(self._commands("services")))
-        self._follow("nginx", self._start_nginx)
-        self._follow("capture", self._start_capture)
+        self.follow("services", lambda: self.debian.run(self.commands("services")))
+        self.follow("nginx", self._start_nginx)
+        self.follow("capture", self._start_capture)
 
     def _prepare_machine(self) -> None:
         """Make what a site has: its name in the network, a Slurm, and directories of logs."""
+        self.debian.write("/etc/gitconfig", GIT_CONFIG)
         self.debian.run(
             f"echo 127.0.0.1 {HOST} >> /etc/hosts\n"
             "mkdir -p /exp/nova/logs /exp/dune/logs\n"
@@ -77,27 +94,21 @@ class Site:
         )
 
     def _install_code(self) -> None:
-        commands = self._commands("code")
+        commands = self.commands("code")
         commands = commands.replace("apt-get install", "apt-get install --quiet --yes")
-        commands = commands.replace("--branch v1 https://git.example.org/opsportal.git", CODE)
-        # The checkout of this host belongs to another user than root.
-        self.debian.run(
-            "export DEBIAN_FRONTEND=noninteractive GIT_CONFIG_COUNT=1\n"
-            "export GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'\n"
-            f"apt-get update --quiet\n{commands}"
-        )
+        self.debian.run(f"{NO_QUESTIONS}\napt-get update --quiet\n{commands}")
 
     def _create_database(self) -> None:
         asked = [("password", DATABASE_PASSWORD), ("again", DATABASE_PASSWORD)]
-        self.debian.answer(self._commands("database"), asked)
+        self.debian.answer(self.commands("database"), asked)
 
     def _configure_redis(self) -> None:
-        self.debian.write("/etc/redis/redis.conf", f"\n{self._commands('redis')}\n", append=True)
+        self.debian.write("/etc/redis/redis.conf", f"\n{self.commands('redis')}\n", append=True)
         self.debian.run("systemctl restart redis-server")
 
     def _write_settings(self) -> None:
-        self.debian.run(self._commands("secrets"))
-        settings = self._commands("settings")
+        self.debian.run(self.commands("secrets"))
+        settings = self.commands("settings")
         self.debian.write("/etc/opsportal/opsportal.env", f"{settings}\n")
 
     def _create_admin(self) -> None:
@@ -107,81 +118,78 @@ class Site:
             ("Password", ADMIN_PASSWORD),
             ("Password (again)", ADMIN_PASSWORD),
         ]
-        self.debian.answer(self._commands("first admin"), asked)
+        self.debian.answer(self.commands("first admin"), asked)
 
     def _set_up(self) -> None:
         self.debian.run("install -m 600 /dev/null ~/answers.toml")
-        self.debian.write("~/answers.toml", self._commands("answers"))
-        self.debian.run(f"cd /opt/opsportal/current\n{self._commands('set up')}")
+        self.debian.write("~/answers.toml", self.commands("answers"))
+        self.debian.run(f"cd /opt/opsportal/current\n{self.commands('set up')}")
 
     def _start_nginx(self) -> None:
-        self.debian.run(self._commands("certificate"))
+        self.debian.run(self.commands("certificate"))
         # The site's own authority would be known to its hosts.
         self.debian.run(
             f"cp /etc/ssl/certs/{HOST}.pem /usr/local/share/ca-certificates/{HOST}.crt\n"
             "update-ca-certificates"
         )
-        *commands, ask = self._commands("nginx").split("\n")
+        *commands, _ = self.commands("nginx").split("\n")
         self.debian.run("\n".join(commands))
-        self.wait_for("the portal to be ready", lambda: self._succeeds(ask))
+        self.wait_until_ready()
 
     def _start_capture(self) -> None:
-        self.debian.run(self._commands("capture's user"))
-        token = self._commands("capture's token")
+        self.debian.run(self.commands("capture's user"))
+        token = self.commands("capture's token")
         self.debian.run(f"{token} > /etc/opsportal-capture/portal-token")
         self.debian.run("cp /etc/opsportal/secrets/masking-key /etc/opsportal-capture/masking-key")
-        settings = self._commands("capture's settings")
+        settings = self.commands("capture's settings")
         settings = settings.replace("/var/spool/slurmctld", "/srv/slurm/state")
         self.debian.write("/etc/opsportal-capture/capture.env", f"{settings}\n")
-        commands = self._commands("capture")
+        commands = self.commands("capture")
         commands = commands.replace("journalctl", "journalctl --no-pager")
         self.debian.run(commands)
 
     def start_slurm(self) -> None:
         """Start a Slurm with accounting, and put its configuration where a site has it."""
         self.debian.run(
-            "export DEBIAN_FRONTEND=noninteractive\n"
-            "cd /opt/opsportal/current\n"
-            ".venv/bin/python bin/slurm-up /srv/slurm --cluster alps\n"
+            f"{NO_QUESTIONS}\n"
+            f"python3 {CODE}/bin/slurm-up /srv/slurm --cluster alps\n"
             "mkdir -p /etc/slurm && ln -sf /srv/slurm/etc/slurm.conf /etc/slurm/slurm.conf"
         )
 
     def run_failing_job(self) -> None:
         """Submit a job that fails, and wait until it is archived and has its verdict."""
-        self.debian.write("/tmp/reco.sh", JOB)
-        submit = (
-            "runuser -u novapro -- sbatch --parsable --output=/exp/nova/logs/%j.log /tmp/reco.sh"
-        )
-        job = self.debian.run(f"cd /exp/nova/logs; {submit}").split()[-1]
-        self._follow(
+        job = self.submit(JOB)
+        self.follow(
             "the script is in the archive",
             lambda: self.wait_for(
                 "the script", lambda: self.ask_database(ARCHIVED.format(job=job)) == "1"
             ),
         )
-        self._follow(
+        self.follow(
             "the job has a verdict",
             lambda: self.wait_for(
                 "the verdict", lambda: self.ask_database(VERDICT.format(job=job)) == "service"
             ),
         )
 
+    def submit(self, script: str) -> str:
+        """Submit a job as a user of the cluster, and return its ID."""
+        submit = "runuser -u novapro -- sbatch --parsable --output=/exp/nova/logs/%j.log"
+        return self.debian.run(f"cd /exp/nova/logs; {submit}", text=script).split()[-1]
+
     def restore(self) -> None:
         """Make a backup, lose the database, and restore it."""
-        self._follow("backup", lambda: self.debian.run(self._commands("backup")))
-        self._follow("restore", lambda: self.debian.run(self._commands("restore")))
-        ready = self._commands("nginx").split("\n")[-1]
-        self._follow(
-            "ready again", lambda: self.wait_for("the portal", lambda: self._succeeds(ready))
-        )
+        self.follow("backup", lambda: self.debian.run(self.commands("backup")))
+        self.follow("restore", lambda: self.debian.run(self.commands("restore")))
+        self.follow("ready again", self.wait_until_ready)
 
     def restore_to_moment(self) -> None:
         """Archive the WAL, lose the database and the secrets, and restore them to a moment."""
-        commands = self._commands("pgbackrest")
+        commands = self.commands("pgbackrest")
         commands = commands.replace("apt-get install", "apt-get install --quiet --yes")
-        self._follow("pgbackrest", lambda: self.debian.run(f"{NO_QUESTIONS}\n{commands}"))
-        first = self._commands("first full backup")
-        self._follow("first full backup", lambda: self.debian.run(first))
+        self.follow("pgbackrest", lambda: self.debian.run(f"{NO_QUESTIONS}\n{commands}"))
+        first = self.commands("first full backup")
+        self.follow("first full backup", lambda: self.debian.run(first))
         self.ask_database("CREATE TABLE marks (name text)")
         self.ask_database("INSERT INTO marks VALUES ('before')")
         time.sleep(2)  # pgbackrest knows the end of a backup to the second
@@ -195,18 +203,22 @@ class Site:
             "rm -rf /etc/opsportal\n"
             "find /var/lib/postgresql/15/main -mindepth 1 -delete"
         )
-        secrets = self._commands("restore of secrets")
-        self._follow("restore of the secrets", lambda: self.debian.run(secrets))
-        commands = self._commands("restore to a moment").replace(EXAMPLE_MOMENT, moment)
-        self._follow("restore to a moment", lambda: self.debian.run(commands))
-        self._check("SELECT string_agg(name, ' ') FROM marks", "before")
+        secrets = self.commands("restore of secrets")
+        self.follow("restore of the secrets", lambda: self.debian.run(secrets))
+        commands = self.commands("restore to a moment").replace(EXAMPLE_MOMENT, moment)
+        self.follow("restore to a moment", lambda: self.debian.run(commands))
+        self.check("SELECT string_agg(name, ' ') FROM marks", "before")
         # The restore of the dump has put production on hold before; this one is noted, too.
         newest = "SELECT timeline, state_at < now() FROM submission_knowndatabase"
-        self._check(f"{newest} ORDER BY id DESC LIMIT 1", "2|t")
-        ready = self._commands("nginx").split("\n")[-1]
-        self.wait_for("the portal", lambda: self._succeeds(ready))
+        self.check(f"{newest} ORDER BY id DESC LIMIT 1", "2|t")
+        self.wait_until_ready()
 
-    def _check(self, query: str, expected: str) -> None:
+    def wait_until_ready(self) -> None:
+        """Wait until the portal is ready, as the guide asks it."""
+        ask = self.commands("nginx").split("\n")[-1]
+        self.wait_for("the portal to be ready", lambda: self.succeeds(ask))
+
+    def check(self, query: str, expected: str) -> None:
         """Raise `CommandFailed` if the database answers something else."""
         answer = self.ask_database(query)
         if answer != expected:
@@ -228,7 +240,7 @@ class Site:
                 raise CommandFailed(f"{what} did not come within {seconds} s\n{state}")
             time.sleep(1)
 
-    def _succeeds(self, command: str) -> bool:
+    def succeeds(self, command: str) -> bool:
         try:
             self.debian.run(command)
         except CommandFailed:
