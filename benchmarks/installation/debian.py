@@ -106,8 +106,8 @@ class Debian:
             try:
                 state = self.run("systemctl is-system-running || true").strip()
                 if state in {"running", "degraded"}:
-                    # An installer writes this file, mmdebstrap does not.
-                    names = "127.0.0.1 localhost $(hostname)\n::1 localhost\n"
+                    # Debian's installer writes this file, mmdebstrap does not.
+                    names = "127.0.0.1 localhost\n127.0.1.1 $(hostname)\n::1 localhost\n"
                     self.run(f'printf "{names}" > /etc/hosts')
                     return
             except (CommandFailed, LookupError):

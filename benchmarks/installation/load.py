@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 
 from benchmarks.installation.site import HOST, Site
 
@@ -140,13 +141,17 @@ def ask(path: str, headers: dict[str, str]) -> Answer:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the users of a time saw. An outage lasts from a failed request to the next good one."""
+    """What users saw.
+
+    An outage is the time in which requests failed, and a pause one in which none was answered well.
+    """
 
     requests: int
     failures: list[Answer]
     longest_answer: float
     median: float
     longest_outage: float
+    longest_pause: float
 
 
 def summarize(answers: list[Answer]) -> Summary:
@@ -168,4 +173,11 @@ def summarize(answers: list[Answer]) -> Summary:
         longest_answer=seconds[-1],
         median=seconds[len(seconds) // 2],
         longest_outage=outage,
+        longest_pause=_longest_pause(answers),
     )
+
+
+def _longest_pause(answers: list[Answer]) -> float:
+    good = sorted(answer.ended for answer in answers if answer.status == 200)
+    pauses = [following - ended for ended, following in pairwise(good)]
+    return max(pauses, default=0.0)

@@ -82,6 +82,24 @@ class Upgrade:
         self.site.follow("--back --restore", lambda: self.debian.run(back))
         self._check_version(self.previous_version)
         self.site.check(ON_HOLD, "1")
+        self._fill_in(self.load.jobs)
+
+    def _fill_in(self, jobs: list[str]) -> None:
+        """Fetch the jobs that were captured after the dump from accounting, as the guide says."""
+        lost = len(jobs) - self._count_archived(jobs)
+        names = " ".join(f"--job {job}" for job in jobs)
+        command = "opsportal-manage archive check --cluster alps"
+        self.site.follow(
+            f"{lost} jobs filled in", lambda: self.debian.run(f"{command} {names} --backfill")
+        )
+        archived = self._count_archived(jobs)
+        if archived != len(jobs):
+            raise CommandFailed(f"{archived} of {len(jobs)} jobs are archived")
+
+    def _count_archived(self, jobs: list[str]) -> int:
+        names = ", ".join(f"'{job}'" for job in jobs)
+        query = f"SELECT count(*) FROM archive_archivedjob WHERE job_id IN ({names})"
+        return int(self.site.ask_database(query))
 
     def _check(self, command: str) -> None:
         """Run `--check`; it ends with the line that the guide shows."""
@@ -100,6 +118,7 @@ class Upgrade:
 
     def _under_load(self, what: str, do: Callable[[], object], *, may_fail: bool = False) -> None:
         """Do this while the site is used; raise `CommandFailed` if its users lose anything."""
+        moment = self.debian.run("date '+%Y-%m-%d %H:%M:%S'").strip()
         self.load.start()
         try:
             time.sleep(AROUND_SECONDS)
@@ -109,6 +128,7 @@ class Upgrade:
             self.load.stop()
         summary = summarize(self.load.answers)
         self._say_summary(what, summary)
+        self._say_errors(moment)
         jobs = self.load.jobs
         self.site.follow(
             f"until all {len(jobs)} jobs of that time have a verdict",
@@ -122,11 +142,23 @@ class Upgrade:
     def _say_summary(self, what: str, summary: Summary) -> None:
         self.say(
             f"          {what}: {len(summary.failures)} of {summary.requests} requests failed, "
-            f"for {summary.longest_outage:.1f} s; median {summary.median * 1000:.0f} ms, "
+            f"for {summary.longest_outage:.1f} s at most; no good answer for "
+            f"{summary.longest_pause:.1f} s; median {summary.median * 1000:.0f} ms, "
             f"longest {summary.longest_answer:.1f} s"
         )
         for answer in summary.failures[:5]:
             self.say(f"          {answer.path}: {answer.status} after {answer.seconds:.1f} s")
+
+    def _say_errors(self, moment: str) -> None:
+        """Print what the portal and PostgreSQL have logged as errors since this moment."""
+        printed = self.debian.run(
+            f"journalctl --no-pager --output=cat --since '{moment}' --unit 'opsportal*' "
+            "| grep --extended-regexp 'ERROR|CRITICAL|Traceback' || true\n"
+            f"awk -v since='{moment}' '$1 \" \" $2 >= since && /(ERROR|FATAL):/' "
+            "/var/log/postgresql/*.log"
+        )
+        for line in printed.splitlines():
+            self.say(f"          {line}")
 
     def _count_verdicts(self, jobs: list[str]) -> int:
         """Return how many of these jobs are archived once and have their verdict."""
