@@ -25,13 +25,13 @@ class Repository:
     version: str
 
 
-def make_repository(path: Path, previous_commit: str) -> Repository:
-    """Make a repository in a new directory.
+def make_repository(path: Path, previous_commit: str, *, source: Path = ROOT) -> Repository:
+    """Make a repository in a new directory, from the one of `source`.
 
     The last commit is tagged with its version, and the previous one with its own, or with
     `PREVIOUS_VERSION` if no release lies between them.
     """
-    _git("clone", "--quiet", "--bare", str(ROOT), str(path))
+    _git("clone", "--quiet", "--bare", str(source), str(path))
     version = _version_of(path, "HEAD")
     _git("tag", f"v{version}", "HEAD", directory=path)
     previous_version = _version_of(path, previous_commit)

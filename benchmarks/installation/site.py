@@ -149,11 +149,16 @@ class Site:
         self.debian.run(commands)
 
     def start_slurm(self) -> None:
-        """Start a Slurm with accounting, and put its configuration where a site has it."""
+        """Start a Slurm with accounting, and put its configuration where a site has it.
+
+        The portal is an operator of accounting, as docs/slurm.md says.
+        """
         self.debian.run(
             f"{NO_QUESTIONS}\n"
             f"python3 {CODE}/bin/slurm-up /srv/slurm --cluster alps\n"
-            "mkdir -p /etc/slurm && ln -sf /srv/slurm/etc/slurm.conf /etc/slurm/slurm.conf"
+            "mkdir -p /etc/slurm && ln -sf /srv/slurm/etc/slurm.conf /etc/slurm/slurm.conf\n"
+            "sacctmgr -i add account opsportal\n"
+            "sacctmgr -i add user opsportal account=opsportal adminlevel=Operator"
         )
 
     def run_failing_job(self) -> None:

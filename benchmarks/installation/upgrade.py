@@ -136,8 +136,8 @@ class Upgrade:
                 "the verdicts", lambda: self._count_verdicts(jobs) == len(jobs)
             ),
         )
-        if summary.failures and not may_fail:
-            raise CommandFailed(f"during {what}, {len(summary.failures)} requests failed")
+        if not may_fail:
+            _check_failures(what, summary)
 
     def _say_summary(self, what: str, summary: Summary) -> None:
         self.say(
@@ -146,8 +146,6 @@ class Upgrade:
             f"{summary.longest_pause:.1f} s; median {summary.median * 1000:.0f} ms, "
             f"longest {summary.longest_answer:.1f} s"
         )
-        for answer in summary.failures[:5]:
-            self.say(f"          {answer.path}: {answer.status} after {answer.seconds:.1f} s")
 
     def _say_errors(self, moment: str) -> None:
         """Print what the portal and PostgreSQL have logged as errors since this moment."""
@@ -184,3 +182,13 @@ class Upgrade:
                 raise CommandFailed(f"{unit} runs in {directory}, not {version}")
         if version == self.version:
             self.debian.run("opsportal-manage migrate --check")
+
+
+def _check_failures(what: str, summary: Summary) -> None:
+    """Raise `CommandFailed` if a request failed."""
+    if not summary.failures:
+        return
+    lines = [f"during {what}, {len(summary.failures)} requests failed, first:"]
+    for answer in summary.failures[:10]:
+        lines.append(f"{answer.path}: {answer.status} after {answer.seconds:.1f} s")
+    raise CommandFailed("\n".join(lines))
