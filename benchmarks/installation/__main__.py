@@ -27,6 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.installation.debian import CommandFailed, Debian, missing_tools
+from benchmarks.installation.memory import Memory
 from benchmarks.installation.repository import PREVIOUS_COMMIT, make_repository
 from benchmarks.installation.site import CODE, REPOSITORY, Site
 from benchmarks.installation.upgrade import Upgrade
@@ -91,8 +92,14 @@ def install(site: Site, *, by_setup: bool) -> None:
 
 def upgrade(site: Site, version: str) -> None:
     to_version = Upgrade(site, version)
-    to_version.upgrade_without_downtime()
-    to_version.upgrade_with_stop()
+    memory = Memory(site.debian)
+    try:
+        to_version.upgrade_without_downtime()
+        to_version.upgrade_with_stop()
+    finally:
+        memory.stop()
+    for unit, megabytes in memory.peaks_mb.items():
+        say(f"{megabytes:6} MB {unit}")
 
 
 if __name__ == "__main__":
