@@ -109,6 +109,15 @@ def test_systemd_finds_little_that_a_service_exposes(name):
     assert float(level[1]) <= MOST_EXPOSED
 
 
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_memory_of_a_service_is_limited(name):
+    text = (DEPLOY / "systemd" / name).read_text()
+    assert re.search(r"^MemoryMax=\d+[MG]$", text, re.MULTILINE)
+    # Workers and web server replace a process that is killed.
+    has_processes = name in {"opsportal-web.service", "opsportal-worker@.service"}
+    assert ("OOMPolicy=continue" in text.splitlines()) == has_processes
+
+
 def test_units_run_what_the_procfile_runs():
     procfile = (ROOT / "Procfile").read_text()
     units = "".join((DEPLOY / "systemd" / name).read_text() for name in UNITS)
