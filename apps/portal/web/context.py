@@ -195,7 +195,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         "places": places,
         "sections": sections if has_current_section else [],
-        "help": _help_with(path),
+        "help_url": _help_with(path),
         "actions": SimpleLazyObject(
             lambda: [
                 (name, reverse(url))
