@@ -59,7 +59,12 @@ PUBLIC = {
     "core:readyz",
 }
 #: They answer 404 unless a setting turns them on.
-OFF = {"accounts:openid", "accounts:openid-callback", "core:styleguide"}
+OFF = {
+    "accounts:openid",
+    "accounts:openid-callback",
+    "accounts:openid-logout",
+    "core:styleguide",
+}
 #: Guarded by a token of its own, whoever asks.
 BY_TOKEN = {
     "accounts:new-password",

@@ -233,7 +233,7 @@ def wrong_client_secret_is_named_on_the_login_page(site: Site) -> str:
     return f"{message} Log: {site.newest_reason()}"
 
 
-def logout_ends_the_session_of_the_portal_not_that_of_the_provider(site: Site) -> str:
+def logout_ends_the_session_of_the_portal_then_that_of_the_provider(site: Site) -> str:
     with site.new_browser() as page:
         site.log_in(page, "ann")
         page.evaluate("document.querySelector('form[action*=logout]').requestSubmit()")
@@ -242,14 +242,15 @@ def logout_ends_the_session_of_the_portal_not_that_of_the_provider(site: Site) -
         site.go_to_provider(page)
         assert page.url == f"{site.url}/requests/", page.url
 
-        page.goto(f"{site.keycloak.issuer}/protocol/openid-connect/logout")
+        page.evaluate("document.querySelector('form[action*=logout]').requestSubmit()")
+        page.wait_for_url("**/accounts/login/**")
+        page.locator("a[href*='openid/logout']").click()
         page.locator("#kc-logout").click()
-        page.wait_for_load_state()
-        page.context.clear_cookies(name="sessionid")
+        page.wait_for_url(f"{site.url}/accounts/login/**")
         site.go_to_provider(page)
         assert page.url.startswith(site.keycloak.address), page.url
         assert page.locator("#password").is_visible()
-    return "the provider asks for a password after the logout there"
+    return "the provider asks for a password after its logout, which leads back to the portal"
 
 
 def session_ends_after_its_hours_and_the_next_login_reads_the_groups(site: Site) -> str:
@@ -309,7 +310,7 @@ CHECKS: list[Callable[[Site], str]] = [
     unknown_address_of_the_portal_is_refused_by_the_provider,
     login_works_after_the_keys_of_the_provider_were_rotated,
     wrong_client_secret_is_named_on_the_login_page,
-    logout_ends_the_session_of_the_portal_not_that_of_the_provider,
+    logout_ends_the_session_of_the_portal_then_that_of_the_provider,
     session_ends_after_its_hours_and_the_next_login_reads_the_groups,
     provider_that_is_down_is_named_and_logins_by_password_go_on,
 ]

@@ -27,5 +27,8 @@ def test_client_of_the_guide_leads_back_to_the_portal():
     client = realm.client("https://portal.example.org")
     callback = reverse("accounts:openid-callback")
     assert client["redirectUris"] == [f"https://portal.example.org{callback}"]
+    login = reverse("accounts:login")
+    logout_targets = client["attributes"]["post.logout.redirect.uris"]
+    assert logout_targets == f"https://portal.example.org{login}"
     assert client["attributes"]["pkce.code.challenge.method"] == "S256"
     assert "secret" not in client

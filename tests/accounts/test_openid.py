@@ -329,6 +329,35 @@ def test_logout_ends_the_session_and_the_next_login_asks_the_provider(client, ss
     assert client.get(START).headers["Location"].startswith(sso.issuer)
 
 
+def test_logout_leads_to_that_of_the_provider(client, sso):
+    log_in(client, sso)
+    page = client.post("/accounts/logout/", follow=True)
+    assert "You are logged out of the portal, but not of Lab login." in page.text
+    assert 'href="/accounts/openid/logout/"' in page.text
+    where = urlsplit(client.get("/accounts/openid/logout/").headers["Location"])
+    assert f"{where.scheme}://{where.netloc}" == sso.issuer
+    assert where.path == "/oauth2/end_session"
+    assert parse_qs(where.query) == {
+        "client_id": ["portal"],
+        "post_logout_redirect_uri": ["http://testserver/accounts/login/"],
+    }
+
+
+def test_logout_after_a_password_names_no_provider(client, sso, liaison):
+    client.force_login(liaison, backend=BACKENDS[0])
+    page = client.post("/accounts/logout/", follow=True)
+    assert "Log out of Lab login" not in page.text
+
+
+@pytest.mark.parametrize("end", [None, "javascript:alert(1)"])
+def test_provider_without_a_logout_is_not_visited(client, sso, monkeypatch, end):
+    document = {**openid.discovery(), "end_session_endpoint": end}
+    monkeypatch.setattr(openid, "discovery", lambda *_: document)
+    page = client.get("/accounts/openid/logout/", follow=True)
+    assert page.redirect_chain == [("/accounts/login/", 302)]
+    assert "Lab login offers no page for logging out." in page.text
+
+
 def test_document_of_another_issuer_is_refused(sso, settings):
     settings.OIDC_ISSUER = sso.issuer.replace("127.0.0.1", "localhost").replace(
         "http://", "HTTP://"

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import jwt
 from django.conf import settings
@@ -20,8 +21,10 @@ from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import SuspiciousOperation, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
+from django.views import View
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
@@ -220,7 +223,7 @@ def _help() -> str:
 
 
 class _View:
-    """Base of both views.
+    """Base of the views.
 
     Returns 404 without a provider. Errors redirect to the login page with a message.
     """
@@ -289,3 +292,24 @@ class CallbackView(_View, OIDCAuthenticationCallbackView):
 
     def login_failure(self) -> HttpResponse:
         return self._back(self.request, None)
+
+
+class EndView(_View, View):
+    """Redirect the browser to the provider's page for logging out, if there is one.
+
+    Source: OpenID Connect RP-Initiated Logout 1.0, section 2. Without a hint of the login, the
+    provider asks for a confirmation, so that a link of a stranger logs nobody out.
+    """
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        end = str(discovery().get("end_session_endpoint", ""))
+        if not end.lower().startswith(("https://", "http://")):
+            messages.info(request, f"{settings.OIDC_NAME} offers no page for logging out.")
+            return redirect("accounts:login")
+        query = urlencode(
+            {
+                "client_id": settings.OIDC_RP_CLIENT_ID,
+                "post_logout_redirect_uri": request.build_absolute_uri(reverse("accounts:login")),
+            }
+        )
+        return redirect(f"{end}{'&' if '?' in end else '?'}{query}")

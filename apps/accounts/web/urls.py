@@ -12,7 +12,7 @@ urlpatterns = [
         ),
         name="login",
     ),
-    path("logout/", auth.LogoutView.as_view(), name="logout"),
+    path("logout/", views.LogoutView.as_view(), name="logout"),
     path("password/", passwords.ChangePasswordView.as_view(), name="change-password"),
     path(
         "password/forgotten/", passwords.ForgottenPasswordView.as_view(), name="forgotten-password"
@@ -24,6 +24,7 @@ urlpatterns = [
     ),
     path("openid/", views.start_openid, name="openid"),
     path("openid/callback/", views.finish_openid, name="openid-callback"),
+    path("openid/logout/", views.end_openid, name="openid-logout"),
     path("settings/", views.my_settings, name="settings"),
     path("views/", saved_views.save_view, name="view-save"),
     path("views/<int:pk>/", saved_views.change_view, name="view-change"),

@@ -2,11 +2,16 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import BACKEND_SESSION_KEY
+from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_POST
 
 from apps.accounts import domain
@@ -17,7 +22,24 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 
 
-# The next two views import single sign-on on demand: cryptography takes a tenth of a second to
+class LogoutView(auth_views.LogoutView):
+    """End the session; whoever came by single sign-on is told that another one lasts."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        backend = str(request.session.get(BACKEND_SESSION_KEY, ""))
+        answer = super().post(request, *args, **kwargs)
+        if backend.endswith(".OpenIDBackend"):
+            sentence = format_html(
+                "You are logged out of the portal, but not of {name}. "
+                '<a href="{url}">Log out of {name}, too</a>',
+                name=settings.OIDC_NAME,
+                url=reverse("accounts:openid-logout"),
+            )
+            messages.info(request, sentence)
+        return answer
+
+
+# The next views import single sign-on on demand: cryptography takes a tenth of a second to
 # load.
 @login_not_required
 def start_openid(request: HttpRequest) -> HttpResponseBase:
@@ -35,6 +57,14 @@ def finish_openid(request: HttpRequest) -> HttpResponseBase:
 
     answer: HttpResponseBase = CallbackView.as_view()(request)
     return answer
+
+
+@login_not_required
+def end_openid(request: HttpRequest) -> HttpResponseBase:
+    """Redirect the browser to where it logs out of single sign-on."""
+    from apps.accounts.web.openid import EndView
+
+    return EndView.as_view()(request)
 
 
 @require_http_methods(["GET", "POST"])
