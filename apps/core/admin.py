@@ -10,7 +10,6 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
-from django.contrib.auth import get_user_model
 from django.db import IntegrityError, models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -18,6 +17,7 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from apps.core.domain.audit import people
 from apps.core.domain.event_kinds import kind_in_words, what_was_done
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
@@ -247,11 +247,10 @@ class ActorFilter(admin.SimpleListFilter):
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
-        people = get_user_model().objects.values("username")
         if self.value() == "people":
-            return queryset.filter(actor__in=people)
+            return queryset.filter(actor__in=people())
         if self.value() == "portal":
-            return queryset.exclude(actor__in=people)
+            return queryset.exclude(actor__in=people())
         return queryset
 
 
