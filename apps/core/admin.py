@@ -17,8 +17,8 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.core.domain.audit import people
 from apps.core.domain.event_kinds import kind_in_words, what_was_done
+from apps.core.domain.events import people
 from apps.core.errors import InvalidFields
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
 from apps.core.web import documentation

@@ -37,6 +37,7 @@ COSTLY = {
 CHEAP = {
     "accounts": """
         change-password create-token forgotten-password login logout new-password openid openid-callback
+        openid-logout
         revoke-token settings view-change view-save
     """,
     "api": """

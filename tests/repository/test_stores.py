@@ -16,6 +16,7 @@ BOUNDS = {
     "accounts:forgotten-password": "stores nothing; mails are counted by account (tests/accounts/test_passwords.py)",
     "accounts:login": "failures are counted by address (tests/accounts/test_logins.py)",
     "accounts:openid": "the state of a login, in the sender's session (tests/accounts/test_openid.py)",
+    "accounts:openid-logout": "a message in the sender's session (tests/accounts/test_openid.py)",
     "accounts:openid-callback": "a session per login at the provider (tests/accounts/test_openid.py)",
     "accounts:new-password": "replaces the password of the link's account (tests/accounts/test_passwords.py)",
     "admin:login": "as accounts:login",

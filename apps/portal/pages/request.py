@@ -323,16 +323,8 @@ def request_page(
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
-    earlier = earlier_end(
-        request,
-        approval=approval,
-        estimate=estimate,
-        holds=holds,
-        needs=needs,
-        progress=progress,
-        class_url=_class_url(request, sets=prioritises, requests=reschedules),
-        at=at,
-    )
+    class_url = _class_url(request, sets=prioritises, requests=reschedules)
+    earlier = earlier_end(request, approval, estimate, holds, needs, progress, class_url, at)
     attention = _attention(request, schedule)
     status, whose_turn, without_cluster = _next_step(
         request, user, events, approval, attention, progress

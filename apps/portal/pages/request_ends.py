@@ -44,7 +44,6 @@ class EndingChange:
 
 def earlier_end(
     request: Request,
-    *,
     approval: Approval,
     estimate: Estimate | None,
     holds: Sequence[ActiveHold],

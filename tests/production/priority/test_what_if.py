@@ -108,16 +108,17 @@ def test_page_previews_and_saves(queue, approver, liaison, browse):
 
 def test_dates_of_the_queue_follow_a_move_before_the_forecasts_are_stored_again(queue, approver):
     last = list(ranked_requests())[-1]
+    moved_at = AT + HOUR + timedelta(minutes=1)
     set_priority(
-        request=last, by=approver, at=AT + HOUR, reason="x", priority_class="urgent", priority=None
+        request=last, by=approver, at=moved_at, reason="x", priority_class="urgent", priority=None
     )
-    rows = queue_rows(user=approver, at=AT + HOUR).rows
+    rows = queue_rows(user=approver, at=moved_at).rows
     assert rows[0].request == last
     starts = [row.start.likely for row in rows]
     assert starts == sorted(starts)
     assert len(set(starts)) == len(starts)
-    keep_queue_forecasts(at=AT + HOUR)
-    stored_again = queue_rows(user=approver, at=AT + HOUR).rows
+    keep_queue_forecasts(at=moved_at)
+    stored_again = queue_rows(user=approver, at=moved_at).rows
     assert [(row.start, row.slack) for row in rows] == [
         (row.start, row.slack) for row in stored_again
     ]

@@ -9,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from apps.core.domain.audit import exported_events
 from apps.core.domain.event_kinds import declared_kinds
+from apps.core.domain.events import exported_events
 
 
 class Command(BaseCommand):
@@ -25,7 +25,9 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         export = verbs.add_parser("export", help="write events, oldest first, in JSON Lines")
         export.add_argument("--after", type=int, default=0, metavar="ID", help="only later IDs")
-        export.add_argument("--since", type=_moment, metavar="TIME", help="a date, or date and time")
+        export.add_argument(
+            "--since", type=_moment, metavar="TIME", help="a date, or date and time"
+        )
         export.add_argument("--until", type=_moment, metavar="TIME", help="before this time")
         export.add_argument("--kind", action="append", default=[], help="may be repeated")
         export.add_argument("--people", action="store_true", help="without those by the portal")
@@ -53,10 +55,10 @@ class Command(BaseCommand):
             self.stdout.write(f"{count} events are in {options['file']}.")
 
     @contextmanager
-    def _output(self, path: Path | None) -> Iterator[TextIO]:
+    def _output(self, path: Path | None) -> Iterator[TextIO | OutputWrapper]:
         """Open a new file that only its owner can read, or standard output."""
         if path is None:
-            yield self.stdout._out
+            yield self.stdout
             return
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
-from apps.production.domain.forecast import forecast_of
+from apps.production.domain.forecast import Forecast, forecast_of
 from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
@@ -136,8 +136,8 @@ def queue_rows(*, user: User, at: datetime, after: int = 0, size: int = PAGE) ->
         if request := requests.get(pk):
             held = held_by(request, holds)
             entry = getattr(request, "queue_entry", None)
-            start = _start(entry, startable[rank - 1], state, at, held)
-            row = _line(request, entry, rank, start, user, at)
+            start = _start(request, entry, startable[rank - 1], state, at, held)
+            row = _line(request, entry, rank, start, state, user, at)
             rows.append(row if row.is_held else replace(row, held_with=held))
 
     more = rows[-1].rank if rows and len(following) > size else None
@@ -149,8 +149,9 @@ def queue_row_of(request: Request, *, user: User, at: datetime) -> QueueRow | No
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None:
         return None
-    rank, start = _rank_and_start(request, entry, at)
-    return _line(request, entry, rank, start, user, at)
+    state = queue_state()
+    rank, start = _rank_and_start(request, entry, state, at)
+    return _line(request, entry, rank, start, state, user, at)
 
 
 def start_of(request: Request, *, at: datetime) -> Start | None:
@@ -161,7 +162,7 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
     entry = None
     if has_rank(request):
         entry = QueueEntry.objects.filter(request=request).first()
-    return None if entry is None else _rank_and_start(request, entry, at)[1]
+    return None if entry is None else _rank_and_start(request, entry, queue_state(), at)[1]
 
 
 def starts_in_queue(*, at: datetime) -> dict[int, Start]:
@@ -182,32 +183,54 @@ def starts_in_order(
     ahead = 0
     for request, entry in rows:
         held = held_by(request, holds)
-        starts[request.pk] = _start(entry, ahead, state, at, held)
+        starts[request.pk] = _computed_start(entry, ahead, state, at, held)
         ahead += request.state == RequestState.QUEUED
     return starts
 
 
 def _rank_and_start(
-    request: Request, entry: QueueEntry, at: datetime
+    request: Request, entry: QueueEntry, state: QueueState, at: datetime
 ) -> tuple[int | None, Start | None]:
     if not (entry.is_queued and has_rank(request)):
         return None, None
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
-    startable = sum(state == RequestState.QUEUED for state in ahead)
+    startable = ahead.count(RequestState.QUEUED)
     held = held_by(request, experiments_on_hold())
-    return len(ahead) + 1, _start(entry, startable, queue_state(), at, held)
+    return len(ahead) + 1, _start(request, entry, startable, state, at, held)
 
 
 def _start(
+    request: Request,
     entry: QueueEntry | None,
     ahead: int,
     state: QueueState,
     at: datetime,
     held: str,
 ) -> Start:
-    """Return the start from the position now: the stored forecast is older than the last move."""
+    """Return the start from the forecast.
+
+    It is computed while the request is held, or has no forecast since the last change of the queue.
+    """
+    forecast = _current_forecast(request, state)
+    if forecast is None or held:
+        return _computed_start(entry, ahead, state, at, held)
+    early, likely, late = forecast.start or (None, None, None)
+    return Start(early, likely, late, forecast.basis)
+
+
+def _computed_start(
+    entry: QueueEntry | None, ahead: int, state: QueueState, at: datetime, held: str
+) -> Start:
     starts_on = entry.starts_on if entry else ""
     return expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=starts_on)
+
+
+def _current_forecast(request: Request, state: QueueState) -> Forecast | None:
+    """Return the stored forecast, unless a user has changed the queue since."""
+    forecast = forecast_of(request)
+    if forecast and forecast.at and state.changed_at and forecast.at < state.changed_at:
+        return None
+    return forecast
 
 
 def queue_state() -> QueueState:
@@ -220,6 +243,7 @@ def _line(
     entry: QueueEntry | None,
     rank: int | None,
     start: Start | None,
+    state: QueueState,
     user: User,
     at: datetime,
 ) -> QueueRow:
@@ -233,8 +257,8 @@ def _line(
     if entry is not None and is_moved:
         terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
     can_move = rank is not None and may_move(user, request)
-    forecast = forecast_of(request)
-    if start:
+    forecast = _current_forecast(request, state)
+    if start and forecast is None:
         forecast = forecast_of_queued(entry, start, at=at)
     slack = slack_of(request.deadline, forecast, today=timezone.localdate(at))
     return QueueRow(
