@@ -63,7 +63,7 @@ class ReleaseDump:
             "DATABASE_URL": self.postgres.url("opsportal"),
             "REDIS_URL": self.valkey.url(),
             "PORTAL_URL": f"https://{HOST}",
-            "ALLOWED_HOSTS": "testserver",
+            "ALLOWED_HOSTS": "testserver,127.0.0.1",
             "DEMO": "true",
             "VAR_DIR": str(var),
             "STATIC_DIR": str(var / "static"),
@@ -90,6 +90,8 @@ class ReleaseDump:
         say("asking the release what it holds")
         version = self._call("manage.py", "version").split()[-1]
         facts = json.loads(self._call("-P", str(FACTS)))
+        if not facts["rows"]["archive_archivedjob"]:
+            raise SetupError("capture handed over no job")
         facts = {"version": version, "at": datetime.now(UTC).isoformat(timespec="seconds")} | facts
         with psycopg.connect(self.postgres.url("opsportal"), autocommit=True) as connection:
             forget_machine(connection)
@@ -129,13 +131,16 @@ class ReleaseDump:
         return done.stdout
 
     def _work(self) -> None:
-        """Let the simulated cluster, capture and a worker of the release run as in the demo."""
+        """Let the simulated cluster, capture, a web server and a worker run as in the demo."""
+        portal = f"127.0.0.1:{_free_port()}"
         spool = str(self.simulation / "spool")
         simulate = ["manage.py", "simulate", "--cluster", CLUSTER, "--spool", spool]
         options = ["--jobs-per-day", "60", "--speed", "2", "--pace", "60", "--min-job-age", "90000"]
         worker = ["-m", "celery", "--quiet", "-A", "opsportal", "worker", "--beat", "--queues"]
         worker += ["default,harvest,archive", "--concurrency", "2", "--without-gossip"]
+        web = ["-m", "gunicorn", "opsportal.wsgi", "--bind", portal, "--log-level", "warning"]
         programs = {
+            "web": web,
             "simulate": [*simulate, *options],
             "capture": ["manage.py", "capture"],
             "worker": [
@@ -149,7 +154,10 @@ class ReleaseDump:
         running = []
         for name, command in programs.items():
             with (self.var / f"{name}.log").open("ab") as log:
-                options_of_process = {"cwd": self.checkout, "env": self.environment}
+                environment = dict(self.environment)
+                if name == "capture":  # hands over what it reads to the web server
+                    environment["PORTAL_URL"] = f"http://{portal}"
+                options_of_process = {"cwd": self.checkout, "env": environment}
                 child = spawn(
                     name,
                     [self.python, *command],
@@ -201,6 +209,12 @@ def forget_machine(connection: psycopg.Connection) -> None:
             f'WHERE "{column}"::text ~ %s',
             (host, HOST, host),
         )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def _this_host() -> str:
