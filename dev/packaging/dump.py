@@ -155,7 +155,7 @@ class ReleaseDump:
         for name, command in programs.items():
             with (self.var / f"{name}.log").open("ab") as log:
                 environment = dict(self.environment)
-                if name == "capture":  # hands over what it reads to the web server
+                if name in {"web", "capture"}:  # capture hands over what it reads
                     environment["PORTAL_URL"] = f"http://{portal}"
                 options_of_process = {"cwd": self.checkout, "env": environment}
                 child = spawn(
