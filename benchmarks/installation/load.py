@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks.installation.site import HOST, Site
+from tests.upgrade.load import CALLS, LOGGED_IN, PAGES
 
 REQUEST_SECONDS = 0.1
 JOB_SECONDS = 3
@@ -19,34 +20,26 @@ JOB_SECONDS = 3
 TIMEOUT_SECONDS = 70
 #: More than come while the web server restarts.
 THREADS = 400
-PAGES = ("/", "/requests/", "/jobs/", "/failures/", "/services/", "/archive/")
-CALLS = ("/api/v1/requests/", "/api/v1/jobs/", "/api/v1/services/")
 JOB = """#!/bin/bash
 sleep 5
 echo "samweb: HTTP error: 503 Service Unavailable: https://samweb.example.org:8483/sam/nova/api"
 exit 1
 """
 #: A session and a token of the admin that the guide creates.
-LOG_IN = """
+LOG_IN = f"""
 import json
 import django
 django.setup()
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
-from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.auth import get_user_model
 from django.utils import timezone
-from apps.accounts.domain import create_token, grant_role
+from apps.accounts.domain import grant_role
 from apps.accounts.enums import Role
 at = timezone.now()
 user = get_user_model().objects.get(username="ann")
 if not user.memberships.exists():
     grant_role(user=user, experiment=None, role=Role.ADMIN, by=user, at=at)
-session = SessionStore()
-session[SESSION_KEY] = str(user.pk)
-session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
-session[HASH_SESSION_KEY] = user.get_session_auth_hash()
-session.create()
-token = create_token(user=user, name="load", days=1, by=user, at=at)
-print(json.dumps({"session": session.session_key, "token": token}))
+{LOGGED_IN}
+print(json.dumps({{"session": session.session_key, "token": token}}))
 """
 
 

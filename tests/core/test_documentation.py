@@ -76,12 +76,12 @@ def test_documents_for_users_do_not_speak_of_the_code():
         if label in FOR_USERS:
             names += [name for name, _ in pages]
     assert "glossary" in names
-    found = {}
+    excerpts = {}
     for name in names:
         text = page(name).html
         if match := OF_DEVELOPERS.search(text):
-            found[name] = text[match.start() - 60 : match.end() + 60]
-    assert found == {}
+            excerpts[name] = text[match.start() - 60 : match.end() + 60]
+    assert excerpts == {}
 
 
 def test_each_page_leads_to_its_own_document(client, shifter):

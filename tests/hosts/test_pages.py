@@ -156,13 +156,18 @@ def test_status_board_names_the_clusters_with_excluded_hosts(
     assert "Excluded from new jobs" not in text_of(browse(liaison).get("/services/"))
 
 
-def test_failure_group_of_a_host_offers_its_exclusion(
-    alps, run_well, break_host, browse, shifter, at
-):
+@pytest.fixture
+def broken_group(alps, run_well, break_host, at):
+    """Return the counted failure group of a host on which all jobs fail, beside others."""
     run_well(alps, HOSTS)
     break_host(alps, "wn-bad")
     [group] = find_broken_hosts(at=at)
     recount_dirty_hours()
+    return group
+
+
+def test_failure_group_of_a_host_offers_its_exclusion(broken_group, browse, shifter, at):
+    group = broken_group
     client = browse(shifter)
     address = f"/excluded-hosts/new/?cluster=alps&amp;host=wn-bad&amp;group={group.pk}"
     assert address in text_of(client.get(group.get_absolute_url()))
@@ -196,12 +201,9 @@ def test_failure_group_of_a_host_offers_its_exclusion(
 
 
 def test_host_where_jobs_complete_again_need_not_be_drained(
-    alps, run_well, break_host, browse, shifter, at
+    broken_group, alps, run_well, browse, shifter, at
 ):
-    run_well(alps, HOSTS)
-    break_host(alps, "wn-bad")
-    [group] = find_broken_hosts(at=at)
-    recount_dirty_hours()
+    group = broken_group
     client = browse(shifter)
     works = "Jobs complete there again; retry"
     later = at + timedelta(minutes=10)

@@ -20,28 +20,33 @@ POSTED_TO = "/api/v1/announcements/"
 #: Nobody sees them yet, so that no page grows by them.
 STARTS_AT = "2099-01-01T00:00:00Z"
 TIMEOUT_SECONDS = 60
-SETUP = """
-import json
-import django
-django.setup()
-from datetime import timedelta
+#: A session of `user` in `session`, and a token of theirs in `token`, for programs that have `at`.
+LOGGED_IN = """
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
-from django.utils import timezone
-from apps.accounts.domain import create_token, ensure_user, grant_role
-from apps.accounts.enums import Role
-from apps.archive.domain.capture_hosts import create_capture_host
-at = timezone.now()
-user = ensure_user(username="ann", password_hash="!", by="test", at=at)
-grant_role(user=user, experiment=None, role=Role.ADMIN, by=user, at=at)
+from apps.accounts.domain import create_token
 session = SessionStore()
 session[SESSION_KEY] = str(user.pk)
 session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
 session[HASH_SESSION_KEY] = user.get_session_auth_hash()
 session.create()
 token = create_token(user=user, name="load", days=1, by=user, at=at)
+"""
+SETUP = f"""
+import json
+import django
+django.setup()
+from datetime import timedelta
+from django.utils import timezone
+from apps.accounts.domain import ensure_user, grant_role
+from apps.accounts.enums import Role
+from apps.archive.domain.capture_hosts import create_capture_host
+at = timezone.now()
+user = ensure_user(username="ann", password_hash="!", by="test", at=at)
+grant_role(user=user, experiment=None, role=Role.ADMIN, by=user, at=at)
+{LOGGED_IN}
 _, capture = create_capture_host(name="ctl1", clusters=["alps"], by="test", at=at)
-print(json.dumps({"session": session.session_key, "token": token, "capture": capture}))
+print(json.dumps({{"session": session.session_key, "token": token, "capture": capture}}))
 """
 
 

@@ -38,6 +38,7 @@ from apps.portal.pages.home_answers import (
     failures_by_hour,
 )
 from apps.portal.pages.home_changes import Changes, changes_since
+from apps.portal.pages.incident import offer_for
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
 from apps.production.domain.approvals.wait_counts import WaitCounts, count_waits
 from apps.production.domain.forecast import Forecast
@@ -46,7 +47,6 @@ from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
-from apps.recovery.domain.explaining import planned_retries_of
 from apps.recovery.domain.hands_off import Week, weeks_for
 from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import Row, board
@@ -54,7 +54,7 @@ from apps.statusboard.domain.maintenance.announcements import unread_announcemen
 from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Announcement
-from apps.submission.domain.retries.offers import RetryOffer, retry_offer
+from apps.submission.domain.retries.offers import RetryOffer
 
 #: Maximum number of causes on the home page. The others are summed in one line.
 CAUSES = 6
@@ -121,7 +121,6 @@ class HomePage:
     can_run: RunAnswer
     broken: Broken
     offer: RetryOffer | None
-    planned_jobs: int
     waits: WaitCounts
     your_turn: list[InboxItem]
 
@@ -185,8 +184,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         at=at,
         can_run=can_run(user=user, at=at),
         broken=broken,
-        offer=retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
-        planned_jobs=planned_retries_of(broken.to_retry, user).jobs if broken.to_retry else 0,
+        offer=offer_for(broken.to_retry, user, at) if broken.to_retry else None,
         waits=waits,
         your_turn=inbox_items(waiting[:OWN_TURNS], user, at),
         own_requests=own_requests(user=user, at=at),

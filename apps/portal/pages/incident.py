@@ -15,6 +15,7 @@ from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
 from apps.jobs.domain.records.jobs import counted_until
 from apps.portal.pages.time_axis import Axis, AxisMark, ticks_of
+from apps.recovery.domain.explaining import planned_retries_of
 from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.domain.states.timeline import BEGINNING, Claim
 from apps.statusboard.enums import NoteKind
@@ -114,7 +115,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
         states=states_of_incident(incident, at),
         impact=figures,
         as_of=as_of,
-        offer=retry_offer(source=incident, user=user, at=at) if figures.eligible else None,
+        offer=offer_for(incident, user, at) if figures.eligible else None,
         course=_course(members, updates, figures, shown_from, ended_at, at),
         updates=list(enumerate(updates, 1))[::-1],
         logs=[note for note in notes if note.kind == NoteKind.LOG],
@@ -123,6 +124,12 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
         events=events_of(incident),
         may_run_board=may_run,
     )
+
+
+def offer_for(incident: Incident, user: User, at: datetime) -> RetryOffer:
+    """Return what a user can retry of an incident, beside what recovery rules will retry."""
+    planned = planned_retries_of(incident, user)
+    return retry_offer(source=incident, user=user, at=at, by_rules=planned.jobs)
 
 
 def _course(

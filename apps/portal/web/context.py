@@ -239,13 +239,15 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         return {**links, "host_steps": steps_of_host_groups(timezone.now())}
     if match is not None and (source := _source_of_retries(match)):
         planned = planned_retries_of(source, user)
-        return {**links, "planned_retries": _sentences(planned), "planned_jobs": planned.jobs}
+        return {**links, "planned_retries": _sentences(planned)}
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
-    offer = retry_offer(source=group, user=user, at=timezone.now())
     planned = planned_retries_of(group, user)
-    label = offer.label_for(is_code=group.verdict == VerdictKind.CODE, by_rules=planned.jobs)
+    offer = retry_offer(source=group, user=user, at=timezone.now(), by_rules=planned.jobs)
+    label = offer.label
+    if group.verdict == VerdictKind.CODE:
+        label = offer.label_of_code_problem
     proposals = propose_limits([group], user).values()
     return {
         **links,

@@ -252,6 +252,21 @@ def test_reasons_why_no_job_can_be_retried_make_one_sentence(pages, shifter, now
     assert (mixed.open, mixed.label, mixed.short_label) == (4, "", "")
 
 
+def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
+    pages(shifter, owners=True)
+    group = FailureGroup.objects.get()
+    offers = {}
+    for by_rules in (0, 2, 3):
+        # The second and third are of the kept numbers.
+        offers[by_rules] = retry_offer(source=group, user=shifter, at=now, by_rules=by_rules)
+    assert offers[0].jobs == 3
+    assert [offer.is_left_to_rules for offer in offers.values()] == [False, False, True]
+    assert offers[2].label == offers[0].label
+    assert offers[3].label == "Retry 3 of 5 jobs yourself…"
+    assert offers[3].label_of_code_problem == "Retry 3 of 5 jobs anyway…"
+    assert not replace(offers[3], jobs=0).is_left_to_rules
+
+
 def test_offer_is_for_who_may_submit(pages, outage, liaison, now):
     visit = pages(liaison, owners=True)
     offer = retry_offer(source=outage, user=liaison, at=now)

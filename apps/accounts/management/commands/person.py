@@ -1,7 +1,6 @@
 """`manage.py person`: export and remove what the portal holds about a person."""
 
 import json
-import os
 from argparse import ArgumentParser
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.accounts.personal_data import remove_person, rows_about
 from apps.core.errors import DomainError
+from apps.core.management.files import open_new_file
 
 
 class Command(BaseCommand):
@@ -39,12 +39,8 @@ class Command(BaseCommand):
             self._remove(user, is_final=options["yes"])
 
     def _export(self, user: User, path: Path) -> None:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except OSError as error:
-            raise CommandError(f"{path}: {error.strerror}") from error
         rows = 0
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with open_new_file(path) as file:
             for table, columns in rows_about(user):
                 file.write(json.dumps({"table": table, **columns}, cls=DjangoJSONEncoder) + "\n")
                 rows += 1

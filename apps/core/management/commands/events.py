@@ -1,21 +1,20 @@
 """`manage.py events`: export the audit trail."""
 
 import json
-import os
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.core.management.base import BaseCommand, CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from apps.core.domain.event_kinds import declared_kinds
 from apps.core.domain.events import exported_events
+from apps.core.management.files import open_new_file
 
 
 class Command(BaseCommand):
@@ -47,25 +46,13 @@ class Command(BaseCommand):
             only_people=options["people"],
         )
         count = 0
-        with self._output(options["file"]) as output:
+        path = options["file"]
+        with open_new_file(path) if path else nullcontext(self.stdout) as output:
             for event in events:
                 output.write(json.dumps(event, cls=DjangoJSONEncoder) + "\n")
                 count += 1
-        if options["file"]:
-            self.stdout.write(f"{count} events are in {options['file']}.")
-
-    @contextmanager
-    def _output(self, path: Path | None) -> Iterator[TextIO | OutputWrapper]:
-        """Open a new file that only its owner can read, or standard output."""
-        if path is None:
-            yield self.stdout
-            return
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except OSError as error:
-            raise CommandError(f"{path}: {error.strerror}") from error
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            yield file
+        if path:
+            self.stdout.write(f"{count} events are in {path}.")
 
 
 def _moment(text: str) -> datetime:

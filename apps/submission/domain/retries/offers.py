@@ -32,8 +32,9 @@ class RetryOffer:
     """The numbers of a dry run, and what keeps jobs from being submitted now.
 
     Of the `jobs` to retry, `as_owner` are submitted as their owners. `needs` counts them by what
-    they depend on. Only their owners can submit again the jobs of the `bundle`; the page of the dry
-    run lists most of them under `bundle_list`. `left_out` are the others by reason.
+    they depend on, `by_rules` is how many recovery rules will retry. Only their owners can submit
+    again the jobs of the `bundle`; the page of the dry run lists most of them under `bundle_list`.
+    `left_out` are the others by reason.
     """
 
     jobs: int
@@ -43,6 +44,7 @@ class RetryOffer:
     left_out: Sequence[tuple[LeftOut, int]]
     needs: Mapping[Needs, int]
     now: Outlook | None = None
+    by_rules: int = 0
 
     @cached_property
     def waits_for(self) -> Obstacle | None:
@@ -73,8 +75,15 @@ class RetryOffer:
         return self.jobs + sum(jobs for _, jobs in self.left_open)
 
     @property
+    def is_left_to_rules(self) -> bool:
+        """Return whether recovery rules will retry all jobs that a person could."""
+        return 0 < self.jobs <= self.by_rules
+
+    @property
     def label(self) -> str:
         """Return the text of the link to the dry run; empty if no job can be retried."""
+        if self.is_left_to_rules:
+            return f"Retry {self._count_of_open(self.jobs)} yourself…"
         if self.waits_for:
             return f"Start {self._count_of_open(self.jobs)} once {_end_of(self.waits_for)}…"
         if self.jobs:
@@ -83,15 +92,11 @@ class RetryOffer:
             return self.bundle_label
         return ""
 
-    def label_for(self, *, is_code: bool, by_rules: int) -> str:
-        """Return the text of the link where a retry is not what to do about these jobs.
-
-        Their code fails, or recovery rules will retry `by_rules` of them, and these are all.
-        """
-        if self.jobs and is_code:
+    @property
+    def label_of_code_problem(self) -> str:
+        """Return the text of the link where the code of the jobs fails."""
+        if self.jobs:
             return f"Retry {self._count_of_open(self.jobs)} anyway…"
-        if self.jobs and by_rules >= self.jobs:
-            return f"Retry {self._count_of_open(self.jobs)} yourself…"
         return self.label
 
     @property
@@ -137,10 +142,11 @@ def _end_of(obstacle: Obstacle) -> str:
     return f"“{Truncator(title).chars(TITLE_LENGTH, truncate='...')}” ends"
 
 
-def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
+def retry_offer(*, source: Source, user: User, at: datetime, by_rules: int = 0) -> RetryOffer:
     """Return what a batch with the default limits would retry, as of `SHOWN_SECONDS` ago at most.
 
-    A batch that is planned, cancelled or ends counts at once.
+    A batch that is planned, cancelled or ends counts at once, and so do the jobs that recovery
+    rules will retry, of which the caller knows.
     """
     newest = RetryBatch.objects.order_by("-pk").values_list("pk", "state").first()
     key = f"retry-needs:{source._meta.label_lower}:{source.pk}:{user.pk}:{newest}".replace(" ", "")
@@ -150,7 +156,7 @@ def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
         numbers = _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at), at)
         with suppress(Exception):  # Redis may be down: each page makes its own dry run meanwhile
             cache.set(key, numbers, SHOWN_SECONDS)
-    return _with_outlook(numbers, at)
+    return replace(_with_outlook(numbers, at), by_rules=by_rules)
 
 
 def _kept(key: str) -> RetryOffer | None:
