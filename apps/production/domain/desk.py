@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
-from django.db.models import Count, F, Prefetch
+from django.db.models import Count, F
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -21,18 +21,17 @@ from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.priority.shares import (
     Prospect,
     QueueNow,
-    forecasts_if_approved,
     prospects_if_approved,
     read_queue,
 )
+from apps.production.domain.priority.shown_forecasts import estimates_if_approved
 from apps.production.domain.requests.status import last_return, notes_on_fields
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.domain.unusual_values import UnusualValue, outages, unusual_values
-from apps.production.models import Comment, Request, RequestRevision, Stage
+from apps.production.models import Comment, Request, RequestRevision
 from apps.production.permissions import may_prioritise
 
 #: How many requests a desk shows at most.
@@ -149,13 +148,7 @@ def core_seconds_of(rows: Iterable[DeskRow]) -> float:
 def desk_of(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
     pks = signable(user, at)
-    # Estimates need no services. Only the open request is read completely.
-    stages = Prefetch("stages", Stage.objects.order_by("position"))
-    rows = (
-        Request.objects.filter(pk__in=pks)
-        .select_related("experiment", "workflow__type")
-        .prefetch_related(stages)
-    )
+    rows = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type")
     requests = list(rows.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
     if not requests:
         return Desk([])
@@ -165,22 +158,15 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     submissions = revisions.values("request").annotate(times=Count("pk"))
     again = set(submissions.filter(times__gt=1).values_list("request", flat=True))
 
-    contents = {request.pk: content_of(request, services=False) for request in requests}
-    estimates = estimates_of(
-        {request.pk: (contents[request.pk], request.experiment_id) for request in requests}, at
-    )
     queue = read_queue()
-    forecasts = forecasts_if_approved(
-        [(request, estimates[request.pk]) for request in requests], at=at, queue=queue
-    )
     today = timezone.localdate(at)
     desk_rows = []
-    for request, forecast in zip(requests, forecasts, strict=True):
-        estimate = estimates[request.pk].with_forecast(forecast)
-        slack = slack_of(request.deadline, forecast, today=today)
-        desk_rows.append(
-            DeskRow(request, contents[request.pk], estimate, slack, request.pk in again)
-        )
+    # Only the open request is read completely.
+    for row in estimates_if_approved(requests, at=at, queue=queue):
+        estimate = row.estimate.with_forecast(row.forecast)
+        slack = slack_of(row.request.deadline, row.forecast, today=today)
+        is_again = row.request.pk in again
+        desk_rows.append(DeskRow(row.request, row.content, estimate, slack, is_again))
     return Desk(desk_rows, len(pks) - len(desk_rows), queue)
 
 

@@ -1,15 +1,17 @@
 """The forecasts that lists of requests show: the same as the pages of these requests."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import Prefetch, prefetch_related_objects
 
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.forecast import Forecast, forecast_of
-from apps.production.domain.priority.shares import forecasts_if_approved
+from apps.production.domain.priority.shares import QueueNow, forecasts_if_approved
 from apps.production.enums import CLOSED, SIGNED
 from apps.production.models import Request, Stage
 
@@ -37,20 +39,46 @@ def shown_forecasts(requests: Sequence[Request], *, at: datetime) -> list[Foreca
 def _forecasts_if_approved(requests: Sequence[Request], at: datetime) -> dict[int, Forecast]:
     if not requests:
         return {}
+    by_request = {}
+    for row in estimates_if_approved(requests, at=at):
+        why_no_end = ""
+        if row.forecast.end is None:
+            why_no_end = row.estimate.why_no_end or ONCE_APPROVED
+        basis = why_no_end or row.forecast.basis
+        by_request[row.request.pk] = replace(row.forecast, basis=basis)
+    return by_request
+
+
+@dataclass(frozen=True)
+class EstimatedRequest:
+    """A request with its content, without services, and what it takes if it is approved now."""
+
+    request: Request
+    content: RequestContent
+    estimate: Estimate
+    forecast: Forecast
+
+
+def estimates_if_approved(
+    requests: Sequence[Request], *, at: datetime, queue: QueueNow | None = None
+) -> list[EstimatedRequest]:
+    """Return estimate and forecast of requests approved now, in a fixed number of queries.
+
+    Pass `queue` if it was read already.
+    """
     # Estimates need no services.
     stages = Prefetch("stages", Stage.objects.order_by("position"))
     prefetch_related_objects(requests, stages, "workflow__type", "experiment")
-    contents = {}
-    for request in requests:
-        contents[request.pk] = content_of(request, services=False), request.experiment_id
-    estimates = estimates_of(contents, at)
-    forecasts = forecasts_if_approved(
-        [(request, estimates[request.pk]) for request in requests], at=at
+    contents = {request.pk: content_of(request, services=False) for request in requests}
+    estimates = estimates_of(
+        {request.pk: (contents[request.pk], request.experiment_id) for request in requests}, at
     )
-    by_request = {}
+    forecasts = forecasts_if_approved(
+        [(request, estimates[request.pk]) for request in requests], at=at, queue=queue
+    )
+    rows = []
     for request, forecast in zip(requests, forecasts, strict=True):
-        why_no_end = ""
-        if forecast.end is None:
-            why_no_end = estimates[request.pk].why_no_end or ONCE_APPROVED
-        by_request[request.pk] = replace(forecast, basis=why_no_end or forecast.basis)
-    return by_request
+        rows.append(
+            EstimatedRequest(request, contents[request.pk], estimates[request.pk], forecast)
+        )
+    return rows
