@@ -29,7 +29,7 @@ declare(
     EventKind("announcement.unpinned", "unpinned the announcement", "was unpinned"),
     EventKind("announcement.withdrawn", "withdrew the announcement", "was withdrawn"),
     EventKind("source.created", "created the monitoring source", "was created"),
-    EventKind("source.token_added", "added a token", "has a new token"),
+    EventKind("source.token_added", "added a token of the monitoring source", "has a new token"),
     EventKind("source.mapped", "changed the mapping", "has a new mapping"),
     EventKind("source.recovered", "resumed reporting", "reports again"),
     EventKind("source.no_data", "stopped reporting", "stopped reporting"),

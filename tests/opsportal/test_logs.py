@@ -179,7 +179,7 @@ def test_task_has_the_id_of_the_request_that_sent_it():
     app = Celery("ids", broker="memory://", backend="cache+memory://")
     ids = []
 
-    @app.task
+    @app.task(shared=False)
     def note() -> None:
         ids.append(get_guid())
 
