@@ -26,7 +26,7 @@ def test_late_request_is_postponed_and_another_class_is_set(
     page = open_as(liaison)
     page.goto("/requests/inbox/")
     assert_accessible(page)
-    page.get_by_role("link", name=f"Move deadline…: {late.key}").click()
+    page.get_by_role("link", name=f"Deadline or class…: {late.key}").click()
     assert_accessible(page)
     day = late.deadline + timedelta(days=7)
     page.get_by_label("Deadline").fill(day.isoformat())

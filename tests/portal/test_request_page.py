@@ -150,7 +150,7 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     text = client.get(one.get_absolute_url()).text
     assert "What it waits for" in text
     assert "samweb up again" in text
-    assert "In production, but it waits." in text
+    assert "Stage reco of" in text
     assert "What would bring it forward" not in text
 
 
@@ -280,8 +280,8 @@ def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in
     shown_page = page(request, liaison)
     assert shown_page.next_by == "approvers and liaisons of NOvA"
     assert shown_page.status.answer == "Late: expected to end late."
-    assert shown_page.status.next_step == "Raise its priority or postpone the deadline."
-    assert shown_page.keep_deadline.label == "Move deadline…"
+    assert shown_page.status.next_step == "An approver can raise its priority, a liaison postpone its deadline."
+    assert shown_page.keep_deadline.label == "Deadline or class…"
     summary = render_to_string("portal/request/_summary.html", vars(shown_page))
     assert shown in " ".join(summary.split())
 

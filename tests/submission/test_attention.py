@@ -157,7 +157,7 @@ def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(
     assert '<span class="state down">late</span>' in page
     assert "17 Jan 2027" in browse(liaison).get("/requests/?attention=late").content.decode()
     assert [item.todo for item in inbox_items([request], liaison, AT)] == [
-        "Raise its priority or postpone the deadline"
+        "An approver can raise its priority, a liaison postpone its deadline"
     ]
     assert request in waiting_for(liaison, AT)
     assert request in waiting_for(approver, AT)
@@ -306,7 +306,7 @@ def test_forecast_is_the_same_in_list_api_priority_and_estimate(make, browse, li
     assert row["forecast_basis"].endswith("As if it started today.")
     page = browse(liaison).get(f"/requests/{made.key}/").content.decode()
     assert "2 Dec 2026" in page
-    assert "It takes 12 days" in page
+    assert "All its work is estimated at 12 days" in page
     assert "2 Dec 2026" in browse(liaison).get("/requests/").content.decode()
     # What is stored is shown everywhere, whatever has changed since.
     day = date(2026, 12, 24)

@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth import views as auth
 from django.contrib.auth.forms import PasswordResetForm, SetPasswordForm
+from django.contrib.auth.password_validation import password_validators_help_texts
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
@@ -37,7 +38,16 @@ def locked(
     return render(request, "accounts/locked.html", {"minutes": minutes}, status=429)
 
 
-class ChangePasswordView(auth.PasswordChangeView):
+class RulesInWords:
+    """Show the rules of a new password as sentences: Django's help text is a list in HTML."""
+
+    def get_form(self, form_class: Any = None) -> SetPasswordForm:
+        form: SetPasswordForm = super().get_form(form_class)  # type: ignore[misc]
+        form.fields["new_password1"].help_text = " ".join(password_validators_help_texts())
+        return form
+
+
+class ChangePasswordView(RulesInWords, auth.PasswordChangeView):
     """Change the user's password and end their other sessions."""
 
     template_name = "accounts/password.html"
@@ -76,7 +86,7 @@ class ForgottenPasswordView(auth.PasswordResetView):
         return redirect(self.get_success_url())
 
 
-class NewPasswordView(auth.PasswordResetConfirmView):
+class NewPasswordView(RulesInWords, auth.PasswordResetConfirmView):
     """Set a new password with the link from the mail."""
 
     template_name = "accounts/new_password.html"

@@ -10,6 +10,7 @@ from datetime import date, datetime
 from itertools import chain
 
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.estimates.figures import Estimate
@@ -31,7 +32,8 @@ from apps.statusboard.enums import State
 class EndingChange:
     """A change that would end a request earlier: of something it waits for, or of its class.
 
-    `end` is the new end and `days` the gained days, if known.
+    `end` is the new end and `days` the gained days, if known. `obstacle` is a sentence about what
+    the request waits for, and `advice` what follows for its jobs.
     """
 
     what: str
@@ -39,7 +41,12 @@ class EndingChange:
     url: str = ""
     end: date | None = None
     days: int | None = None
-    is_obstacle: bool = True
+    obstacle: str = ""
+    advice: str = ""
+
+    @property
+    def is_obstacle(self) -> bool:
+        return bool(self.obstacle)
 
 
 def earlier_end(
@@ -65,18 +72,23 @@ def earlier_end(
     for hold in holds:
         changes.append(
             EndingChange(
-                f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold"
+                f"Release {hold.what}",
+                f"on hold: {hold.reason}" if hold.reason else "on hold",
+                obstacle=f"{capfirst(hold.what)} is on hold.",
             )
         )
     is_produced = progress is not None and progress.part_done == 1
     for need in needs:
         if need.row.state == State.DOWN and not is_produced:
             service = need.row.service
+            stages = ", ".join(need.stages)
             changes.append(
                 EndingChange(
                     f"{service.name} up again",
-                    f"down, needed by {', '.join(need.stages)}",
+                    f"down, needed by {stages}",
                     service.get_absolute_url(),
+                    obstacle=f"{service.name} is down, needed by {stages}.",
+                    advice="Jobs that run now may fail. New ones should wait until it is up.",
                 )
             )
     if progress and state in IN_PRODUCTION:
@@ -112,7 +124,10 @@ def _signatures(
     names = ", ".join(slot.name for slot in approval.missing)
     end = prospects[0][1].forecast.end if prospects else None
     yield EndingChange(
-        f"Signature of {names}", " or ".join([*people][:3]), end=end[1] if end else None
+        f"Signature of {names}",
+        " or ".join([*people][:3]),
+        end=end[1] if end else None,
+        obstacle=f"The signature of {names} is missing.",
     )
 
     if prospects:
@@ -138,7 +153,6 @@ def _classes(
                 class_url,
                 end[1] if end and days else None,
                 days,
-                is_obstacle=False,
             )
             rank = then.rank
 
@@ -148,15 +162,19 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
     submissions = reverse("submission:request", args=[request.key])
     for attention in request.attention.all():
         if attention.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:
+            words = attention.words.rstrip(".")
             yield EndingChange(
-                attention.words.rstrip("."), attention.get_kind_display(), submissions
+                words, attention.get_kind_display(), submissions, obstacle=f"{capfirst(words)}."
             )
     for stage in progress.stages:
         if stage.waiting and stage.waiting.held:
-            jobs = f"{stage.waiting.held:,} held job{'s' if stage.waiting.held != 1 else ''}"
+            jobs = f"{stage.waiting.held:,} job{'s' if stage.waiting.held != 1 else ''}"
             address = reverse("jobs:list") + "?tab=held"
             yield EndingChange(
-                f"Release {jobs} of {stage.row.stage}", "held in the batch system", address
+                f"Release {jobs} of {stage.row.stage}",
+                "held in the batch system",
+                address,
+                obstacle=f"The batch system holds {jobs} of {stage.row.stage}.",
             )
         if (
             stage.located is False
@@ -167,6 +185,12 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
                 f"Locate the output of {stage.row.stage}",
                 "the request waits for its catalogue entry",
                 submissions,
+                obstacle=f"The output of {stage.row.stage} is not in the catalogue yet.",
             )
     for cluster in progress.queue_unknown:
-        yield EndingChange(f"{cluster} answers again", "its queue is unknown", reverse("jobs:list"))
+        yield EndingChange(
+            f"{cluster} answers again",
+            "its queue is unknown",
+            reverse("jobs:list"),
+            obstacle=f"The queue of {cluster} is unknown.",
+        )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from apps.production.domain.estimates.figures import MEDIAN, Estimate, StageEstimate
+from apps.production.domain.estimates.figures import ENOUGH, MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.domain.requests.status import Totals
 from apps.production.models import Request, Stage, StageHistory
@@ -200,7 +200,7 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
     by_excess: list[tuple[float, list[Use]]] = []
     for history in StageHistory.objects.filter(request=request):
         stage_estimate = estimates.get(history.name)
-        if history.completed and stage_estimate is not None and stage_estimate.past_jobs:
+        if history.completed and stage_estimate and stage_estimate.past_jobs >= ENOUGH:
             rows = _uses_per_job(history, stage_estimate)
             excess = max(
                 ((row.actual or 0) / row.estimated for row in rows if row.estimated), default=0.0
@@ -209,6 +209,12 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
 
     by_excess.sort(key=lambda stage: -stage[0])
     return list(chain.from_iterable(rows for _, rows in by_excess[:MOST_STAGES]))
+
+
+def _basis_of_time(guess: StageEstimate) -> str:
+    """Return what an estimated time per job is based on."""
+    basis = f"median of {guess.jobs_text}"
+    return f"{basis}, scaled by events" if guess.scaled else basis
 
 
 def _uses_per_job(row: StageHistory, guess: StageEstimate) -> list[Use]:
@@ -220,6 +226,7 @@ def _uses_per_job(row: StageHistory, guess: StageEstimate) -> list[Use]:
                 "time",
                 guess.wall_used[MEDIAN],
                 row.wall_seconds[MEDIAN],
+                basis=_basis_of_time(guess),
             )
         )
     if guess.memory_used and row.memory_bytes:

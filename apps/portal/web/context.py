@@ -1,6 +1,7 @@
 """The context of every page: places, links across apps, and the warning strip."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest
@@ -25,7 +26,12 @@ from apps.hosts.web.links import (
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.permissions import may_create
-from apps.recovery.domain.explaining import PlannedRetries, jobs_of_rules, planned_retries_of
+from apps.recovery.domain.explaining import (
+    PlannedRetries,
+    jobs_of_rules,
+    planned_retries_of,
+    planned_retries_of_request,
+)
 from apps.statusboard.domain.board.board import strip
 from apps.statusboard.models import Incident
 from apps.submission.domain.retries.batches import jobs_in_batches, latest_batches
@@ -240,6 +246,9 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     if match is not None and (source := _source_of_retries(match)):
         planned = planned_retries_of(source, user)
         return {**links, "planned_retries": _sentences(planned)}
+    if match is not None and match.view_name in ("portal:request", "progress:request-progress"):
+        planned = planned_retries_of_request(match.kwargs["key"], user)
+        return {**links, "request_retries": planned, "earliest_retry": _earliest(planned)}
     if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
@@ -275,14 +284,21 @@ def _source_of_retries(match: ResolverMatch) -> FailureGroup | Incident | None:
     return model.objects.filter(pk=match.kwargs["pk"]).first() if model else None
 
 
+def _earliest(planned: PlannedRetries) -> datetime | None:
+    """Return when the first planned retry can be submitted; None if at once."""
+    if planned.first_at and planned.first_at > timezone.now():
+        return planned.first_at
+    return None
+
+
 def _sentences(planned: PlannedRetries) -> list[SafeString]:
     """Return the sentence about the failed jobs that rules will retry by themselves."""
     if not planned.jobs:
         return []
     are = "job is" if planned.jobs == 1 else "jobs are"
     earliest: SafeString | str = ", a few at a time"
-    if planned.first_at and planned.first_at > timezone.now():
-        earliest = format_html(", not before {}", when(planned.first_at))
+    if first_at := _earliest(planned):
+        earliest = format_html(", not before {}", when(first_at))
     sentence = format_html(
         '{} {} retried by <a href="{}">recovery rules</a> without a person{}. '
         "If you retry them, the rules leave them to you.",

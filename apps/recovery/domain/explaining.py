@@ -53,6 +53,16 @@ def planned_retries_of(source: FailureGroup | Incident, user: User) -> PlannedRe
     return PlannedRetries(sums["jobs"], sums["first_at"])
 
 
+def planned_retries_of_request(key: str, user: User) -> PlannedRetries:
+    """Return the planned retries of jobs of the request with this key, as a user can see them."""
+    sums = (
+        _planned(user)
+        .filter(job__request_key=key)
+        .aggregate(jobs=Count("pk"), first_at=Min("act_at"))
+    )
+    return PlannedRetries(sums["jobs"], sums["first_at"])
+
+
 def jobs_of_rules(group: FailureGroup, user: User) -> frozenset[int]:
     """Return the primary keys of the jobs of a group that rules will retry by themselves."""
     planned = _planned(user).filter(job__verdict__group=group)

@@ -162,7 +162,7 @@ def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, appr
         request=request, kind=AttentionKind.LATE, since=AT, words="expected after its deadline"
     )
     client, deadline = browse(liaison), request.deadline + WEEK
-    line = 'href="{url}?do=reschedule#do" aria-label="Move deadline…: {key}"'
+    line = 'href="{url}?do=reschedule#do" aria-label="Deadline or class…: {key}"'
     for address in ("/requests/inbox/", "/"):
         text = text_of(client.get(address))
         assert line.format(url=request.get_absolute_url(), key=request.key) in text

@@ -46,7 +46,7 @@ NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
     AttentionKind.STUCK: "Retry its failed jobs or continue without them",
     AttentionKind.TEST_FAILED: "Fix the cause and start it again, or cancel it",
     AttentionKind.IDLE: "Start its jobs, or put it on hold with the reason",
-    AttentionKind.LATE: "Raise its priority or postpone the deadline",
+    AttentionKind.LATE: "An approver can raise its priority, a liaison postpone its deadline",
     RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
     RequestState.CHANGES_REQUESTED: "Make the changes and submit again",
     RequestState.DRAFT: "Finish the draft and submit it",
@@ -336,7 +336,7 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
     elif wait == AttentionKind.LATE and may_prioritise(user, request):
         label, place = "Set priority…", "?do=priority#do"
     elif wait == AttentionKind.LATE and may_reschedule(user, request):
-        label, place = "Move deadline…", "?do=reschedule#do"
+        label, place = "Deadline or class…", "?do=reschedule#do"
     return Action(label, request.get_absolute_url() + place)
 
 

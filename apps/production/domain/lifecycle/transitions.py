@@ -21,6 +21,11 @@ class Transition:
     reason_needed: bool = False
     guard: str = ""
 
+    @property
+    def is_start(self) -> bool:
+        """Return whether jobs of the request are submitted from then on."""
+        return self.verb in (Verb.TEST, Verb.START)
+
 
 def _open_states() -> list[RequestState]:
     return [state for state in _S if state not in CLOSED and state != _S.DRAFT]

@@ -146,9 +146,9 @@ def _deadline(facts: ScoreFacts, today: date) -> Term:
     slack = left - (facts.takes_days or 0.0)
     points = min(DEADLINE_DAYS, max(0.0, DEADLINE_DAYS - slack))
     if facts.takes_days is None:
-        takes = "its duration is unknown"
+        takes = "the duration of its work is unknown"
     else:
-        takes = f"it takes {_days(facts.takes_days)}"
+        takes = f"all its work is estimated at {_days(facts.takes_days)}"
     if left >= 0:
         title = f"Deadline in {left:.0f} d"
     else:
