@@ -23,6 +23,7 @@ from apps.statusboard.domain.incidents.incidents import close_incident, open_inc
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from tests.factories import clusters, jobs, statusboard
+from tests.factories.requests import request_in, stage
 from tests.factories.statusboard import service
 from tests.factories.verdicts import verdict
 from tests.pages import page_of, text_of
@@ -48,6 +49,21 @@ def test_announcement_about_a_service_stops_what_needs_it(at, shifter, words):
     samweb = service("samweb", at)
     post_announcement(title="Stop", by=shifter, at=at, services=[samweb], do_not_submit=True)
     assert words() == ["Yes, except jobs that need samweb"] * 3
+
+
+def test_service_that_every_request_needs_stops_all(at, shifter, nova, liaison, approver, words):
+    def made(state, *stages):
+        request_in(state, by=liaison, experiment=nova, approver=approver, stages=stages)
+
+    samweb = service("samweb", at)
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=at)
+    made("queued", stage("generation", services=("samweb",)), stage("merge"))
+    assert words()[0] == "No: every request in queue and production needs samweb"
+    assert words()[2] == "Yes, except jobs that need samweb"  # sees no request
+    made("running", stage("merge"))
+    assert words()[0] == "Yes, except jobs that need samweb"
+    answer = can_run(user=shifter, at=at)
+    assert (answer.hindered, answer.requests) == (1, 2)
 
 
 def test_reasons_of_both_kinds_are_named_together(at, shifter, dune, words):

@@ -280,7 +280,10 @@ def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in
     shown_page = page(request, liaison)
     assert shown_page.next_by == "approvers and liaisons of NOvA"
     assert shown_page.status.answer == "Late: expected to end late."
-    assert shown_page.status.next_step == "An approver can raise its priority, a liaison postpone its deadline."
+    assert (
+        shown_page.status.next_step
+        == "An approver can raise its priority, a liaison postpone its deadline."
+    )
     assert shown_page.keep_deadline.label == "Deadline or class…"
     summary = render_to_string("portal/request/_summary.html", vars(shown_page))
     assert shown in " ".join(summary.split())

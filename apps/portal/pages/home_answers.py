@@ -5,12 +5,12 @@ outages.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from urllib.parse import urlencode
 
-from django.db.models import Exists, F, OuterRef, Sum
+from django.db.models import Count, Exists, F, OuterRef, Q, Sum
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -23,6 +23,8 @@ from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import Advice, AdviceReason, submit_advice
+from apps.production.enums import RequestState
+from apps.production.models import Request
 from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Incident
 
@@ -33,6 +35,8 @@ CHART_HOURS = 48
 MOST_BANDS = 3
 #: Maximum number of experiments and services named in the answer.
 MOST_NAMED = 3
+#: States of requests whose jobs are to be submitted.
+_TO_RUN = (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING)
 
 SERIES = [
     Series("service", "service"),
@@ -45,11 +49,16 @@ SERIES = [
 
 @dataclass(frozen=True)
 class RunAnswer:
-    """Whether jobs can be submitted: the sign and text of the answer, and the advice behind it."""
+    """Whether jobs can be submitted: the sign and text of the answer, and the advice behind it.
+
+    Of the `requests` in the queue and in production, `hindered` need a service that prevents jobs.
+    """
 
     sign: str
     text: str
     advice: Advice
+    requests: int = 0
+    hindered: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,16 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
     if any(not (reason.service_names or reason.experiment_names) for reason in against):
         return RunAnswer("down", "No: do not submit", advice)
     if against:
-        return RunAnswer("degraded", f"Yes, except {_describe_jobs(against)}", advice)
+        services: set[str] = set()
+        for reason in against:
+            services.update(reason.service_names)
+        requests, hindered = _count_hindered(user, services)
+        if requests and hindered == requests:
+            needed = _name_some(sorted(services))
+            text = f"No: every request in queue and production needs {needed}"
+            return RunAnswer("down", text, advice, requests, hindered)
+        text = f"Yes, except {_describe_jobs(against)}"
+        return RunAnswer("degraded", text, advice, requests, hindered)
     if advice.submit == "wait":
         return RunAnswer("degraded", "Yes, except jobs that run into maintenance", advice)
     return RunAnswer(
@@ -102,6 +120,20 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
         "Yes, with care" if advice.reasons else "Yes",
         advice,
     )
+
+
+def _count_hindered(user: User, services: Collection[str]) -> tuple[int, int]:
+    """Return how many requests are in the queue and in production, and how many of them need one
+    of these services.
+    """
+    if not services:
+        return 0, 0
+    counts = Request.objects.visible_to(user).filter(state__in=_TO_RUN)
+    needed = Q(stages__services__name__in=services)
+    sums = counts.order_by().aggregate(
+        requests=Count("pk", distinct=True), hindered=Count("pk", filter=needed, distinct=True)
+    )
+    return sums["requests"], sums["hindered"]
 
 
 def _describe_jobs(reasons: Sequence[AdviceReason]) -> str:

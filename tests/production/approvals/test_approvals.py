@@ -145,7 +145,10 @@ def test_page_names_whose_signature_is_missing_and_who_can_give_it(
     assert "1 missing" in page
     assert "can be signed by convener" in page
     assert "Review and approve…" in page
-    assert "Review and approve…" not in browse(approver).get(f"/requests/{waiting.key}/").content.decode()
+    assert (
+        "Review and approve…"
+        not in browse(approver).get(f"/requests/{waiting.key}/").content.decode()
+    )
     answer = browse(convener).post(f"/requests/{waiting.key}/approve/", {"reason": ""}, follow=True)
     assert "is now “queued”" in answer.content.decode()
 

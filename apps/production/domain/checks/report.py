@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import islice
 
 from apps.accounts.models import Experiment, User
@@ -120,17 +121,23 @@ def check_report(
 class Warnings:
     """The warnings of a request, now or at its submission.
 
-    Each has rule, severity, path and message. `outdated` counts warnings at submission about
-    services and downtimes of that time.
+    Each has rule, severity, path and message. `found` is how many were found, of which only the
+    first are in `warnings`. `outdated` counts warnings at submission about services and downtimes
+    of that time.
     """
 
     at: datetime
     warnings: list[dict[str, str]]
-    count: int
+    found: int
     is_current: bool = False
     outdated: int = 0
 
     @property
+    def count(self) -> int:
+        """How many they are, as the form counts: a message about several fields is one."""
+        return len(self.groups) + self.found - len(self.warnings)
+
+    @cached_property
     def groups(self) -> list[tuple[str, str, list[str]]]:
         """Each message once, with its severity and the paths of all fields it applies to."""
         paths: dict[tuple[str, str], list[str]] = {}

@@ -104,14 +104,19 @@ class QueueRows:
     state: QueueState
 
 
-def queue_rows(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueRows:
+def queue_rows(
+    *, user: User, at: datetime, after: int = 0, size: int = PAGE, is_computed: bool = False
+) -> QueueRows:
     """Return the part of the queue that this user sees after some rank.
 
-    Ranks count the requests of all experiments.
+    Ranks count the requests of all experiments. Dates are the stored ones, or with `is_computed`
+    those of now, as beside the preview of a change, whose dates are computed too.
     """
     line = list(ranked_requests().values_list("pk", "state", "experiment_id"))
     scope = scope_of(user)
     state = queue_state()
+    if is_computed:
+        state.changed_at = at  # no stored date is newer
     holds = experiments_on_hold()
     seen = []
     for rank, (pk, _, experiment) in enumerate(line, start=1):

@@ -92,7 +92,10 @@ class ApprovalForm(PriorityForm):
         self.fields["reason"].widget = forms.TextInput()
         if sets_priority:
             self.fields["reason"].label = "Reason"
-            self.fields["priority"].help_text = f"{MIN_PRIORITY} to {MAX_PRIORITY}; default 5"
+            self.fields["priority"].help_text = (
+                f"Its place within the class, {MIN_PRIORITY} to {MAX_PRIORITY}: higher runs sooner. "
+                "5 if empty."
+            )
         else:
             self.fields["reason"].help_text = ReasonForm.hint
             del self.fields["priority_class"], self.fields["priority"]

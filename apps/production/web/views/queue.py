@@ -178,7 +178,8 @@ def _queue(
     sees_all = is_opg(request.user)
     now = read_shares()
     at = timezone.now()
-    part = queue_rows(user=request.user, at=at, after=after)
+    is_preview = changed is not None and changed.shifts is not None
+    part = queue_rows(user=request.user, at=at, after=after, is_computed=is_preview)
     if changed and not any(row.may_move for row in part.rows if row.request.key == changed.key):
         raise PermissionDenied("Only approvers other than the requester can change its place.")
     context = {
