@@ -344,13 +344,13 @@ def withdraw_claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def _decide(
-    request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], message: str
+    request: AuthenticatedRequest, key: str, form: Form, function: Callable[..., Any], message: str
 ) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     domain.check_may_decide(request.user, production_request)
     if form.is_valid():
         with show_errors(request, form):
-            service(
+            function(
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
             messages.success(request, message)

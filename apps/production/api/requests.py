@@ -33,7 +33,7 @@ from apps.production.domain.actors import may
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of, with_people, with_stages
 from apps.production.domain.lifecycle import moves
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.lifecycle.steps import check_actor
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import create_draft, save_draft
@@ -55,7 +55,7 @@ def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) ->
     def move(view: "RequestViewSet", production_request: Request, **fields: Any) -> Request:
         if "successor" in fields:
             fields["successor"] = view.get_queryset().filter(key=fields["successor"]).first()
-        return SERVICES[verb](request=production_request, **fields)
+        return MOVE_FUNCTIONS[verb](request=production_request, **fields)
 
     move.__name__ = verb.name.lower()
     move.__doc__ = description

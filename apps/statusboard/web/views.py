@@ -223,12 +223,12 @@ def _form_page(
     form: forms.Form,
     title: str,
     button: str,
-    service: Callable[..., Any],
+    function: Callable[..., Any],
 ) -> HttpResponse:
     """Show a page with one form; redirect to a reported incident, or else to the board."""
     if not may_run_board(request.user):
         raise PermissionDenied
-    if request.method == "POST" and (made := _act(request, form, service)):
+    if request.method == "POST" and (made := _act(request, form, function)):
         return redirect(made if isinstance(made, Incident) else "statusboard:board")
     context = {"form": form, "title": title, "button": button, "back": reverse("statusboard:board")}
     return render(
@@ -237,7 +237,7 @@ def _form_page(
 
 
 def _act(
-    request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any
+    request: AuthenticatedRequest, form: forms.Form, function: Callable[..., Any], **about: Any
 ) -> Any:
     """Call the domain function with a valid form's data; return what it returns, or None.
 
@@ -249,7 +249,7 @@ def _act(
         messages.error(request, "Nothing was saved. Correct the fields marked below.")
         return None
     with show_errors(request, form):
-        done = service(by=request.user, at=timezone.now(), **about, **form.cleaned_data)
+        done = function(by=request.user, at=timezone.now(), **about, **form.cleaned_data)
         messages.success(request, f"Saved “{done}”.")
         return done
     return None

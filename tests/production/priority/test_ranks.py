@@ -13,7 +13,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, set_priority
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_request, undo_move
 from apps.production.domain.priority.ranks import (
@@ -171,22 +171,22 @@ def test_score_decides_again_when_a_move_is_undone_or_a_priority_set(five, appro
 
 def test_held_one_keeps_its_place_and_is_passed_over(five, approver):
     before = keys()
-    SERVICES[Verb.HOLD](request=five[1], by=approver, at=LATER, reason="memory")
+    MOVE_FUNCTIONS[Verb.HOLD](request=five[1], by=approver, at=LATER, reason="memory")
     assert keys() == before
     assert five[1] not in startable_requests()
     assert rank_of(five[1]) == 2
     rescore_all(at=LATER)
     move(five[1], 1, approver)
-    SERVICES[Verb.RELEASE](request=five[1], by=approver, at=LATER)
+    MOVE_FUNCTIONS[Verb.RELEASE](request=five[1], by=approver, at=LATER)
     assert (startable_requests().first(), rank_of(five[1])) == (five[1], 1)
 
 
 def test_who_starts_leaves_the_ranks_and_stays_in_order_for_jobs(five, approver):
     move(five[4], 1, approver)
-    SERVICES[Verb.START](request=five[4], by=approver, at=LATER)
+    MOVE_FUNCTIONS[Verb.START](request=five[4], by=approver, at=LATER)
     assert len(keys()) == 4
     assert Request.objects.order_by(*by_place()).first() == five[4]
-    SERVICES[Verb.CANCEL](request=five[4], by=approver, at=LATER, reason="x")
+    MOVE_FUNCTIONS[Verb.CANCEL](request=five[4], by=approver, at=LATER, reason="x")
     assert not QueueEntry.objects.filter(pk=five[4].pk).exists()
 
 
