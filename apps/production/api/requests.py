@@ -45,7 +45,7 @@ from apps.production.models import Request
 from apps.production.permissions import is_liaison_of, may_create
 
 
-def _may_approve(user: User, production_request: Request) -> bool:
+def _may_set_priority(user: User, production_request: Request) -> bool:
     return may(user, Actor.APPROVER, production_request)
 
 
@@ -160,7 +160,7 @@ class RequestViewSet(
         SuccessorWriter,
     )
 
-    @command(PriorityWriter, RequestReader, url_path="set-priority", allowed=_may_approve)
+    @command(PriorityWriter, RequestReader, url_path="set-priority", allowed=_may_set_priority)
     def set_priority(self, production_request: Request, **fields: Any) -> Request:
         """Set the priority in the queue. Requires a reason."""
         return moves.set_priority(request=production_request, **fields)
