@@ -11,7 +11,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, StaleState
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, approve_request, submit_request
 from apps.production.domain.priority.listing import queue_state
-from apps.production.domain.priority.manual_moves import move_request
+from apps.production.domain.priority.manual_moves import move_in_queue
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.enums import PORTAL, Verb
@@ -135,7 +135,7 @@ def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver
     ]
     before, version = [request.key for request in ranked_requests()], queue_state().version
     last, middle = Request.objects.get(key=before[2]), Request.objects.get(key=before[1])
-    move = partial(move_request, to_rank=1, at=AT, reason="freeze", version=version)
+    move = partial(move_in_queue, to_rank=1, at=AT, reason="freeze", version=version)
     results = at_once(
         partial(move, request=last, by=approver, seen_rank=3),
         partial(move, request=middle, by=second_approver, seen_rank=2),

@@ -11,7 +11,7 @@ from django.utils.html import strip_tags
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.listing import queue_state
-from apps.production.domain.priority.manual_moves import move_request
+from apps.production.domain.priority.manual_moves import move_in_queue
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
@@ -172,7 +172,7 @@ def test_others_learn_of_a_move_but_not_of_whose_and_why(
 ):
     queued(), queued()
     request_in("queued", by=other_liaison, experiment=dune, approver=approver)
-    move_request(
+    move_in_queue(
         request=list(ranked_requests())[1], to_rank=1, by=approver, at=AT, reason="secret freeze"
     )
     page = browse(other_liaison).get(QUEUE).content.decode()
