@@ -37,7 +37,7 @@ from apps.submission.domain.arrays.plan import (
     next_number,
 )
 from apps.submission.domain.arrays.rows import new_submission
-from apps.submission.domain.arrays.scripts import Overlay, plan_stage
+from apps.submission.domain.arrays.scripts import Overlay, make_stage_plan
 from apps.submission.domain.arrays.submissions import (
     check_may_submit,
     index_of,
@@ -177,7 +177,7 @@ def _debug_run(
     at: datetime,
 ) -> Submission:
     """Return the unsaved row: the same job of the stage, with the changes of the profile."""
-    plan = plan_stage(
+    plan = make_stage_plan(
         key=request.key,
         content=content_of(request),
         position=origin.position,
