@@ -70,7 +70,7 @@ CALLERS = {
         "apps/diagnosis/domain/verdicts/analyses.py",
         "current_classifiers",
     ): "approved ones, in a worker",
-    ("apps/diagnosis/domain/verdicts/decisions.py", "current"): "its version only",
+    ("apps/diagnosis/domain/verdicts/judged_jobs.py", "current"): "its version only",
     (
         "apps/diagnosis/domain/verdicts/experience.py",
         "regex_fault",
