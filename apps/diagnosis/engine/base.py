@@ -10,11 +10,11 @@ from typing import Protocol
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import (
-    Advice,
     Category,
     CodeKind,
     CodeScope,
     Confidence,
+    JobAdvice,
     Overlap,
     ReasonKind,
     Role,
@@ -103,7 +103,7 @@ class Pattern:
     category: Category
     service: str
     regex: str
-    advice: Advice
+    advice: JobAdvice
     role: Role
     where: str
     example: str
@@ -167,7 +167,7 @@ class EngineVerdict:
     """
 
     verdict: VerdictKind
-    advice: Advice
+    advice: JobAdvice
     category: Category
     confidence: Confidence
     summary: str

@@ -22,7 +22,7 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.models import HourlyEnds
-from apps.production.domain.advice import Advice, AdviceReason, submit_advice
+from apps.production.domain.advice import AdviceReason, SubmitAdvice, submit_advice
 from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Incident
 
@@ -49,7 +49,7 @@ class RunAnswer:
 
     sign: str
     text: str
-    advice: Advice
+    advice: SubmitAdvice
 
 
 @dataclass(frozen=True)

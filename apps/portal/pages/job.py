@@ -33,7 +33,7 @@ from apps.notifications.domain.preferences import level_of
 from apps.notifications.enums import Level
 from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.production.models import Request
-from apps.progress.domain.resource_use import Advice, StageUse, advise, stage_use
+from apps.progress.domain.resource_use import ResourceAdvice, StageUse, advise, stage_use
 from apps.recovery.domain.explaining import planned_retry_of
 from apps.recovery.models import Decision
 from apps.statusboard.domain.board.outages import outages_during
@@ -74,7 +74,7 @@ class JobPage:
     timeline: Timeline | None
     stage_use: StageUse | None
     energy: JobEnergy | None
-    resource_advice: list[Advice]
+    resource_advice: list[ResourceAdvice]
 
     diagnosis: JobDiagnosis
     quotes: Quotes | None

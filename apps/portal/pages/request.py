@@ -33,7 +33,7 @@ from apps.portal.pages.request_use import (
     uses_of,
 )
 from apps.production.domain.actors import may
-from apps.production.domain.advice import Advice, request_advice
+from apps.production.domain.advice import SubmitAdvice, request_advice
 from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
@@ -256,7 +256,7 @@ class RequestPage:
     # Its approval, and its place in the queue; both are computed only while it is open.
     approval: Approval
     submission_warnings: Warnings | None
-    advice: Advice | None
+    advice: SubmitAdvice | None
     estimate: Estimate | None
     at_start: StartEstimate | None
     line: QueueRow | None
@@ -436,7 +436,9 @@ def _estimate(
     return with_expected_end(estimate, request, start=start, at=at)
 
 
-def _advice(request: Request, written: RequestContent, user: User, at: datetime) -> Advice | None:
+def _advice(
+    request: Request, written: RequestContent, user: User, at: datetime
+) -> SubmitAdvice | None:
     """Return the advice on submitting jobs of an open request."""
     if request.state in CLOSED:
         return None

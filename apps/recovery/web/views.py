@@ -69,7 +69,7 @@ from apps.recovery.domain.rules import (
     set_mode,
     visible_rules,
 )
-from apps.recovery.enums import Arm, Mode, Outcome, Recovery
+from apps.recovery.enums import Arm, Mode, Recovery, RecoveryOutcome
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule
 from apps.recovery.web.forms import AnswerForm, ModeForm, RuleForm, initial_answer, initial_of
@@ -155,7 +155,9 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """List the decisions of a rule: `?arm=`, `?outcome=`, `?version=`, `?page=`."""
     shown = get_object_or_404(visible_rules(request.user), pk=pk)
     arm = read_query(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
-    outcome = read_query(request, "outcome", _value_of(Outcome), expected=", ".join(Outcome.values))
+    outcome = read_query(
+        request, "outcome", _value_of(RecoveryOutcome), expected=", ".join(RecoveryOutcome.values)
+    )
     version = number_in(request.GET, "version")
     chosen = DecisionFilter(arm=arm or "", outcome=outcome or "", version=version)
     listed = decisions_of(shown, request.user, chosen)
@@ -164,7 +166,7 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "rule": shown,
         "page": _page_of(listed, request, count=count),
         "arms": Arm.choices,
-        "outcomes": Outcome.choices,
+        "outcomes": RecoveryOutcome.choices,
         "arm": arm or "",
         "outcome": outcome or "",
         "version": version,

@@ -15,7 +15,7 @@ from apps.diagnosis.engine.evidence.catalogue import (
     catalogue_hits,
 )
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.enums import Advice, Category, Role
+from apps.diagnosis.enums import Category, JobAdvice, Role
 from apps.diagnosis.models import CatalogueState, KnownError
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def patterns_of(rows: Iterable[KnownError]) -> list[Pattern]:
                 category=Category(row.category),
                 service=row.service,
                 regex=row.regex,
-                advice=Advice(row.advice),
+                advice=JobAdvice(row.advice),
                 role=Role(row.role),
                 where=row.where,
                 example=row.example,

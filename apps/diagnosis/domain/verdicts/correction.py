@@ -22,7 +22,7 @@ from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanati
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
 from apps.diagnosis.domain.verdicts.experience import propose_from_corrections
-from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
+from apps.diagnosis.enums import ADVICE_OF, HarvestState, JobAdvice, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.wording import headline_of
@@ -166,7 +166,7 @@ def override_verdict(
         raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
     event_old = old.verdict
     old.verdict = verdict
-    old.advice = Advice.NONE if old.later_state else ADVICE_OF[verdict]
+    old.advice = JobAdvice.NONE if old.later_state else ADVICE_OF[verdict]
     old.overridden_by = str(by)[:150]
     old.overridden_at = at
     old.override_reason = reason.strip()

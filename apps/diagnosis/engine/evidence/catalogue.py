@@ -28,7 +28,7 @@ from apps.diagnosis.engine.evidence.matchers import (
 )
 from apps.diagnosis.engine.evidence.scan_budget import ScanBudget
 from apps.diagnosis.engine.formats.chunks import Chunk, chunks, matching_lines
-from apps.diagnosis.enums import Advice, Category, ReasonKind, Role, Stream
+from apps.diagnosis.enums import Category, JobAdvice, ReasonKind, Role, Stream
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def _pattern(row: dict[str, str]) -> Pattern:
         category=_choice(Category, row, "category"),
         service=row["service"],
         regex=row["regex"],
-        advice=_choice(Advice, row, "advice"),
+        advice=_choice(JobAdvice, row, "advice"),
         role=_choice(Role, row, "role"),
         where=row["where"],
         example=row["example"],

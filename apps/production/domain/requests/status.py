@@ -13,7 +13,7 @@ from apps.production.domain.discussion import fields_of
 from apps.production.enums import Actor, AttentionKind, RequestState, Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Attention, Request
-from apps.statusboard.domain.board.board import Row, board
+from apps.statusboard.domain.board.board import BoardRow, board
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def totals_of(request: Request) -> Totals:
 class RequiredService:
     """A service that a request requires, its current state, and the stages that require it."""
 
-    row: Row
+    row: BoardRow
     stages: tuple[str, ...]
 
 
