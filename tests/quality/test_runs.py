@@ -29,7 +29,9 @@ def test_request_whose_checks_pass_is_done_by_the_portal(produced):
 
 def test_checks_run_when_the_request_comes_to_data_quality(make):
     produced = make("completing")
-    MOVE_FUNCTIONS[Verb.REVIEW](request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER)
+    MOVE_FUNCTIONS[Verb.REVIEW](
+        request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER
+    )
     assert not QualityRun.objects.exists()
     core_tasks.deliver_waiting()
     assert QualityRun.objects.get().state == "waiting"
