@@ -21,7 +21,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.web.errors import show_errors
 from apps.core.web.pagination import KeysCountedFirst, KeysFirst
-from apps.core.web.query import number_in, read_query
+from apps.core.web.query import number_in, read_query_or_warn
 from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
@@ -154,8 +154,8 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """List the decisions of a rule: `?arm=`, `?outcome=`, `?version=`, `?page=`."""
     shown = get_object_or_404(visible_rules(request.user), pk=pk)
-    arm = read_query(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
-    outcome = read_query(
+    arm = read_query_or_warn(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
+    outcome = read_query_or_warn(
         request, "outcome", _value_of(RecoveryOutcome), expected=", ".join(RecoveryOutcome.values)
     )
     version = number_in(request.GET, "version")
@@ -255,10 +255,10 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
 
     `?recovery=`, `?experiment=` (a key, or `none`), `?category=`, `?page=`.
     """
-    recovery = read_query(
+    recovery = read_query_or_warn(
         request, "recovery", _value_of(Recovery), expected=", ".join(Recovery.values)
     )
-    category = read_query(
+    category = read_query_or_warn(
         request, "category", _value_of(Category), expected=", ".join(Category.values)
     )
     experiments: dict[str, Experiment | None] = {NO_EXPERIMENT: None}

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.statusboard.domain.board.availability import DAYS, HOURLY_DAYS
 from apps.statusboard.domain.board.board import board
@@ -82,7 +82,9 @@ SOURCE_ORDERS: dict[str, Callable[[MonitoringSource], Any]] = {
 def status_board(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
     by_hour = (
-        read_query(request, "history", {"hours": True, "days": False}.get, expected="hours or days")
+        read_query_or_warn(
+            request, "history", {"hours": True, "days": False}.get, expected="hours or days"
+        )
         or False
     )
     zone = timezone.get_current_timezone()

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context
 from apps.core.domain.pagination import in_order
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.tables import csv_file
 from apps.core.web.templatetags.look import percent
@@ -123,8 +123,8 @@ def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
     kept = revisions_of(production_request)
     by_number = {str(revision.pk): revision for revision in kept}.get
     expected = "a version of this request"
-    old = read_query(request, "old", by_number, expected=expected)
-    new = read_query(request, "new", by_number, expected=expected)
+    old = read_query_or_warn(request, "old", by_number, expected=expected)
+    new = read_query_or_warn(request, "new", by_number, expected=expected)
     old = old or last_reviewed(production_request)
     context = {
         "object": production_request,
