@@ -218,7 +218,7 @@ TEMPLATES = [
                 "apps.accounts.web.passwords.login_help",
                 "apps.portal.web.context.frame",
             ],
-            "builtins": ["apps.core.web.templatetags.look"],
+            "builtins": ["apps.core.web.templatetags.formatting"],
             "libraries": {
                 "day_marks": "apps.statusboard.web.templatetags.day_marks",
                 "discussion": "apps.production.web.templatetags.discussion",

@@ -11,7 +11,7 @@ import pytest
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.tasks import deliver_waiting
-from apps.core.web.templatetags.look import core_hours, percent, size
+from apps.core.web.templatetags.formatting import core_hours, percent, size
 from apps.jobs.models import Job, QueueCount, QueueReading
 from apps.production.domain.campaigns import campaigns_of
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS

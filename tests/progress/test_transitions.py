@@ -7,7 +7,7 @@ import pytest
 
 from apps.core.domain.events import events_of
 from apps.core.domain.health import beat_heart
-from apps.core.web.templatetags.look import percent
+from apps.core.web.templatetags.formatting import percent
 from apps.jobs.domain.records.jobs import TOTALS_HEART
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS

@@ -10,7 +10,7 @@ from django.urls import reverse_lazy
 from django.utils.safestring import SafeString
 
 from apps.core.charts import Bin, Cell, Series, Tick, bars, heat_map
-from apps.core.web.templatetags.look import duration, number
+from apps.core.web.templatetags.formatting import duration, number
 from apps.jobs.domain.statistics.questions import (
     NO_VALUE,
     Answer,

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg, may_see_health
-from apps.core.web.templatetags.look import number, when
+from apps.core.web.templatetags.formatting import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup

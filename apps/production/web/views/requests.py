@@ -14,7 +14,7 @@ from apps.core.domain.pagination import in_order
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.tables import csv_file
-from apps.core.web.templatetags.look import percent
+from apps.core.web.templatetags.formatting import percent
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
 from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.filters import ORDERS, RequestFilter, ordered

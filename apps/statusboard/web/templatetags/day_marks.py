@@ -11,7 +11,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.charts import Part, week_strip
-from apps.core.web.templatetags.look import sign
+from apps.core.web.templatetags.formatting import sign
 from apps.statusboard.domain.board.availability import Slot
 from apps.statusboard.domain.board.board import BoardRow
 from apps.statusboard.enums import State, worst
