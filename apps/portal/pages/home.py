@@ -47,7 +47,7 @@ from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
-from apps.recovery.domain.hands_off import Week, weeks_for
+from apps.recovery.domain.recoveries import Week, weeks_for
 from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import BoardRow, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements

@@ -38,15 +38,15 @@ from apps.recovery.domain.answers import (
 )
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.hands_off import (
+from apps.recovery.domain.owner_questions import grouped_owner_questions
+from apps.recovery.domain.pack_rules import export_rules
+from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
     breakdown_for,
     failures_of,
     weeks_for,
     with_category,
 )
-from apps.recovery.domain.owner_questions import grouped_owner_questions
-from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.rule_page import (
     DAYS,
     LATEST,
