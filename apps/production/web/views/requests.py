@@ -23,7 +23,7 @@ from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
 #: Common views of the list: name and query.
-VIEWS = {
+STANDARD_FILTERS = {
     "All": "",
     "Mine": "mine=yes",
     "Waiting for me": "mine=turn",
@@ -83,7 +83,7 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         **views_context(request),
         "sort": sort,
-        "views": VIEWS,
+        "views": STANDARD_FILTERS,
         "shown_view": request.GET.urlencode(),
         "more_open": more_open,
         "filter": request_filter,
