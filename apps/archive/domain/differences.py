@@ -8,7 +8,11 @@ from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.archive.domain.comparison import ComparedJob, DiffRow, VariableChange, compare
-from apps.archive.domain.store.contents import jobs_for_list, shown_environment, shown_script
+from apps.archive.domain.store.contents import (
+    archived_jobs_for_list,
+    shown_environment,
+    shown_script,
+)
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.clusters.schedulers.base import JobState
@@ -110,7 +114,7 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
 
 def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | None:
     """Return the newest earlier job of the same kind that completed, and the kind as text."""
-    completed = jobs_for_list(user).filter(
+    completed = archived_jobs_for_list(user).filter(
         state=JobState.COMPLETED.value,
         submitted_at__gte=job.submitted_at - LOOK_BACK,
     )

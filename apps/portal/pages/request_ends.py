@@ -44,6 +44,7 @@ class EndingChange:
 
 def earlier_end(
     request: Request,
+    *,
     approval: Approval,
     estimate: Estimate | None,
     holds: Sequence[ActiveHold],

@@ -11,7 +11,7 @@ from django.urls import reverse
 from apps.accounts.models import User
 from apps.archive.domain.search.search import ScriptHit, Search, TooWide, hits_in
 from apps.archive.domain.search.search import find as find_scripts
-from apps.archive.domain.store.contents import jobs_for_list as archived_jobs
+from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.datasets.domain.listing import find_datasets
@@ -168,7 +168,7 @@ def _scripts(
 
     Also return the URL of the list of all matches.
     """
-    rows = archived_jobs(user).order_by("-submitted_at", "-pk")
+    rows = archived_jobs_for_list(user).order_by("-submitted_at", "-pk")
     if by_id and (same := list(rows.filter(job_id=query)[:SHOWN])):
         return [(row, []) for row in same], ""
     search = Search(words=query)
