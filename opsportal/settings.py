@@ -152,10 +152,10 @@ REOPENING_STEPS = {"recovery": "apps.submission.domain.files.recovery:take_files
 PACK_PARTS = {"recovery_rules": "apps.recovery.domain.pack_rules:RULES_OF_PACKS"}
 
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
-JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts.correction:marks_of"}
+JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts.job_diagnosis:marks_of"}
 
 # Dimensions of statistics that other apps add: `opsportal.job_facts`, by name and dotted path.
-JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts.correction:facts_of"}
+JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts.job_diagnosis:facts_of"}
 
 # Texts for statistics values: `opsportal.statistics_words`, by name and dotted path.
 STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.known_errors.exit_codes:words_of"}

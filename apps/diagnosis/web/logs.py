@@ -17,7 +17,7 @@ from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.search import Search
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.domain.reading.log_windows import MOST_LINES, default_stream, log_view
-from apps.diagnosis.domain.verdicts.correction import job_diagnosis
+from apps.diagnosis.domain.verdicts.job_diagnosis import job_diagnosis
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import Verdict

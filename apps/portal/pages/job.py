@@ -19,8 +19,8 @@ from apps.core.domain.events import events_of
 from apps.diagnosis.domain.groups.same_failure import SameFailure, same_failure
 from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.diagnosis.domain.reading.log_windows import LogView, log_view
-from apps.diagnosis.domain.verdicts.correction import JobDiagnosis, job_diagnosis
 from apps.diagnosis.domain.verdicts.experience import Experience, experience_of
+from apps.diagnosis.domain.verdicts.job_diagnosis import JobDiagnosis, job_diagnosis
 from apps.diagnosis.domain.verdicts.quotes import Quotes, quote_evidence
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from django.db import transaction
+from django.db.models import F, QuerySet
+
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import mark_dirty
@@ -139,3 +142,20 @@ def _event(new: Verdict, old: Verdict | None, at: datetime) -> Event:
         new=new.verdict,
         reason=new.summary,
     )
+
+
+@transaction.atomic
+def assign_experiments(*, jobs: QuerySet[Job]) -> int:
+    """Copy the experiments of these jobs to their verdicts; return how many changed."""
+    rows = (
+        Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
+    )
+    differing = rows.exclude(experiment=F("job__experiment"))  # includes rows without experiments
+    verdicts = [
+        verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id
+    ]
+    for verdict in verdicts:
+        verdict.experiment_id = verdict.job.experiment_id
+    Verdict.objects.bulk_update(verdicts, ["experiment"], batch_size=500)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in verdicts})
+    return len(verdicts)
