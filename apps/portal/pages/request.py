@@ -19,11 +19,7 @@ from apps.datasets.domain.staging import may_stage
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.portal.pages.request_ends import EndingChange, earlier_end
-from apps.portal.pages.request_start import (
-    lacks_cluster,
-    status_without_cluster,
-    waits_for_cluster,
-)
+from apps.portal.pages.request_start import lacks_cluster, status_without_cluster, waits_for_cluster
 from apps.portal.pages.request_use import (
     Output,
     StartEstimate,
@@ -39,11 +35,7 @@ from apps.production.domain.approvals.requirements import Approval, approval_of,
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.content.stages import (
-    ArgumentText,
-    argument_texts,
-    content_of,
-)
+from apps.production.domain.content.stages import ArgumentText, argument_texts, content_of
 from apps.production.domain.discussion import Thread, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
@@ -54,8 +46,8 @@ from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
 from apps.production.domain.priority.listing import QueueRow, queue_row_of
+from apps.production.domain.priority.prospects import ranks_by_class, with_expected_end
 from apps.production.domain.priority.ranks import has_rank, ranked_requests
-from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
 from apps.production.domain.requests.reschedule import open_class_request
 from apps.production.domain.requests.status import (
     ProgressStep,

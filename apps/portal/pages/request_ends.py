@@ -15,7 +15,7 @@ from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.forecast import expected_class
 from apps.production.domain.holds import ActiveHold
-from apps.production.domain.priority.shares import (
+from apps.production.domain.priority.prospects import (
     Prospect,
     prospects_if_approved,
     prospects_in_queue,

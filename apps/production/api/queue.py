@@ -17,7 +17,7 @@ from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import OfRequests
 from apps.production.domain.experiment_shares import read_shares
-from apps.production.domain.priority import manual_moves, shares
+from apps.production.domain.priority import manual_moves, prospects, shares
 from apps.production.domain.priority.listing import QueueRow, queue_row_of, queue_rows, queue_state
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestedPriority
@@ -156,7 +156,7 @@ class QueueViewSet(OfRequests):
         """Return the rank of a request with another priority. Nothing is changed."""
         line = self._line(self.get_object())
         level = checked_data(LevelReader(data=request.query_params))
-        then = shares.what_if_level(
+        then = prospects.what_if_level(
             line.request,
             priority_class=level.get("priority_class", line.request.priority_class),
             number=level.get("priority", line.request.priority),

@@ -21,7 +21,7 @@ from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.priority.shares import (
+from apps.production.domain.priority.prospects import (
     Prospect,
     QueueNow,
     prospects_if_approved,
