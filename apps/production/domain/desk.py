@@ -28,7 +28,7 @@ from apps.production.domain.priority.prospects import (
     read_queue,
 )
 from apps.production.domain.priority.shown_forecasts import estimates_if_approved
-from apps.production.domain.requests.status import last_return, notes_on_fields
+from apps.production.domain.requests.returns import last_return, notes_on_fields
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.domain.unusual_values import UnusualValue, outages, unusual_values
 from apps.production.models import Comment, Request, RequestRevision

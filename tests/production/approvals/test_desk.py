@@ -23,7 +23,7 @@ from apps.production.domain.lifecycle.moves import (
 from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.status import notes_on_fields
+from apps.production.domain.requests.returns import notes_on_fields
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
 from apps.production.web.forms.moves import ApprovalForm

@@ -13,7 +13,6 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.work import BackOff
 from apps.diagnosis import wording
 from apps.diagnosis.domain.known_errors.current import current_classifiers
-from apps.diagnosis.domain.log_page.phases import phases_in_logs
 from apps.diagnosis.domain.packs.current import markers_by_experiment
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, open_own_log
 from apps.diagnosis.domain.reading.excerpts import excerpt_of
@@ -24,6 +23,7 @@ from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
 from apps.diagnosis.domain.verdicts.judged_jobs import JudgedJob
+from apps.diagnosis.domain.verdicts.phases import phases_in_logs
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.evidence.catalogue import Catalogue
