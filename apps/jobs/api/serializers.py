@@ -102,8 +102,17 @@ class ClaimAcceptanceReader(serializers.ModelSerializer[ClaimAcceptance]):
     class Meta:
         model = ClaimAcceptance
         fields = [
-            *("id", "cluster", "scope", "name", "submitted_at", "reason", "at", "by"),
-            *("withdrawn_at", "withdrawn_by", "withdrawn_reason"),
+            "id",
+            "cluster",
+            "scope",
+            "name",
+            "submitted_at",
+            "reason",
+            "at",
+            "by",
+            "withdrawn_at",
+            "withdrawn_by",
+            "withdrawn_reason",
         ]
 
 

@@ -197,20 +197,16 @@ def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
         columns,
         (
             (
-                *(
-                    row.job.cluster.name,
-                    row.job.job_id,
-                    row.job.attempt,
-                    row.job.request_key,
-                    row.job.stage,
-                ),
-                *(
-                    row.job.host,
-                    row.ended_at.isoformat(),
-                    row.verdict,
-                    row.service,
-                    row.job.core_seconds,
-                ),
+                row.job.cluster.name,
+                row.job.job_id,
+                row.job.attempt,
+                row.job.request_key,
+                row.job.stage,
+                row.job.host,
+                row.ended_at.isoformat(),
+                row.verdict,
+                row.service,
+                row.job.core_seconds,
             )
             for row in rows
         ),
