@@ -273,19 +273,19 @@ def times_in_database(query, user, page):
     from django.db import connection
     from django.http import QueryDict
 
-    from apps.archive.domain.store.contents import jobs_for_list
+    from apps.archive.domain.store.contents import archived_jobs_for_list
     from apps.archive.filters import ArchivedJobs
 
     data = QueryDict(mutable=True)
     data.update(query)
     for _ in range(page - 1):
-        found = ArchivedJobs(data, jobs_for_list(user)).page(data)
+        found = ArchivedJobs(data, archived_jobs_for_list(user)).page(data)
         data = QueryDict(found.next_query[1:])
     times = []
     for _ in range(REPEATS):
         seconds = []
         with connection.execute_wrapper(stopwatch(seconds)):
-            ArchivedJobs(data, jobs_for_list(user)).page(data)
+            ArchivedJobs(data, archived_jobs_for_list(user)).page(data)
         times.append(1000 * sum(seconds))
     return times
 

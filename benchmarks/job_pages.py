@@ -63,19 +63,22 @@ RAW = {
     "weekday": "extract(isodow FROM ended_at)",
 }
 RAW_COLUMNS = (
-    *(
-        "exit_code",
-        "signal",
-        "site_id",
-        "request_key",
-        "host",
-        "stage",
-        "release",
-        "cpu_model",
-        "cluster_id",
-        '"user"',
-    ),
-    *("ended_at", "state", "experiment_id", "wall_seconds", "cpus", "cpu_seconds"),
+    "exit_code",
+    "signal",
+    "site_id",
+    "request_key",
+    "host",
+    "stage",
+    "release",
+    "cpu_model",
+    "cluster_id",
+    '"user"',
+    "ended_at",
+    "state",
+    "experiment_id",
+    "wall_seconds",
+    "cpus",
+    "cpu_seconds",
 )
 PERIODS = {"24h": 1, "7d": 7, "30d": 30, "90d": 90}
 

@@ -242,12 +242,10 @@ class Tour:
             "production:request-list": [
                 *({"text": text} for text in words),
                 *({"state": state} for state in ("queued", "awaiting_approval", "done")),
-                *(
-                    {"experiment": "EXP00"},
-                    {"experiment": "EXP07"},
-                    {"mine": "turn"},
-                    {"mine": "yes"},
-                ),
+                {"experiment": "EXP00"},
+                {"experiment": "EXP07"},
+                {"mine": "turn"},
+                {"mine": "yes"},
                 {"text": "muons", "state": "queued", "mine": "turn", "experiment": "EXP00"},
                 {"after": _last(Request, "created_at")},
             ],
@@ -260,14 +258,13 @@ class Tour:
             ],
             "notifications:list": [{"show": "unread"}, {"after": _last(Notification, "at")}],
             "api:request-list": [
-                *(
-                    {"text": "muons"},
-                    {"state": "queued"},
-                    {"experiment": "EXP00"},
-                    {"mine": "turn"},
-                    {"mine": "yes"},
-                ),
-                *({"text": "exp.mc.7.generation"}, {"cursor": _cursor(Request)}),
+                {"text": "muons"},
+                {"state": "queued"},
+                {"experiment": "EXP00"},
+                {"mine": "turn"},
+                {"mine": "yes"},
+                {"text": "exp.mc.7.generation"},
+                {"cursor": _cursor(Request)},
             ],
             "api:job-list": [
                 {"state": "failed"},

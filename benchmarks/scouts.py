@@ -87,7 +87,7 @@ def run_at_once(stage: Stage) -> Run:
 def run_with_scouts(stage: Stage) -> Run:
     """Run a stage as the portal does."""
     from apps.submission.domain.arrays.scouts import scouts_of_stage, usual_rate
-    from apps.submission.domain.scouts.ratio_test import Finding, RatioTest
+    from apps.submission.domain.scouts.ratio_test import RatioFinding, RatioTest
     from apps.submission.domain.scouts.watch import NEWEST
 
     jobs = len(stage.seconds)
@@ -117,10 +117,10 @@ def run_with_scouts(stage: Stage) -> Run:
             continue
         unseen = 0
         finding = test.find(failures[max(0, last + 1 - NEWEST) : last + 1])
-        if finding is Finding.BROKEN:
+        if finding is RatioFinding.BROKEN:
             used = sum(stage.seconds[: len(ends)])
             return Run(used, max(ends), _first_result(stage, ends), was_stopped=True)
-        if is_scouting and finding is Finding.SOUND:
+        if is_scouting and finding is RatioFinding.SOUND:
             is_scouting = False
             allowed = jobs
             now += VERDICT_SECONDS

@@ -41,14 +41,14 @@ class Capture:
         scheduler: str,
         spool: Spool,
         hand_over: HandOver | HandOverProcess,
-        masker: Callable[[Sequence[Rule]], Masker],
+        make_masker: Callable[[Sequence[Rule]], Masker],
         clock: Clock,
         watch: Watch = Watch.AUTO,
     ) -> None:
         self._cluster = cluster
         self._spool = spool
         self._watch = watch
-        self._masker = masker
+        self._make_masker = make_masker
         self._rules: Sequence[Rule] = ()
         self._hand_over = hand_over
         self._known: dict[str, Identity] = hand_over.known(cluster)
@@ -58,7 +58,7 @@ class Capture:
             cluster=cluster,
             scheduler=scheduler,
             spool=spool,
-            masker=masker(()),  # until the rules are known
+            masker=make_masker(()),  # until the rules are known
             waiting=self._waiting,
             jobs=self._jobs,
             last_read=self._last_read,
@@ -191,7 +191,7 @@ class Capture:
 
     def _mask_by(self, rules: Sequence[Rule]) -> None:
         if rules != self._rules:
-            self._rules, self.reader.masker = rules, self._masker(rules)
+            self._rules, self.reader.masker = rules, self._make_masker(rules)
 
     def _write(self) -> None:
         tidying = Tidying()

@@ -81,7 +81,7 @@ def _run(configuration: Configuration) -> None:
             scheduler=configuration.scheduler,
             spool=spool,
             hand_over=hand_over,
-            masker=make_masker,
+            make_masker=make_masker,
             clock=partial(datetime.now, UTC),
             watch=configuration.watch,
         )

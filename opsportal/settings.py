@@ -152,10 +152,10 @@ REOPENING_STEPS = {"recovery": "apps.submission.domain.files.recovery:take_files
 PACK_PARTS = {"recovery_rules": "apps.recovery.domain.pack_rules:RULES_OF_PACKS"}
 
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
-JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts.correction:marks_of"}
+JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts.job_diagnosis:marks_of"}
 
 # Dimensions of statistics that other apps add: `opsportal.job_facts`, by name and dotted path.
-JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts.correction:facts_of"}
+JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts.job_diagnosis:facts_of"}
 
 # Texts for statistics values: `opsportal.statistics_words`, by name and dotted path.
 STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.known_errors.exit_codes:words_of"}
@@ -218,7 +218,7 @@ TEMPLATES = [
                 "apps.accounts.web.passwords.login_help",
                 "apps.portal.web.context.frame",
             ],
-            "builtins": ["apps.core.web.templatetags.look"],
+            "builtins": ["apps.core.web.templatetags.formatting"],
             "libraries": {
                 "day_marks": "apps.statusboard.web.templatetags.day_marks",
                 "discussion": "apps.production.web.templatetags.discussion",
@@ -375,7 +375,7 @@ SPECTACULAR_SETTINGS = {
         "KindEnum": [(kind, kind) for kind in ("equal", "changed", "removed", "added")],
         "JobStateEnum": "apps.jobs.enums.STATE_CHOICES",
         "PriorityClassEnum": "apps.production.enums.RequestedPriority.choices",
-        "OutcomeEnum": "apps.quality.enums.Outcome.choices",
+        "OutcomeEnum": "apps.quality.enums.CheckOutcome.choices",
         "ExternalOutcomeEnum": "apps.quality.enums.External.choices",
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
         "SubmissionStateEnum": "apps.submission.enums.SubmissionState.choices",
@@ -385,10 +385,10 @@ SPECTACULAR_SETTINGS = {
         "VerdictEnum": "apps.diagnosis.enums.VerdictKind.choices",
         "ErrorRoleEnum": "apps.diagnosis.enums.Role.choices",
         "CategoryEnum": "apps.diagnosis.enums.Category.choices",
-        "RecoveryOutcomeEnum": "apps.recovery.enums.Outcome.choices",
+        "RecoveryOutcomeEnum": "apps.recovery.enums.RecoveryOutcome.choices",
         "RecoveryActionEnum": "apps.recovery.enums.ActionKind.choices",
         "RecoveryModeEnum": "apps.recovery.enums.Mode.choices",
-        "AdviceEnum": "apps.diagnosis.enums.Advice.choices",
+        "AdviceEnum": "apps.diagnosis.enums.JobAdvice.choices",
         "KnownErrorAdviceEnum": "apps.diagnosis.models.known_errors.ADVICES",
     },
 }

@@ -29,7 +29,7 @@ class Role(models.TextChoices):
     NOISE = "noise", "Noise"
 
 
-class Advice(models.TextChoices):
+class JobAdvice(models.TextChoices):
     """What to do with the job."""
 
     RETRY = "retry", "Retry"
@@ -203,11 +203,11 @@ VERDICT_OF = {
     Category.UNKNOWN: VerdictKind.UNKNOWN,
 }
 ADVICE_OF = {
-    VerdictKind.SERVICE: Advice.RETRY,
-    VerdictKind.CODE: Advice.DEBUG,
-    VerdictKind.RESOURCE: Advice.HOLD,
-    VerdictKind.USER: Advice.HOLD,
-    VerdictKind.UNKNOWN: Advice.ESCALATE,
+    VerdictKind.SERVICE: JobAdvice.RETRY,
+    VerdictKind.CODE: JobAdvice.DEBUG,
+    VerdictKind.RESOURCE: JobAdvice.HOLD,
+    VerdictKind.USER: JobAdvice.HOLD,
+    VerdictKind.UNKNOWN: JobAdvice.ESCALATE,
 }
 
 

@@ -7,8 +7,8 @@ from apps.diagnosis.domain.causes.impact.recount import mark_incidents, mark_met
 from apps.diagnosis.domain.causes.impact.retryable import report_retryable
 from apps.diagnosis.domain.reading.attempts import follow_attempts
 from apps.diagnosis.domain.reading.line_templates import queue_completed
-from apps.diagnosis.domain.verdicts.correction import assign_experiments
 from apps.diagnosis.domain.verdicts.harvest import queue_harvests
+from apps.diagnosis.domain.verdicts.judged_jobs import assign_experiments
 from apps.jobs.enums import Proof
 from apps.jobs.models import Job
 from apps.production.models import Request

@@ -93,7 +93,7 @@ def may_reschedule(user: Principal, request: "Request") -> bool:
     return request.state in POSTPONABLE and is_liaison_of(user, request)
 
 
-def may_move(user: Principal, request: "Request") -> bool:
+def may_reorder_queue(user: Principal, request: "Request") -> bool:
     return _approver(user, request)
 
 

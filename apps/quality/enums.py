@@ -3,7 +3,7 @@
 from django.db import models
 
 
-class Outcome(models.TextChoices):
+class CheckOutcome(models.TextChoices):
     """Outcome of a check, best first."""
 
     PASSED = "passed", "passed"

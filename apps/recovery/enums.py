@@ -42,7 +42,7 @@ class Arm(models.TextChoices):
     HANDLED = "handled", "Retried by a person first"
 
 
-class Outcome(models.TextChoices):
+class RecoveryOutcome(models.TextChoices):
     """How the job ended after the decision."""
 
     WAITING = "waiting", "Not known yet"
@@ -65,4 +65,4 @@ RETRIED_ARMS = (Arm.ACTED, Arm.ACTED_AGAIN, Arm.CONTROL, Arm.AFTER_CONTROL)
 #: Arms whose retries get the action of the rule and are taken off its budget.
 ACTED_ARMS = (Arm.ACTED, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL)
 #: Outcomes that do not change any more.
-FINAL = (Outcome.COMPLETED, Outcome.FAILED, Outcome.NOT_RETRIED)
+FINAL = (RecoveryOutcome.COMPLETED, RecoveryOutcome.FAILED, RecoveryOutcome.NOT_RETRIED)

@@ -3,7 +3,7 @@
 import django_filters
 
 from apps.core.web.query import AnyOf
-from apps.recovery.enums import Arm, Mode, Outcome
+from apps.recovery.enums import Arm, Mode, RecoveryOutcome
 from apps.recovery.models import Decision, RecoveryRule
 
 
@@ -23,7 +23,7 @@ class Decisions(AnyOf):
     rule = django_filters.NumberFilter(field_name="rule")
     version = django_filters.NumberFilter(field_name="version")
     arm = django_filters.ChoiceFilter(choices=Arm.choices)
-    outcome = django_filters.ChoiceFilter(choices=Outcome.choices)
+    outcome = django_filters.ChoiceFilter(choices=RecoveryOutcome.choices)
 
     class Meta:
         model = Decision

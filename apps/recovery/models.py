@@ -11,7 +11,7 @@ from apps.core.models import Work
 from apps.diagnosis.enums import Category
 from apps.jobs.models import Job
 from apps.production.models import Hold, Stage
-from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, Outcome, Recovery
+from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, Recovery, RecoveryOutcome
 from apps.submission.models import RetryBatch
 
 #: Decisions on production jobs that failed at their first attempt. Jobs that are left to a person
@@ -20,7 +20,7 @@ FIRST_FAILURES = (
     Q(attempt=1) & ~Q(arm=Arm.PENDING.value) & ~Q(arm=Arm.PERSON.value, rule__isnull=True)
 )
 #: Decisions whose retries are not planned yet.
-TO_RETRY = Q(arm__in=RETRIED_ARMS, outcome=Outcome.WAITING.value, batch=None)
+TO_RETRY = Q(arm__in=RETRIED_ARMS, outcome=RecoveryOutcome.WAITING.value, batch=None)
 
 
 class RecoveryRule(models.Model):
@@ -116,7 +116,9 @@ class Decision(Work):
     )
     version = models.PositiveIntegerField(default=0)
     arm = models.CharField(max_length=16, choices=Arm, default=Arm.PENDING.value)
-    outcome = models.CharField(max_length=16, choices=Outcome, default=Outcome.WAITING.value)
+    outcome = models.CharField(
+        max_length=16, choices=RecoveryOutcome, default=RecoveryOutcome.WAITING.value
+    )
     why = models.CharField(max_length=500, blank=True)
     changes = models.JSONField(
         default=dict, blank=True, help_text="Resources that differ from those of the failed job."
@@ -157,7 +159,7 @@ class Decision(Work):
         constraints = [
             models.CheckConstraint(condition=Q(arm__in=Arm.values), name="decision_arm"),
             models.CheckConstraint(
-                condition=Q(outcome__in=Outcome.values), name="decision_outcome"
+                condition=Q(outcome__in=RecoveryOutcome.values), name="decision_outcome"
             ),
             models.CheckConstraint(
                 condition=Q(recovery__in=Recovery.values), name="decision_recovery"
@@ -172,7 +174,7 @@ class Decision(Work):
             ),
             models.Index(
                 fields=["arm", "act_at"],
-                condition=Q(outcome=Outcome.WAITING.value),
+                condition=Q(outcome=RecoveryOutcome.WAITING.value),
                 name="decision_waiting",
             ),
             # Lists of decisions are filtered by what these two include, without reading the rows.
@@ -211,7 +213,7 @@ class Decision(Work):
     @property
     def text(self) -> str:
         """What was decided. A rule has not acted until its retry is planned."""
-        has_not_acted = self.is_to_retry and self.outcome == Outcome.WAITING
+        has_not_acted = self.is_to_retry and self.outcome == RecoveryOutcome.WAITING
         if has_not_acted and self.arm != Arm.CONTROL:
             return "Will be retried"
         return Arm(self.arm).label
@@ -256,7 +258,7 @@ class DailyEffect(models.Model):
     )
     day = models.DateField()
     arm = models.CharField(max_length=16, choices=Arm)
-    outcome = models.CharField(max_length=16, choices=Outcome)
+    outcome = models.CharField(max_length=16, choices=RecoveryOutcome)
     jobs = models.PositiveIntegerField()
     failed_core_seconds = models.BigIntegerField()
     retry_core_seconds = models.BigIntegerField()

@@ -6,8 +6,8 @@ from django.utils import timezone
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.answers import ask_again
 from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.hands_off import follow_recoveries, recent_mondays, recount_weeks
 from apps.recovery.domain.outcomes import follow_decisions
+from apps.recovery.domain.recoveries import follow_recoveries, recent_mondays, recount_weeks
 from apps.recovery.domain.stopping import stop_useless_rules
 
 #: Batches of decisions per run; the next run continues.

@@ -6,7 +6,7 @@ from django.db import transaction
 from django.urls import reverse
 
 from apps.core.api.operations import whole_schema
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from tests.routes import all_routes
 
 ROUTES = all_routes()
@@ -112,7 +112,7 @@ def test_every_action_of_a_page_has_a_route_of_the_api(world, client, liaison):
 
 
 def test_every_move_has_a_route_of_the_api():
-    assert {f"api:request-{verb.value}" for verb in SERVICES} <= NAMES
+    assert {f"api:request-{verb.value}" for verb in MOVE_FUNCTIONS} <= NAMES
 
 
 def test_every_change_takes_a_key():

@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 from apps.archive.domain import bundle
-from apps.archive.domain.store.contents import jobs_for_list
+from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob, Blob
 from tests.factories import people
 from tests.factories.archive import captured_job, store
@@ -105,7 +105,7 @@ def test_tar_of_many_asks_no_more_often(client, shifter, db, django_assert_max_n
 
 def test_memory_is_bounded_whatever_the_contents(shifter, db):
     store(*(captured_job(i, minutes=i, script=os.urandom(4_000_000)) for i in range(1, 11)))
-    jobs = list(jobs_for_list(shifter))
+    jobs = list(archived_jobs_for_list(shifter))
     tracemalloc.start()
     try:
         sent = sum(len(part) for part in bundle.tar_of(jobs, user=shifter))

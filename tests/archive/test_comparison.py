@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.archive.domain import comparison
-from apps.archive.domain.comparison import Side, compare_lines, compare_variables, normalised
+from apps.archive.domain.comparison import ComparedJob, compare_lines, compare_variables, normalised
 from apps.archive.domain.differences import difference
 from apps.archive.models import ArchivedJob
 from tests.archive.spool_writer import environment_bytes
@@ -57,10 +57,10 @@ def test_comparison_that_takes_too_long_is_plain(monkeypatch):
         for line in (f"left and right {at}", *block[1::2], *block[::2])
     ]
     # The process is there.
-    comparison.compare(Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False)
+    comparison.compare(ComparedJob("1", ["a"], {}), ComparedJob("2", ["a"], {}), exact=False)
     began = time.monotonic()
     compared = comparison.compare(
-        Side("1", left, {"A": "1"}), Side("2", right, {"A": "2"}), exact=False
+        ComparedJob("1", left, {"A": "1"}), ComparedJob("2", right, {"A": "2"}), exact=False
     )
 
     assert time.monotonic() - began < 10  # on a busy machine
@@ -74,13 +74,15 @@ def test_comparison_that_takes_too_long_is_plain(monkeypatch):
 
 
 def test_lines_of_many_words_end_soon():
-    comparison.compare(Side("1", ["a"], {}), Side("2", ["a"], {}), exact=False)
+    comparison.compare(ComparedJob("1", ["a"], {}), ComparedJob("2", ["a"], {}), exact=False)
     left, right = (
         [" ".join(letters[(at * number) % 7] for number in range(145)) for at in range(620)]
         for letters in ("abcabca", "abccaba")
     )
     began = time.monotonic()
-    compared = comparison.compare(Side("1", left, {}), Side("2", right, {}), exact=False)
+    compared = comparison.compare(
+        ComparedJob("1", left, {}), ComparedJob("2", right, {}), exact=False
+    )
 
     assert time.monotonic() - began < 10
     assert [row.left_text for row in compared.rows if row.left] == left

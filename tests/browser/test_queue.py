@@ -9,7 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from apps.core.domain.events import events_of
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.enums import Verb
 from tests.factories.requests import request_in
@@ -36,7 +36,7 @@ def test_phone_says_once_when_a_request_on_hold_is_due(
 ):
     deadline = timezone.localdate() + timedelta(days=30)
     held = request_in("queued", by=liaison, experiment=nova, approver=approver, deadline=deadline)
-    SERVICES[Verb.HOLD](request=held, by=approver, at=timezone.now(), reason="memory")
+    MOVE_FUNCTIONS[Verb.HOLD](request=held, by=approver, at=timezone.now(), reason="memory")
     page = open_as(approver, width=390)
     page.goto("/requests/queue/")
     shown = page.locator(f"#{held.key}").inner_text()

@@ -63,7 +63,7 @@ class MemoryPortal:
         return sorted(int(job.job_id) for job in self.jobs)
 
 
-def masker(rules):
+def make_masker(rules):
     return Masker(names="(?i)token", key=b"key", rules=rules)
 
 
@@ -76,7 +76,7 @@ def capture_of(spool, journal, portal, /, **changes) -> Capture:
         "scheduler": "slurm",
         "spool": spool,
         "hand_over": HandOver(journal, portal, KeptRules(journal.directory)),
-        "masker": masker,
+        "make_masker": make_masker,
         "clock": lambda: datetime.now(UTC),
     }
     return Capture(**values | changes)

@@ -24,7 +24,7 @@ from tests.archive.conftest import wait_for
 from tests.archive.spool_writer import environment_bytes, job_directory, script_of, write_job
 from tests.factories.archive import captured_job, with_identity
 
-from .capturing import MemoryPortal, capture_of, masker, running
+from .capturing import MemoryPortal, capture_of, make_masker, running
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_half_written_job_is_captured_when_whole(make_capture, spool, portal, wa
 
 def test_report_has_an_id_of_the_masking_key_and_not_the_key(make_capture):
     detail = make_capture().report().as_detail()
-    assert detail["masking_key_id"] == masker(()).key_id
+    assert detail["masking_key_id"] == make_masker(()).key_id
     assert detail["masking_key_id"] != Masker(names="", key=b"other").key_id
     assert re.fullmatch("[0-9a-f]{16}", detail["masking_key_id"])
     assert detail["journal_bytes"] > 0

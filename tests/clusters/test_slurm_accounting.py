@@ -477,14 +477,12 @@ def test_every_job_of_a_real_slurm_is_read() -> None:
 
     assert len(records) >= 30
     assert {record.state for record in records} >= {
-        *(
-            JobState.COMPLETED,
-            JobState.FAILED,
-            JobState.TIMEOUT,
-            JobState.CANCELLED,
-            JobState.REQUEUED,
-        ),
-        *(JobState.NODE_FAIL,),
+        JobState.COMPLETED,
+        JobState.FAILED,
+        JobState.TIMEOUT,
+        JobState.CANCELLED,
+        JobState.REQUEUED,
+        JobState.NODE_FAIL,
     }
     timed_out = next(record for record in records if record.job_id == "83")
     assert (timed_out.state, timed_out.wall_seconds, timed_out.host) == (

@@ -15,7 +15,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.groups import triage as groups
-from apps.diagnosis.domain.groups.blame import find_bad_releases
+from apps.diagnosis.domain.groups.blame import group_failures_of_bad_releases
 from apps.diagnosis.domain.groups.broken_hosts import chance_of, densest_run
 from apps.diagnosis.domain.groups.fingerprints import mask
 from apps.diagnosis.domain.groups.profile import profile_of
@@ -414,7 +414,7 @@ def test_release_of_which_most_jobs_fail_is_a_group(client, fail, shifter, nova)
         "experiment": nova,
         "stage": "reco",
     }
-    assert find_bad_releases(at=now) == []  # nothing to compare with
+    assert group_failures_of_bad_releases(at=now) == []  # nothing to compare with
     for number in range(10):
         jobs.row(cluster, 5000 + number, at=now, release="v8", **fine)
     sweep_groups(recount_dirty_hours(), at=now)

@@ -73,7 +73,7 @@ def capture_once(*, cluster: str, scheduler: str, spool: Path, journal: Path) ->
             scheduler=scheduler,
             spool=open_spool(cluster, scheduler, spool),
             hand_over=HandOver(opened, portal, KeptRules(opened.directory)),
-            masker=make_masker,
+            make_masker=make_masker,
             clock=lambda: datetime.now(UTC),
         )
         capture.run_once()

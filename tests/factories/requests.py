@@ -14,7 +14,7 @@ from apps.core.models import Event
 from apps.production.domain.content.model import FIELDS, RequestContent, StageContent
 from apps.production.domain.content.serialization import plain
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     approve_request,
     check_request,
     submit_request,
@@ -142,7 +142,7 @@ def _bring_to(
         waive(request, approver, at=at)
     more = {"successor": draft(by, experiment)} if verb is Verb.SUPERSEDE else {}
     person = approver if who == "approver" else by
-    return SERVICES[verb](request=request, by=person, at=at, reason=REASON, **more)
+    return MOVE_FUNCTIONS[verb](request=request, by=person, at=at, reason=REASON, **more)
 
 
 @transaction.atomic
@@ -279,7 +279,7 @@ def _move(
     if state in STATES_TO_REVIEW:
         request = _move(S.QUEUED, by=by, experiment=experiment, approver=approver, at=at, **changes)
         for verb, _, _ in WAY_TO_REVIEW[: STATES_TO_REVIEW.index(state) + 1]:
-            SERVICES[verb](request=request, by=approver, at=at, reason=REASON)
+            MOVE_FUNCTIONS[verb](request=request, by=approver, at=at, reason=REASON)
         return request
     request = create_draft(experiment=experiment, content=content(**changes), by=by, at=AT)
     if state == S.DRAFT:

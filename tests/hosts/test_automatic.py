@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, strategies
 from hypothesis import settings as hypothesis_settings
 
 from apps.core.models import Event
-from apps.diagnosis.domain.groups.blame import find_broken_hosts
+from apps.diagnosis.domain.groups.blame import group_failures_of_broken_hosts
 from apps.hosts.domain import automatic
 from apps.hosts.domain.automatic import exclude_failing_hosts, most_excluded
 from apps.hosts.domain.exclusions import (
@@ -39,7 +39,7 @@ def excluded(cluster, at):
 def test_black_hole_is_excluded_with_its_evidence(alps, run_well, break_host, at):
     run_well(alps, HOSTS)
     break_host(alps, "wn-bad", failures=7)
-    [group] = find_broken_hosts(at=at)
+    [group] = group_failures_of_broken_hosts(at=at)
 
     assert exclude_failing_hosts(at=at) == 1
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, strategies
 from hypothesis import settings as hypothesis_settings
 
-from apps.diagnosis.domain.groups.blame import find_broken_hosts
+from apps.diagnosis.domain.groups.blame import group_failures_of_broken_hosts
 from apps.diagnosis.domain.groups.broken_hosts import find_failing_hosts, those_that_stand_out
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.automatic import exclude_failing_hosts
@@ -64,7 +64,7 @@ def test_host_that_fails_one_stage_which_others_run_well_is_excluded(run, good_e
     run("wn-bad", "reco", 8, failed=True)
     run("wn-bad", "simulation", 8)  # in between: that stage is fine
 
-    [group] = find_broken_hosts(at=at)
+    [group] = group_failures_of_broken_hosts(at=at)
     assert exclude_failing_hosts(at=at) == 1
 
     exclusion = HostExclusion.objects.get()
@@ -90,7 +90,7 @@ def test_stage_that_fails_everywhere_blames_no_host_and_is_no_central_cause(
     for host in HOSTS[:10]:
         run(host, "merge", 8, failed=True)
     assert exclude_failing_hosts(at=at) == 0
-    assert find_broken_hosts(at=at) == []
+    assert group_failures_of_broken_hosts(at=at) == []
     assert not CentralCause.objects.exists()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from apps.clusters.models import Site
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
-from apps.diagnosis.domain.groups.blame import find_broken_hosts
+from apps.diagnosis.domain.groups.blame import group_failures_of_broken_hosts
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.domain.exclusions import end_exclusion, exclude_host
@@ -161,7 +161,7 @@ def broken_group(alps, run_well, break_host, at):
     """Return the counted failure group of a host on which all jobs fail, beside others."""
     run_well(alps, HOSTS)
     break_host(alps, "wn-bad")
-    [group] = find_broken_hosts(at=at)
+    [group] = group_failures_of_broken_hosts(at=at)
     recount_dirty_hours()
     return group
 
@@ -222,7 +222,7 @@ def test_exclusion_by_the_portal_shows_its_evidence(
 ):
     run_well(alps, HOSTS)
     break_host(alps, "wn-bad")
-    [group] = find_broken_hosts(at=at)
+    [group] = group_failures_of_broken_hosts(at=at)
     exclude_failing_hosts(at=at)
     page = text_of(browse(liaison).get(HostExclusion.objects.get().get_absolute_url()))
     assert "6 jobs failed</a> of 6 that ended" in page

@@ -13,7 +13,7 @@ from apps.notifications.domain.delivery import retry_messages
 from apps.notifications.domain.preferences import save_preferences
 from apps.notifications.enums import Channel, MessageState, When
 from apps.notifications.models import Message, Notification
-from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request, submit_request
 from tests.factories.people import person
 from tests.factories.requests import draft
 from tests.notifications.mail_server import text_of
@@ -52,7 +52,7 @@ def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(
 def test_reason_comes_along_escaped_and_the_thread_holds_together(
     mail_server, asked, liaison, approver
 ):
-    SERVICES["request-changes"](request=asked, by=approver, at=AT, reason="<b>why</b>\nv09?")
+    MOVE_FUNCTIONS["request-changes"](request=asked, by=approver, at=AT, reason="<b>why</b>\nv09?")
     deliver()
     assert send(AT)
     question, answer = mail_server.mails

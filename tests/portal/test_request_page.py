@@ -68,12 +68,12 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     QueueEntry.objects.update(days_low=3, days=4, days_high=6)
     keep_queue_forecasts(at=LATER)
-    changes = page(third, liaison).earlier
+    changes = page(third, liaison).changes_for_earlier_end
     assert [(change.what, change.why) for change in changes] == [
         ("Class normal instead of low", "2 instead of 3 in the queue"),
         ("Class high instead of low", "1 instead of 3 in the queue"),
     ]
-    table = render_to_string("portal/request/_ends.html", {"earlier": changes})
+    table = render_to_string("portal/request/_ends.html", {"changes_for_earlier_end": changes})
     assert "What would bring it forward" in table
     assert "What it waits for" not in table
     expected = Request.objects.get(pk=third.pk).expected_end
@@ -89,18 +89,18 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
         by=approver,
         at=LATER,
     )
-    assert page(third, liaison).earlier == []
+    assert page(third, liaison).changes_for_earlier_end == []
 
 
 def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison, approver):
     history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
     QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
     one = made("awaiting_approval", stages=(stage("reco", jobs=100),), title="Waits")
-    signature = page(one, liaison).earlier[0]
+    signature = page(one, liaison).changes_for_earlier_end[0]
     assert signature.what == "Signature of Approver"
     assert approver.username in signature.why
     assert signature.end > LATER.date()
-    assert page(made("draft", title="Draft"), liaison).earlier == []
+    assert page(made("draft", title="Draft"), liaison).changes_for_earlier_end == []
 
 
 @pytest.mark.parametrize(("last", "may_be_late"), [(19, False), (20, False), (21, True)])
@@ -127,7 +127,7 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
     )
     addresses = {}
     for user in (approver, liaison, shifter):
-        (first, *_) = page(last, user).earlier
+        (first, *_) = page(last, user).changes_for_earlier_end
         assert first.what.startswith("Class ")
         addresses[user] = first.url.removeprefix(last.get_absolute_url())
     assert addresses[approver] == "?do=priority#do"
@@ -137,10 +137,10 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
 def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter, client):
     samweb = service("samweb", AT - timedelta(days=9))
     one = made("running", stages=(stage("reco", services=("samweb",)),))
-    assert page(one, liaison).earlier == []
+    assert page(one, liaison).changes_for_earlier_end == []
     place_hold(by=shifter, at=AT, reason="Wrong seeds.", stage=one.stages.get())
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
-    release, up = page(one, liaison).earlier
+    release, up = page(one, liaison).changes_for_earlier_end
     assert (release.why, up.what, up.why) == (
         "on hold: Wrong seeds.",
         "samweb up again",

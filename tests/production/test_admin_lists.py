@@ -15,7 +15,7 @@ from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.datasets.models import FileTotals, InputFile, OutputFile
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
-from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, set_priority
 from apps.production.enums import Verb
 from apps.production.models import (
     ApprovalGroup,
@@ -378,7 +378,7 @@ def test_hold_is_lifted_and_refused_jobs_are_sent_again_by_their_services(admin,
     from apps.accounts.domain import grant_role
 
     request = one_of_each(1)
-    SERVICES[Verb.START](request=request, by=person("opg-y", ("approver", None)), at=AT)
+    MOVE_FUNCTIONS[Verb.START](request=request, by=person("opg-y", ("approver", None)), at=AT)
     hold, jobs = Hold.objects.get(), Submission.objects.get()
     acts = [("production/hold", "lift", hold), ("submission/submission", "send_again", jobs)]
     for path, action, row in acts:

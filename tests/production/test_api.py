@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 from rest_framework.test import APIClient
 
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Request
 from apps.production.tasks import check_waiting
@@ -267,7 +267,7 @@ def test_schema_names_every_route_without_a_warning(db):
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
     signing = {"signatures", "withdraw-signature"}
     moves = {
-        *(verb.value for verb in SERVICES),
+        *(verb.value for verb in MOVE_FUNCTIONS),
         "set-priority",
         "reschedule",
         "outputs",

@@ -13,7 +13,7 @@ from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.listing import start_of
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
@@ -78,7 +78,7 @@ def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(
 ):
     obj = waiting
     if why == "held":
-        SERVICES[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
+        MOVE_FUNCTIONS[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
     else:
         QueueState.objects.update(starts=2)
     text = page_of(obj, browse(liaison))
@@ -88,7 +88,7 @@ def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(
 
 
 def test_one_that_has_begun_tells_neither(waiting, liaison, approver, browse):
-    SERVICES[Verb.START](request=waiting, by=approver, at=timezone.now())
+    MOVE_FUNCTIONS[Verb.START](request=waiting, by=approver, at=timezone.now())
     text = page_of(waiting, browse(liaison))
     assert "Based on 100 past jobs" in text
     assert not any(

@@ -10,7 +10,7 @@ from django.urls import reverse
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production import filters
-from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request, submit_request
 from apps.production.domain.lifecycle.transitions import actor_of
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Actor, RequestState, Verb
@@ -79,7 +79,7 @@ def test_detail_offers_only_what_this_person_may_do_now(
 ):
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     page = browse(request.getfixturevalue(role)).get(detail(obj)).content.decode()
-    every = [*SERVICES, "priority"]
+    every = [*MOVE_FUNCTIONS, "priority"]
     assert {verb for verb in every if f'href="?do={verb}#do"' in page} == set(offered)
 
 
@@ -114,7 +114,11 @@ def test_requester_who_is_approver_too_is_forbidden_to_approve(nova, both, brows
 
 @pytest.mark.parametrize(
     "verb",
-    [verb for verb in SERVICES if actor_of(verb) not in {Actor.OPERATOR, Actor.OPERATOR_OR_PORTAL}],
+    [
+        verb
+        for verb in MOVE_FUNCTIONS
+        if actor_of(verb) not in {Actor.OPERATOR, Actor.OPERATOR_OR_PORTAL}
+    ],
 )
 def test_shifter_is_forbidden_every_move(verb, nova, liaison, approver, shifter, browse):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
@@ -132,7 +136,7 @@ def test_second_approver_is_told_what_the_first_did(
     nova, liaison, approver, second_approver, browse
 ):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
-    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason="no")
+    MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason="no")
     page = browse(second_approver).post(
         move(obj, "approve"), {"version": obj.version - 1}, follow=True
     )
@@ -183,7 +187,7 @@ def test_hostile_text_is_escaped_on_every_page(nova, liaison, approver, browse):
     )
     # No such name is let through by the checks; a page must not rest on that.
     obj.stages.update(release=HOSTILE, configuration=HOSTILE, input_dataset=HOSTILE)
-    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
+    MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](request=obj, by=approver, at=AT, reason=HOSTILE)
     paths = [
         detail(obj),
         detail(obj) + "edit/",

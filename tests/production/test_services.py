@@ -13,7 +13,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     approve_request,
     set_priority,
     submit_request,
@@ -176,7 +176,7 @@ def test_database_refuses_what_no_service_writes(changes, approved):
 def test_reason_must_be_one(reason, nova, liaison, approver):
     obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     with pytest.raises(InvalidFields) as error:
-        SERVICES[Verb.REJECT](request=obj, by=approver, at=AT, reason=reason)
+        MOVE_FUNCTIONS[Verb.REJECT](request=obj, by=approver, at=AT, reason=reason)
     assert set(error.value.problems) == {"reason"}
 
 
@@ -211,7 +211,7 @@ def test_priority_event_tells_level_and_rank_before_and_after(approved, approver
 def test_entering_and_leaving_the_queue_is_told(approved, approver):
     approved()
     obj = approved()
-    SERVICES[Verb.START](request=obj, by=approver, at=AT)
+    MOVE_FUNCTIONS[Verb.START](request=obj, by=approver, at=AT)
     ranks = [e.data for e in events_of(obj) if "rank_old" in e.data]
     assert ranks == [{"rank_old": None, "rank_new": 2}, {"rank_old": 2, "rank_new": None}]
 

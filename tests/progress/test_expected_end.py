@@ -14,7 +14,7 @@ from apps.core.tasks import deliver_waiting
 from apps.jobs.domain.records.jobs import TOTALS_HEART
 from apps.jobs.models import Collection
 from apps.production.domain.holds import place_hold
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
@@ -291,7 +291,7 @@ def test_what_is_held_has_no_end(alps, running, approver):
     assert second.basis == f"stage simulation of {running.key} is on hold"
     assert third.basis == "waits for simulation, whose end is unknown"
     held = fresh(running)
-    SERVICES[Verb.HOLD](request=held, by=approver, at=END, reason="Wait.")
+    MOVE_FUNCTIONS[Verb.HOLD](request=held, by=approver, at=END, reason="Wait.")
     assert {end.basis for end in ends(running)} == {"the request is “on hold”"}
 
 

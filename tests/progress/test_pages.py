@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
-from apps.core.web.templatetags.look import percent
+from apps.core.web.templatetags.formatting import percent
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.production.domain.content.model import RequestContent, StageContent

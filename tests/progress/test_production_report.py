@@ -12,7 +12,7 @@ from apps.clusters.models import Cluster, Site
 from apps.core import tasks
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.models import Job
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.enums import Verb
 from apps.progress.domain.production_report import digest_of, freeze_report, read_frozen, report_of
 from apps.progress.models import ProductionReport
@@ -88,7 +88,7 @@ def test_report_is_frozen_when_the_request_is_closed_and_stays(
     page = reverse("progress:request-report", args=[ran.key])
     assert b"as of" in client.get(page).content
     pass_quality(ran, approver)
-    SERVICES[Verb.DONE](request=ran, by=approver, at=AT + timedelta(days=1))
+    MOVE_FUNCTIONS[Verb.DONE](request=ran, by=approver, at=AT + timedelta(days=1))
     for _ in range(3):
         tasks.deliver_waiting()
     kept = ProductionReport.objects.get()

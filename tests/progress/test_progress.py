@@ -11,10 +11,10 @@ import pytest
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.tasks import deliver_waiting
-from apps.core.web.templatetags.look import core_hours, percent, size
+from apps.core.web.templatetags.formatting import core_hours, percent, size
 from apps.jobs.models import Job, QueueCount, QueueReading
 from apps.production.domain.campaigns import campaigns_of
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
 from apps.progress.domain.progress import progress_now
@@ -38,7 +38,7 @@ def tested(nova, liaison, approver):
     """A request whose test, of three minutes, ended two minutes before its production started."""
     stages = (stage("generation", jobs=20), stage("simulation", jobs=10))
     request = request_in("testing", by=liaison, experiment=nova, approver=approver, stages=stages)
-    SERVICES[Verb.START](request=request, by=PORTAL, at=SENT + 5 * MINUTE)
+    MOVE_FUNCTIONS[Verb.START](request=request, by=PORTAL, at=SENT + 5 * MINUTE)
     return Request.objects.get(pk=request.pk)
 
 
@@ -63,7 +63,7 @@ def test_a_test_that_ended_shortly_before_the_start_is_not_production(alps, test
 
 def test_a_job_that_ended_in_the_second_of_the_start_is_production(alps, nova, liaison, approver):
     request = request_in("testing", by=liaison, experiment=nova, approver=approver)
-    SERVICES[Verb.START](request=request, by=PORTAL, at=SENT + timedelta(milliseconds=400))
+    MOVE_FUNCTIONS[Verb.START](request=request, by=PORTAL, at=SENT + timedelta(milliseconds=400))
     name = request.stages.get(position=0).name
     ran(alps, request, name, record(1, submitted_at=SENT, started_at=SENT, ended_at=SENT))
     row = progress_now(Request.objects.get(pk=request.pk), at=SENT + MINUTE).stages[0].row
@@ -201,7 +201,7 @@ def test_closed_request_keeps_its_progress_and_counts_jobs_found_later(
 
     end(*range(1, 7))
     assert shown() == {"20 %"}
-    SERVICES[closing](
+    MOVE_FUNCTIONS[closing](
         request=Request.objects.get(pk=request.pk),
         by=approver,
         at=begun,

@@ -7,10 +7,10 @@ import pytest
 
 from apps.core.domain.events import events_of
 from apps.core.domain.health import beat_heart
-from apps.core.web.templatetags.look import percent
+from apps.core.web.templatetags.formatting import percent
 from apps.jobs.domain.records.jobs import TOTALS_HEART
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.outputs.counts import mark_located
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage
@@ -159,7 +159,7 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
         "all is of the test while it lasts"
     )
     begins = END + timedelta(minutes=10)
-    SERVICES[Verb.START](request=request, by=approver, at=begins)
+    MOVE_FUNCTIONS[Verb.START](request=request, by=approver, at=begins)
 
     def end(number, stage, **changes):
         moments = {"submitted_at": begins, "ended_at": begins + timedelta(minutes=30)}
@@ -218,7 +218,7 @@ def test_request_that_somebody_resumed_waits_for_another_job(alps, made, approve
     ran(alps, request, "simulation", record(3))
     follow_requests(at=END)
     fresh = Request.objects.get(pk=request.pk)
-    SERVICES[Verb.RESUME](
+    MOVE_FUNCTIONS[Verb.RESUME](
         request=fresh, by=approver, at=END + timedelta(minutes=5), reason="Two files lack."
     )
     follow_requests(at=END + timedelta(minutes=6))

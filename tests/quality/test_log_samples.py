@@ -3,7 +3,7 @@ and what is found in them counts.
 """
 
 from apps.jobs.models import Job
-from apps.quality.domain.log_samples import look_at_logs
+from apps.quality.domain.log_samples import sample_logs
 from apps.quality.models import LogLook
 from tests.factories.quality import LATER
 
@@ -41,10 +41,10 @@ def test_log_that_cannot_be_read_is_not_known(produced):
 def test_each_log_is_read_once_and_no_more_than_asked(produced, tmp_path, settings):
     produced.all_good()
     write_logs(tmp_path, settings, "well\n", "well\n")
-    assert look_at_logs(request=produced.fresh(), sample=1, at=LATER) == 2
-    assert look_at_logs(request=produced.fresh(), sample=1, at=LATER) == 0
-    assert look_at_logs(request=produced.fresh(), sample=5, at=LATER) == 2
-    assert look_at_logs(request=produced.fresh(), sample=0, at=LATER) == 0
+    assert sample_logs(request=produced.fresh(), sample=1, at=LATER) == 2
+    assert sample_logs(request=produced.fresh(), sample=1, at=LATER) == 0
+    assert sample_logs(request=produced.fresh(), sample=5, at=LATER) == 2
+    assert sample_logs(request=produced.fresh(), sample=0, at=LATER) == 0
     assert sorted(LogLook.objects.values_list("stage", "read")) == [
         ("generation", False), ("generation", False), ("simulation", True), ("simulation", True),
     ]  # fmt: skip

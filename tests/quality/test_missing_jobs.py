@@ -8,7 +8,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.enums import Verb
 from apps.production.models import Stage
 from apps.progress.domain.production_report import report_of
@@ -43,7 +43,7 @@ def test_it_cannot_be_marked_as_done(produced, approver):
     produced.run_jobs(missing=1, bad=1)
     pass_quality(produced.fresh(), approver, at=LATER)
     with pytest.raises(InvalidTransition, match=SUMMARY):
-        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER, reason="Enough.")
+        MOVE_FUNCTIONS[Verb.DONE](request=produced.fresh(), by=approver, at=LATER, reason="Enough.")
     assert produced.fresh().state == "data_quality"
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from apps.core import tasks as core_tasks
 from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.enums import PORTAL, Verb
 from apps.quality.domain import runs
 from apps.quality.models import QualityRun, Waiver
@@ -29,7 +29,9 @@ def test_request_whose_checks_pass_is_done_by_the_portal(produced):
 
 def test_checks_run_when_the_request_comes_to_data_quality(make):
     produced = make("completing")
-    SERVICES[Verb.REVIEW](request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER)
+    MOVE_FUNCTIONS[Verb.REVIEW](
+        request=produced.fresh(), by=person("ops", ("shifter", None)), at=LATER
+    )
     assert not QualityRun.objects.exists()
     core_tasks.deliver_waiting()
     assert QualityRun.objects.get().state == "waiting"
@@ -68,16 +70,16 @@ def test_nothing_reported_is_not_known_and_blocks(produced, approver):
     )
     assert "request.quality_failed" in produced.kinds()
     with pytest.raises(InvalidTransition, match="An approver can waive each result with a reason"):
-        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        MOVE_FUNCTIONS[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     with pytest.raises(InvalidTransition, match="did not pass"):
-        SERVICES[Verb.DONE_PARTIAL](
+        MOVE_FUNCTIONS[Verb.DONE_PARTIAL](
             request=produced.fresh(), by=approver, at=LATER, reason="enough"
         )
 
 
 def test_nobody_closes_what_is_not_judged(produced, approver):
     with pytest.raises(InvalidTransition, match="not evaluated yet"):
-        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        MOVE_FUNCTIONS[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
 
 
 def test_every_failed_check_needs_its_waiver(produced, approver):
@@ -107,7 +109,7 @@ def test_waiver_in_part_ends_it_as_done_in_part(produced, approver):
     (one,) = produced.judge().open
     waive(produced, one, approver, "The disk is full.", in_part=True)
     with pytest.raises(InvalidTransition, match="partially done"):
-        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        MOVE_FUNCTIONS[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done_partial"
     event = events_of(produced.request).last()
     assert (event.actor, event.reason) == (
@@ -151,7 +153,7 @@ def test_waiver_holds_for_just_what_was_said(produced, approver):
     produced.report(1, events_out=8, files_out=1)
     assert produced.quality().is_stale
     with pytest.raises(InvalidTransition, match="reports or thresholds have changed"):
-        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        MOVE_FUNCTIONS[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "data_quality"
     assert {result.check_name for result in produced.quality().open} == {
         "events_delivered",
@@ -199,10 +201,10 @@ def test_results_of_before_do_not_close_a_request_that_was_resumed(produced, app
     produced.all_good()
     assert produced.judge().passes
     for verb in (Verb.RESUME, Verb.COMPLETE, Verb.REVIEW):
-        SERVICES[verb](request=produced.fresh(), by=approver, at=LATER, reason="more")
+        MOVE_FUNCTIONS[verb](request=produced.fresh(), by=approver, at=LATER, reason="more")
     assert not produced.quality().passes
     with pytest.raises(InvalidTransition, match="not evaluated yet"):
-        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        MOVE_FUNCTIONS[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     assert produced.settle() == "done"
 
 
@@ -213,7 +215,7 @@ def test_run_on_demand_keeps_the_request_open_until_it_is_judged(
     produced.judge()
     runs.ask_for_run(request=produced.fresh(), by=liaison, at=LATER, reason="new constants")
     with pytest.raises(InvalidTransition, match="not evaluated yet"):
-        SERVICES[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
+        MOVE_FUNCTIONS[Verb.DONE](request=produced.fresh(), by=approver, at=LATER)
     with pytest.raises(NotAllowed):
         runs.ask_for_run(request=produced.fresh(), by=other_liaison, at=LATER)
     assert runs.ask_for_run(request=produced.fresh(), by=approver, at=LATER).number == 2
@@ -284,10 +286,10 @@ def act(produced, action, approver) -> None:
         produced.settle()
     elif action == "again":
         for verb in (Verb.COMPLETE, Verb.REVIEW):
-            SERVICES[verb](request=produced.fresh(), by=approver, at=LATER)
+            MOVE_FUNCTIONS[verb](request=produced.fresh(), by=approver, at=LATER)
     elif action in {"done", "part", "resume"}:
         verb = {"done": Verb.DONE, "part": Verb.DONE_PARTIAL, "resume": Verb.RESUME}[action]
-        SERVICES[verb](request=request, by=approver, at=LATER, reason="because")
+        MOVE_FUNCTIONS[verb](request=request, by=approver, at=LATER, reason="because")
 
 
 def closed_rightly(produced) -> None:

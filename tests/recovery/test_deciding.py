@@ -17,14 +17,14 @@ from apps.recovery.domain.answers import grouped_questions, next_step
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.explaining import planned_retries_of
-from apps.recovery.domain.hands_off import (
+from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
+from apps.recovery.domain.recoveries import (
     failures_of,
     follow_recoveries,
     monday_of,
     recent_mondays,
     recount_weeks,
 )
-from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
 from apps.recovery.domain.rules import create_rule, move_rule, set_mode
 from apps.recovery.domain.stopping import stop_useless_rules
 from apps.recovery.enums import Mode

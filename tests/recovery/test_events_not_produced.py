@@ -12,7 +12,7 @@ from apps.core.errors import InvalidTransition
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
-from apps.production.domain.lifecycle.moves import SERVICES, make_move
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, make_move
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request, Stage, StageAcceptance
 from apps.progress.domain.production_report import read_frozen, report_of
@@ -82,7 +82,7 @@ def close(monkeypatch):
     """Return a function that closes a request, so that its report is frozen."""
 
     def closing(request, verb, by):
-        SERVICES[verb](request=request, by=by, at=LATER + 4 * HOUR, reason="Test.")
+        MOVE_FUNCTIONS[verb](request=request, by=by, at=LATER + 4 * HOUR, reason="Test.")
         with monkeypatch.context() as patch:
             patch.setattr("django.utils.timezone.now", lambda: LATER + 5 * HOUR)
             for _ in range(3):

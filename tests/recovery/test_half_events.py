@@ -21,7 +21,7 @@ from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.arrays import submissions
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
-from apps.submission.domain.arrays.scripts import events_of_part, plan_stage, write_script
+from apps.submission.domain.arrays.scripts import events_of_part, make_stage_plan, write_script
 from apps.submission.domain.arrays.shortfalls import shortfalls_of
 from apps.submission.domain.arrays.submissions import (
     EventsInPart,
@@ -202,7 +202,9 @@ def test_script_and_count_of_missing_events_agree(events, jobs, halvings):
     command = ["/usr/bin/printf", r"%s\0", "{first_event}", "{events_per_job}", "{most_events}"]
     content = contents(command, events=events * jobs, jobs=jobs)
     part = 2**halvings
-    script = write_script(plan_stage(key="NOVA-1", content=content, position=0), events_part=part)
+    script = write_script(
+        make_stage_plan(key="NOVA-1", content=content, position=0), events_part=part
+    )
     last = jobs - 1
     produced = str(events_of_part(events, part))
     assert run(script, last) == [str(last * events + 1), produced, produced]
@@ -215,7 +217,7 @@ def test_count_of_missing_events_is_exact_if_jobs_are_uneven(jobs, surplus, halv
     part = 2**halvings
     command = ["/usr/bin/printf", r"%s\0", "{events_per_job}"]
     content = contents(command, events=events, jobs=jobs)
-    plan = plan_stage(key="NOVA-1", content=content, position=0)
+    plan = make_stage_plan(key="NOVA-1", content=content, position=0)
     stage = Stage(events=events, jobs=jobs)
     for index in {0, surplus % jobs, jobs - 1}:
         whole = run(write_script(plan), index)

@@ -15,8 +15,8 @@ from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.answers import grouped_questions
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.definition import Action, read_definition
-from apps.recovery.domain.hands_off import follow_recoveries
 from apps.recovery.domain.outcomes import follow_decisions
+from apps.recovery.domain.recoveries import follow_recoveries
 from apps.recovery.domain.remedies import Asked, remedy_for
 from apps.recovery.domain.rules import create_rule, move_rule, set_mode
 from apps.recovery.enums import Mode

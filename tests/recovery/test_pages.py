@@ -24,7 +24,7 @@ from apps.recovery.domain.explaining import (
     jobs_of_rules,
     planned_retries_of,
 )
-from apps.recovery.domain.hands_off import monday_of, recount_weeks
+from apps.recovery.domain.recoveries import monday_of, recount_weeks
 from apps.recovery.domain.rule_page import describe_effect
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery

@@ -45,24 +45,20 @@ COMPILE = {
 #: What runs expressions of users, new or approved. Pages pass these to a process that is killed
 #: after its budget.
 RUN_EXPRESSIONS = {
-    *(
-        "compile_pattern",
-        "regex_fault",
-        "regex_faults",
-        "set_fault",
-        "first_lines",
-        "catalogue_hits",
-        "pack_marks_in",
-    ),
-    *(
-        "Catalogue",
-        "Re2Matcher",
-        "LineSearch",
-        "HyperscanMatcher",
-        "OwnLevels",
-        "current",
-        "current_classifiers",
-    ),
+    "compile_pattern",
+    "regex_fault",
+    "regex_faults",
+    "set_fault",
+    "first_lines",
+    "catalogue_hits",
+    "pack_marks_in",
+    "Catalogue",
+    "Re2Matcher",
+    "LineSearch",
+    "HyperscanMatcher",
+    "OwnLevels",
+    "current",
+    "current_classifiers",
 }
 #: Who calls them all the same, outside the engine, which needs no settings and no database.
 CALLERS = {
@@ -70,7 +66,7 @@ CALLERS = {
         "apps/diagnosis/domain/verdicts/analyses.py",
         "current_classifiers",
     ): "approved ones, in a worker",
-    ("apps/diagnosis/domain/verdicts/decisions.py", "current"): "its version only",
+    ("apps/diagnosis/domain/verdicts/judged_jobs.py", "current"): "its version only",
     (
         "apps/diagnosis/domain/verdicts/experience.py",
         "regex_fault",

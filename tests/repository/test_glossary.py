@@ -7,12 +7,12 @@ from django.conf import settings
 
 from apps.accounts.enums import Role
 from apps.diagnosis.enums import (
-    Advice,
     BaselineScope,
     Confidence,
     GroupKind,
     GroupStatus,
     HarvestState,
+    JobAdvice,
     VerdictKind,
 )
 from apps.diagnosis.enums import Role as ErrorRole
@@ -27,7 +27,7 @@ CHOICES = {
     "Roles": Role.choices,
     "States of a job": STATE_CHOICES,
     "Verdicts on a failed job": VerdictKind.choices,
-    "Advice on a failed job": Advice.choices,
+    "Advice on a failed job": JobAdvice.choices,
     "Confidence of a verdict": Confidence.choices,
     "Roles of a known error": ErrorRole.choices,
     "Statuses of a failure group": GroupStatus.choices,

@@ -20,7 +20,7 @@ MADE_BY_HAND = {
     ("apps/archive/web/highlight.py", "highlight"),
     ("apps/core/web/documentation.py", "html_of"),
     ("apps/core/web/documentation.py", "page"),
-    ("apps/core/web/templatetags/look.py", "visible"),
+    ("apps/core/web/templatetags/formatting.py", "visible"),
     ("apps/core/web/text_fields.py", "with_links"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),
     ("apps/statusboard/web/templatetags/day_marks.py", "plain_marks"),

@@ -16,7 +16,7 @@ from apps.jobs.models import Collection, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.holds import lift_hold, place_hold
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import Verb
 from apps.production.models import Attention, QueueState, Request
@@ -231,7 +231,7 @@ def test_request_that_is_moved_is_no_longer_idle_at_once(make, cluster, approver
     Cluster.objects.filter(pk=cluster.pk).update(submission={"automatic": False})
     note_attention(at=AT + 2 * DAY)
     assert "idle" in attention(request)
-    SERVICES[Verb.START](request=request, by=approver, at=AT + 2 * DAY)
+    MOVE_FUNCTIONS[Verb.START](request=request, by=approver, at=AT + 2 * DAY)
     assert attention(request) == {}
 
 
@@ -258,10 +258,10 @@ def test_a_failed_test_says_so_until_it_is_started_again(
     page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
     assert '<div class="main-line">Test failed: The test of one failed, code problem' in page
     request = Request.objects.get(pk=request.pk)
-    SERVICES[Verb.RELEASE](request=request, by=approver, at=AT)
+    MOVE_FUNCTIONS[Verb.RELEASE](request=request, by=approver, at=AT)
     deliver_waiting()
     assert attention(request) == {}
-    SERVICES[Verb.FAIL_TEST](
+    MOVE_FUNCTIONS[Verb.FAIL_TEST](
         request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="Wrong geometry."
     )
     deliver_waiting()
@@ -274,7 +274,7 @@ def test_closing_ends_it_without_a_word(running, approver):
         deadline=date(2026, 12, 13), expected_end=date(2027, 1, 17)
     )
     note_attention(at=AT)
-    SERVICES[Verb.CANCEL](
+    MOVE_FUNCTIONS[Verb.CANCEL](
         request=Request.objects.get(pk=request.pk), by=approver, at=AT, reason="No longer needed."
     )
     deliver_waiting()

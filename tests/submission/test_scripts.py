@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from apps.core.errors import InvalidFields
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.types.declaration import builtin_texts, read_declaration
-from apps.submission.domain.arrays.scripts import plan_stage, write_script
+from apps.submission.domain.arrays.scripts import make_stage_plan, write_script
 from apps.submission.domain.arrays.submissions import read_ranges, write_ranges
 from tests.factories import requests
 
@@ -74,7 +74,7 @@ def test_the_command_gets_every_word_as_it_was_written(text, stage_name, extra):
         events=20,
         output_dataset="o",
     )
-    script = write_script(plan_stage(key="NOVA-0001", content=content, position=0))
+    script = write_script(make_stage_plan(key="NOVA-0001", content=content, position=0))
     assert run(script, 3) == [f"c={text}", f"x{extra}y", f"-s{stage_name}", f"4:{extra}"]
 
 
@@ -84,7 +84,7 @@ def test_each_event_is_made_by_one_job(events, jobs, retried):
     if events < jobs:
         events, jobs = jobs, events
     words = [*PRINT, "{job_index}", "{job_count}", "{first_event}", "{events_per_job}", "{seed}"]
-    plan = plan_stage(
+    plan = make_stage_plan(
         key="NOVA-0001", content=contents(words, events=events, jobs=jobs), position=0
     )
     expected = 1
@@ -111,14 +111,14 @@ def test_each_event_is_made_by_one_job(events, jobs, retried):
 )
 def test_what_cannot_run_is_refused(command, changes, said):
     with pytest.raises(InvalidFields, match=said):
-        plan_stage(key="NOVA-0001", content=contents(command, **changes), position=0)
+        make_stage_plan(key="NOVA-0001", content=contents(command, **changes), position=0)
 
 
 def test_a_stage_without_input_reads_what_the_one_before_writes():
     content = contents(["x", "{input_dataset}"])
     first = replace(content.stages[0], output_dataset="nova.a")
     content = replace(content, stages=(first, replace(first, input_dataset="")))
-    assert plan_stage(key="K-1", content=content, position=1).words == ("x", "nova.a")
+    assert make_stage_plan(key="K-1", content=content, position=1).words == ("x", "nova.a")
 
 
 @given(st.sets(st.integers(0, 3000), max_size=50))
@@ -132,9 +132,9 @@ def test_ranges_of_slurm_are_read():
 
 def test_words_of_what_is_empty_are_left_out_together():
     command = ["x", ["--source", "{input_dataset}"], ["--extra={extra}"], "y"]
-    assert plan_stage(key="K-1", content=contents(command), position=0).words == ("x", "y")
+    assert make_stage_plan(key="K-1", content=contents(command), position=0).words == ("x", "y")
     content = contents(command, input_dataset="raw", arguments={"extra": "1"})
-    assert plan_stage(key="K-1", content=content, position=0).words == (
+    assert make_stage_plan(key="K-1", content=content, position=0).words == (
         "x",
         "--source",
         "raw",
@@ -144,7 +144,7 @@ def test_words_of_what_is_empty_are_left_out_together():
 
 
 def test_each_job_gets_its_files_whatever_they_are_called():
-    plan = plan_stage(key="NOVA-0001", content=contents([*PRINT, "{files}"]), position=0)
+    plan = make_stage_plan(key="NOVA-0001", content=contents([*PRINT, "{files}"]), position=0)
     files = {0: ["a b", "$(touch /tmp/x)"], 3: ["c'd"]}
     script = write_script(plan, indices=[0, 3, 4], files=files)
     assert run(script, 0) == files[0]
@@ -155,10 +155,10 @@ def test_each_job_gets_its_files_whatever_they_are_called():
 @pytest.mark.parametrize("reads", ["", "raw"])
 def test_what_reads_a_dataset_has_no_end_but_in_a_test(reads):
     content = contents([*PRINT, "{most_events}"], input_dataset=reads, events=5000, jobs=10)
-    assert run(write_script(plan_stage(key="K-1", content=content, position=0))) == [
+    assert run(write_script(make_stage_plan(key="K-1", content=content, position=0))) == [
         "-1" if reads else "500"
     ]
-    tested = plan_stage(key="K-1", content=content, position=0, test_events=100)
+    tested = make_stage_plan(key="K-1", content=content, position=0, test_events=100)
     assert run(write_script(tested)) == ["100"]
 
 
@@ -169,7 +169,7 @@ def test_a_test_reads_and_writes_datasets_of_its_own():
     content = replace(
         content, stages=(*content.stages, replace(content.stages[0], input_dataset=""))
     )
-    plans = [plan_stage(key="K-1", content=content, position=n, test_events=9) for n in (0, 1)]
+    plans = [make_stage_plan(key="K-1", content=content, position=n, test_events=9) for n in (0, 1)]
     assert [plan.words for plan in plans] == [
         ("x", "raw", "one.test"),
         ("x", "one.test", "one.test"),

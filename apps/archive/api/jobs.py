@@ -27,7 +27,7 @@ from apps.archive.domain.differences import difference, last_success
 from apps.archive.domain.retention import pin_job, unpin_job
 from apps.archive.domain.search.search import hits_in
 from apps.archive.domain.store.conflicts import choose_capture, undo_capture_choice
-from apps.archive.domain.store.contents import DamagedContent, jobs_for_list, read_blob
+from apps.archive.domain.store.contents import DamagedContent, archived_jobs_for_list, read_blob
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob, Pin
 from apps.archive.permissions import may_choose_capture, sees_environment
@@ -110,7 +110,7 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
     chosen: ArchivedJobs
 
     def get_queryset(self) -> QuerySet[ArchivedJob]:
-        return jobs_for_list(self.request.user)
+        return archived_jobs_for_list(self.request.user)
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Keep the filters for the page, as what is in scripts is looked for page by page."""

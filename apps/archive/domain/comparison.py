@@ -68,7 +68,7 @@ _NOISE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedJob:
     """One job of a comparison; None stands for damaged or hidden content."""
 
     job_id: str
@@ -85,7 +85,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DiffRow:
     """Two lines side by side, by number; one is missing if a line was removed or added."""
 
     kind: Kind
@@ -105,7 +105,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class VariableChange:
-    """One variable of two environments; `kind` is as in `Row`."""
+    """One variable of two environments; `kind` is as in `DiffRow`."""
 
     name: str
     kind: Kind
@@ -114,21 +114,21 @@ class VariableChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class JobComparison:
     """Rows of the scripts, variables that differ, and those that differ in every run (`noise`).
 
     `plain` if the full comparison took too long: then nothing is normalised, no words are marked,
     and alignment is coarse.
     """
 
-    rows: list[Row] | None
+    rows: list[DiffRow] | None
     changes: list[VariableChange] | None
     noise: list[VariableChange]
     equal_variables: int
     plain: bool
 
 
-def compare(left: Side, right: Side, *, exact: bool) -> Comparison:
+def compare(left: ComparedJob, right: ComparedJob, *, exact: bool) -> JobComparison:
     """Compare two jobs; unless `exact`, differences that occur in every run are ignored."""
     try:
         return POOL.call(compare_fully, left, right, exact, seconds=SECONDS)
@@ -136,12 +136,12 @@ def compare(left: Side, right: Side, *, exact: bool) -> Comparison:
         return _compare(left, right, exact=exact, plain=True)
 
 
-def compare_fully(left: Side, right: Side, exact: bool) -> Comparison:
+def compare_fully(left: ComparedJob, right: ComparedJob, exact: bool) -> JobComparison:
     """Compare two jobs in a time that depends on their texts."""
     return _compare(left, right, exact=exact, plain=False)
 
 
-def _compare(left: Side, right: Side, *, exact: bool, plain: bool) -> Comparison:
+def _compare(left: ComparedJob, right: ComparedJob, *, exact: bool, plain: bool) -> JobComparison:
     rows = None
     if left.lines is not None and right.lines is not None:
         left_keys = _line_keys(left, verbatim=exact or plain)
@@ -149,7 +149,7 @@ def _compare(left: Side, right: Side, *, exact: bool, plain: bool) -> Comparison
         rows = compare_lines(left.lines, right.lines, left_keys, right_keys, plain=plain)
 
     if left.variables is None or right.variables is None:
-        return Comparison(rows, None, [], 0, plain)
+        return JobComparison(rows, None, [], 0, plain)
     changes = compare_variables(left.variables, right.variables)
     differing = [change for change in changes if change.kind != "equal"]
     noise = []
@@ -159,10 +159,10 @@ def _compare(left: Side, right: Side, *, exact: bool, plain: bool) -> Comparison
             noise.append(change)
         else:
             shown.append(change)
-    return Comparison(rows, shown, noise, len(changes) - len(differing), plain)
+    return JobComparison(rows, shown, noise, len(changes) - len(differing), plain)
 
 
-def _line_keys(side: Side, *, verbatim: bool) -> Sequence[str]:
+def _line_keys(side: ComparedJob, *, verbatim: bool) -> Sequence[str]:
     """Return the keys by which the lines of a script are compared; the lines if `verbatim`."""
     lines = side.lines or ()
     if verbatim:
@@ -195,23 +195,23 @@ def compare_lines(
     right_keys: Sequence[str],
     *,
     plain: bool = False,
-) -> list[Row]:
+) -> list[DiffRow]:
     """Align two scripts by the keys of their lines: equal keys mean equal lines."""
-    rows: list[Row] = []
+    rows: list[DiffRow] = []
     end = time.monotonic() + (0 if plain else WORDS_SECONDS)
     for _, a0, a1, b0, b1 in _blocks(left_keys, right_keys, plain=plain):
         for a, b in zip_longest(range(a0, a1), range(b0, b1)):
             if a is None:
-                rows.append(Row("added", None, b + 1, (), (Piece(right[b], changed=True),)))
+                rows.append(DiffRow("added", None, b + 1, (), (Piece(right[b], changed=True),)))
             elif b is None:
-                rows.append(Row("removed", a + 1, None, (Piece(left[a], changed=True),), ()))
+                rows.append(DiffRow("removed", a + 1, None, (Piece(left[a], changed=True),), ()))
             elif left_keys[a] == right_keys[b]:
-                rows.append(Row("equal", a + 1, b + 1, (Piece(left[a]),), (Piece(right[b]),)))
+                rows.append(DiffRow("equal", a + 1, b + 1, (Piece(left[a]),), (Piece(right[b]),)))
             elif time.monotonic() > end:
                 pieces = (Piece(left[a], changed=True),), (Piece(right[b], changed=True),)
-                rows.append(Row("changed", a + 1, b + 1, *pieces))
+                rows.append(DiffRow("changed", a + 1, b + 1, *pieces))
             else:
-                rows.append(Row("changed", a + 1, b + 1, *_pieces(left[a], right[b])))
+                rows.append(DiffRow("changed", a + 1, b + 1, *_pieces(left[a], right[b])))
     return rows
 
 

@@ -7,8 +7,12 @@ from datetime import timedelta
 from django.db.models import Q
 
 from apps.accounts.models import User
-from apps.archive.domain.comparison import Row, Side, VariableChange, compare
-from apps.archive.domain.store.contents import jobs_for_list, shown_environment, shown_script
+from apps.archive.domain.comparison import ComparedJob, DiffRow, VariableChange, compare
+from apps.archive.domain.store.contents import (
+    archived_jobs_for_list,
+    shown_environment,
+    shown_script,
+)
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.clusters.schedulers.base import JobState
@@ -32,14 +36,14 @@ class Difference:
 
     `rows` is None if a script is damaged, `changes` if the reader may not see them. `same_script`
     and `same_environment` compare the bytes. `whole` is False if only the beginnings were compared.
-    `plain` is as in `Comparison`.
+    `plain` is as in `JobComparison`.
     """
 
     left: ArchivedJob
     right: ArchivedJob
     same_script: bool
     same_environment: bool
-    rows: list[Row] | None
+    rows: list[DiffRow] | None
     changes: list[VariableChange] | None
     noise: list[VariableChange]
     equal_variables: int
@@ -47,7 +51,7 @@ class Difference:
     plain: bool
 
     @property
-    def differing_rows(self) -> list[Row] | None:
+    def differing_rows(self) -> list[DiffRow] | None:
         if self.rows is None:
             return None
         return [row for row in self.rows if row.kind != "equal"]
@@ -56,19 +60,19 @@ class Difference:
     def differing_lines(self) -> int:
         return len(self.differing_rows or ())
 
-    def folded(self) -> list[Row | Fold]:
+    def folded(self) -> list[DiffRow | Fold]:
         """Return the rows with long runs of equal rows folded."""
         return fold(self.rows or [])
 
 
-def fold(rows: Sequence[Row]) -> list[Row | Fold]:
+def fold(rows: Sequence[DiffRow]) -> list[DiffRow | Fold]:
     """Return rows with long runs of equal rows folded."""
     near: set[int] = set()
     for index, row in enumerate(rows):
         if row.kind != "equal":
             near.update(range(index - CONTEXT, index + CONTEXT + 1))
 
-    shown: list[Row | Fold] = []
+    shown: list[DiffRow | Fold] = []
     hidden = 0
     for index, row in enumerate(rows):
         if index in near:
@@ -91,7 +95,7 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
         variables = None
         if shown:
             variables = {variable.name: variable.value for variable in shown.variables}
-        sides.append(Side(job.job_id, script.lines if script else None, variables))
+        sides.append(ComparedJob(job.job_id, script.lines if script else None, variables))
 
     comparison = compare(*sides, exact=exact)
     return Difference(
@@ -110,7 +114,7 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
 
 def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | None:
     """Return the newest earlier job of the same kind that completed, and the kind as text."""
-    completed = jobs_for_list(user).filter(
+    completed = archived_jobs_for_list(user).filter(
         state=JobState.COMPLETED.value,
         submitted_at__gte=job.submitted_at - LOOK_BACK,
     )

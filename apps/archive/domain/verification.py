@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CopyFinding:
     """One result for a job. `detail` contains names and line numbers, never a value."""
 
     job_id: str
@@ -64,7 +64,7 @@ def check_copies(
     backfill: bool = False,
     by: Principal,
     at: datetime,
-) -> Iterator[Finding]:
+) -> Iterator[CopyFinding]:
     """Yield the findings about jobs submitted since a time, or about those of them in `job_ids`.
 
     With `backfill`, jobs missing in the archive are stored from accounting if they ended long
@@ -97,15 +97,15 @@ def check_copies(
             if row:
                 yield from _differences(row, copy, masker)
             elif copy and kept and since <= copy.submitted_at <= kept:
-                yield Finding(copy.spool_id, copy.submitted_at, Kind.EXPIRED)
+                yield CopyFinding(copy.spool_id, copy.submitted_at, Kind.EXPIRED)
             elif copy and copy.submitted_at >= since:
                 filled = backfill and copy.script is not None and copy.spool_id in settled
                 if filled:
                     store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
-                    yield Finding(copy.spool_id, copy.submitted_at, Kind.BACKFILLED)
+                    yield CopyFinding(copy.spool_id, copy.submitted_at, Kind.BACKFILLED)
                 else:
                     detail = _why_missing(copy, backfill=backfill)
-                    yield Finding(copy.spool_id, copy.submitted_at, Kind.MISSING, detail)
+                    yield CopyFinding(copy.spool_id, copy.submitted_at, Kind.MISSING, detail)
 
 
 def _why_missing(copy: StoredCopy, *, backfill: bool) -> str:
@@ -134,15 +134,17 @@ def _pairs(
         yield None, copy
 
 
-def _differences(row: ArchivedJob, copy: StoredCopy | None, masker: Masker) -> Iterator[Finding]:
+def _differences(
+    row: ArchivedJob, copy: StoredCopy | None, masker: Masker
+) -> Iterator[CopyFinding]:
     if copy is None:
-        yield Finding(row.job_id, row.submitted_at, Kind.NO_COPY)
+        yield CopyFinding(row.job_id, row.submitted_at, Kind.NO_COPY)
         return
     try:
         script = read_blob(row.script)
         environment = read_blob(row.environment)
     except DamagedContent as error:
-        yield Finding(row.job_id, row.submitted_at, Kind.DAMAGED, f"it {error}")
+        yield CopyFinding(row.job_id, row.submitted_at, Kind.DAMAGED, f"it {error}")
         return
     variables = tuple(variables_in(copy.environment or pack([])))
     secrets = secrets_of(variables, masker.mask(variables)[0])
@@ -154,7 +156,7 @@ def _differences(row: ArchivedJob, copy: StoredCopy | None, masker: Masker) -> I
     of_environment = _compare_environments(environment, copy.environment, masker, secrets)
     results = [result for result in (of_script, of_environment) if result[0] is not Kind.ALIKE]
     for kind, detail in results or [of_script]:
-        yield Finding(row.job_id, row.submitted_at, kind, detail)
+        yield CopyFinding(row.job_id, row.submitted_at, kind, detail)
 
 
 def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[Kind, str]:

@@ -5,7 +5,7 @@ from django.http import QueryDict, StreamingHttpResponse
 
 from apps.accounts.models import User
 from apps.archive.domain.bundle import MOST_JOBS, TooLarge, check_size, tar_of
-from apps.archive.domain.store.contents import jobs_for_list
+from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob
 from apps.jobs.enums import ProbeJobs
@@ -33,7 +33,7 @@ def selected_jobs(user: User, query: QueryDict) -> QuerySet[ArchivedJob]:
     for key in query.getlist("id"):
         if key.isdecimal() and len(key) < 19:
             keys.add(int(key))
-    return jobs_for_list(user).filter(pk__in=keys).order_by("-submitted_at", "-pk")
+    return archived_jobs_for_list(user).filter(pk__in=keys).order_by("-submitted_at", "-pk")
 
 
 def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
@@ -47,7 +47,7 @@ def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
     else:
         page = None
         if is_filtered(filters):
-            page = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS)
+            page = ArchivedJobs(filters, archived_jobs_for_list(user)).page(filters, size=MOST_JOBS)
         if page and page.stopped_at:
             raise TooLarge(
                 "Not all jobs could be looked through in time: add filters, or select jobs."

@@ -3,7 +3,7 @@
 from django import forms
 
 from apps.accounts.models import User
-from apps.archive.domain.store.contents import jobs_for_list
+from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 
@@ -21,7 +21,7 @@ class OtherJobForm(forms.Form):
         """
         if not self.is_valid():
             return None
-        jobs = jobs_for_list(user).defer(None).filter(cluster=self.cleaned_data["cluster"])
+        jobs = archived_jobs_for_list(user).defer(None).filter(cluster=self.cleaned_data["cluster"])
         newest = jobs.filter(job_id=self.cleaned_data["job"]).order_by("-submitted_at").first()
         if newest is None:
             self.add_error("job", "No such job is archived that you may see.")

@@ -26,7 +26,7 @@ from apps.archive.domain.store.conflicts import (
 )
 from apps.archive.domain.store.contents import (
     DamagedContent,
-    jobs_for_list,
+    archived_jobs_for_list,
     read_blob,
     shown_environment,
     shown_script,
@@ -66,12 +66,14 @@ NEWEST_FIRST = "-submitted"
 
 
 def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
-    return get_object_or_404(jobs_for_list(request.user).defer(None), pk=pk)
+    return get_object_or_404(archived_jobs_for_list(request.user).defer(None), pk=pk)
 
 
 @require_safe
 def jobs(request: AuthenticatedRequest) -> HttpResponse:
-    chosen = ArchivedJobs(with_probe_choice(request.GET, ArchivedJobs), jobs_for_list(request.user))
+    chosen = ArchivedJobs(
+        with_probe_choice(request.GET, ArchivedJobs), archived_jobs_for_list(request.user)
+    )
     sort = read_sort(request, JOB_ORDERS, default=NEWEST_FIRST)
     column = sort.removeprefix("-")
     context: dict[str, Any] = {

@@ -21,18 +21,18 @@ _SHOWN = 40
 
 
 def number_in(query: Mapping[str, str], name: str) -> int | None:
-    """Return a parameter as a row ID; None if it is missing or not a number."""
+    """Return a parameter as a whole number; None if it is missing or not a number."""
     return number_of(query.get(name, ""))
 
 
 def number_of(text: str) -> int | None:
-    """Return text as a row ID; None if it is not a number."""
+    """Return digits as a number that fits a database column; None for any other text."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     return None
 
 
-def read_query(
+def read_query_or_warn(
     request: HttpRequest, name: str, read: Callable[[str], T | None], *, expected: str
 ) -> T | None:
     """Return a parameter parsed by `read`; None if it is missing.

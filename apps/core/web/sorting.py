@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from django.http import HttpRequest
 
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 
 R = TypeVar("R")
 
@@ -20,7 +20,9 @@ def read_sort(request: HttpRequest, columns: Iterable[str], *, default: str) -> 
     def parse(text: str) -> str | None:
         return text if text.removeprefix("-") in names else None
 
-    return read_query(request, "sort", parse, expected=f"one of {', '.join(names)}") or default
+    return (
+        read_query_or_warn(request, "sort", parse, expected=f"one of {', '.join(names)}") or default
+    )
 
 
 def field_order(sort: str, fields: Mapping[str, str]) -> str:

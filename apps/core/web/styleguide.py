@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 
 from apps.core import charts
 from apps.core.charts import Band, Bin, Cell, Part, Series, Tick
-from apps.core.web.templatetags.look import SIGNS
+from apps.core.web.templatetags.formatting import SIGNS
 
 VERDICTS = ("service", "code", "resource", "user", "unknown")
 GROUPS = ("new", "known", "retried", "resolved", "regressed", "muted")

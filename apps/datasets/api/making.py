@@ -29,8 +29,18 @@ class MadeDatasetReader(serializers.ModelSerializer[MadeDataset]):
     class Meta:
         model = MadeDataset
         fields = (
-            *("id", "name", "catalogue", "position", "chosen", "source", "file_count", "state"),
-            *("error", "requested_by", "requested_at", "made_at"),
+            "id",
+            "name",
+            "catalogue",
+            "position",
+            "chosen",
+            "source",
+            "file_count",
+            "state",
+            "error",
+            "requested_by",
+            "requested_at",
+            "made_at",
         )
         read_only_fields = fields
 

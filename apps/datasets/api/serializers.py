@@ -20,7 +20,12 @@ class AnswerReader(serializers.ModelSerializer[KnownDataset]):
     class Meta:
         model = KnownDataset
         fields = (
-            *("catalogue", "exists", "files", "events", "size_bytes", "answered_at"),
+            "catalogue",
+            "exists",
+            "files",
+            "events",
+            "size_bytes",
+            "answered_at",
             "catalogue_error",
         )
         read_only_fields = fields

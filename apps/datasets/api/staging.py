@@ -34,10 +34,24 @@ class StagingReader(serializers.ModelSerializer[StagingRequest]):
     class Meta:
         model = StagingRequest
         fields = (
-            *("id", "dataset", "catalogue", "storage", "lifetime_seconds", "state", "error"),
-            *("external_id", "files_on_disk", "files_waiting", "files_stuck"),
-            *("catalogue_state", "catalogue_error", "progress_at", "expires_at"),
-            *("requested_by", "requested_at", "finish_by"),
+            "id",
+            "dataset",
+            "catalogue",
+            "storage",
+            "lifetime_seconds",
+            "state",
+            "error",
+            "external_id",
+            "files_on_disk",
+            "files_waiting",
+            "files_stuck",
+            "catalogue_state",
+            "catalogue_error",
+            "progress_at",
+            "expires_at",
+            "requested_by",
+            "requested_at",
+            "finish_by",
         )
         read_only_fields = fields
 

@@ -22,8 +22,15 @@ from apps.production.models import Stage
 SHORTEST_TEXT = 3
 #: The columns that the list shows. Requests have many others, some of them long.
 _COLUMNS = (
-    *("position", "name", "release", "configuration", "output_dataset"),
-    *("request__key", "request__scan", "request__state", "request__experiment__key"),
+    "position",
+    "name",
+    "release",
+    "configuration",
+    "output_dataset",
+    "request__key",
+    "request__scan",
+    "request__state",
+    "request__experiment__key",
 )
 
 

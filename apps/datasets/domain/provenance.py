@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass
-class Side:
+class ProvenanceSide:
     """All that a dataset was made from, or all that was made from it.
 
     `distances` has the datasets in the order in which they were reached, with their number of
@@ -101,8 +101,8 @@ class Provenance:
     makers: list[Step]
     readers: list[Step]
     uses: int
-    back: Side
-    forward: Side
+    back: ProvenanceSide
+    forward: ProvenanceSide
     made_from: list[Entry]
     used_by: list[Entry]
     points: list[Point]
@@ -155,7 +155,7 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
     )
 
 
-def _both_sides(name: str, steps: Steps) -> tuple[Side, Side]:
+def _both_sides(name: str, steps: Steps) -> tuple[ProvenanceSide, ProvenanceSide]:
     """Follow the steps back and forward, and read the requests that they lead to."""
     while True:
         back = _follow(name, lambda key: _before(key, steps), lambda step: step.input)
@@ -181,9 +181,9 @@ def _follow(
     name: str,
     steps_at: Callable[[str], Sequence[Step | PartStep]],
     next_key: Callable[[Step | PartStep], str],
-) -> Side:
+) -> ProvenanceSide:
     """Follow steps from a dataset, nearest first. Each dataset is visited once."""
-    side = Side({name: 0})
+    side = ProvenanceSide({name: 0})
     current = [name]
     for distance in range(1, MOST_STEPS + 2):
         reached = []
@@ -203,7 +203,7 @@ def _follow(
     return side
 
 
-def _entries_back(side: Side, steps: Steps) -> list[Entry]:
+def _entries_back(side: ProvenanceSide, steps: Steps) -> list[Entry]:
     """List the datasets before this one, nearest first, each with the steps that write it."""
     entries = []
     for key, distance in side.distances.items():
@@ -217,7 +217,7 @@ def _entries_back(side: Side, steps: Steps) -> list[Entry]:
     return entries
 
 
-def _entries_forward(side: Side) -> list[Entry]:
+def _entries_forward(side: ProvenanceSide) -> list[Entry]:
     """List the steps after this dataset, nearest first, each with what it writes."""
     entries = []
     for step in side.steps:

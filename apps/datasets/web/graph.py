@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.datasets.domain.parts import steps_of_parts
-from apps.datasets.domain.provenance import Provenance, Side
+from apps.datasets.domain.provenance import Provenance, ProvenanceSide
 from apps.datasets.domain.steps import PartStep, Step, is_unnamed
 
 BOX_WIDTH = 208
@@ -171,7 +171,7 @@ def _shortened(text: str, most: int) -> str:
     return f"{text[:start]}…{text[-end:]}"
 
 
-def _paths(side: Side, places: Mapping[tuple[int, str], Box], sign: int) -> list[str]:
+def _paths(side: ProvenanceSide, places: Mapping[tuple[int, str], Box], sign: int) -> list[str]:
     """Return a curve for each step, from the box of its input to that of its output."""
     paths = []
     for step in side.steps:

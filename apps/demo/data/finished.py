@@ -15,7 +15,7 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.files import list_files, stages_with_files, start_ledger
 from apps.submission.domain.arrays.plan import plan_jobs
-from apps.submission.domain.arrays.scripts import plan_stage
+from apps.submission.domain.arrays.scripts import make_stage_plan
 from apps.submission.domain.arrays.submissions import publish_event
 from apps.submission.domain.dispatch.dispatch import refresh_progress
 from apps.submission.enums import SubmissionState
@@ -33,7 +33,7 @@ def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime)
         start_ledger(stage, list_files(stage), at=at)
     if not hasattr(request, "assignment"):
         choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
-    plan = plan_stage(key=request.key, content=content_of(request), position=stage.position)
+    plan = make_stage_plan(key=request.key, content=content_of(request), position=stage.position)
     sent = plan_jobs(
         request=request,
         cluster=cluster,

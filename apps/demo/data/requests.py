@@ -21,7 +21,7 @@ from apps.demo.simulation.world import CAMPAIGNS, Campaign
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import write_comment
-from apps.production.domain.lifecycle.moves import SERVICES, check_request, set_priority
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.declaration import Workflow, general
 from apps.production.domain.types.versions import newest_version, workflow_of
@@ -204,7 +204,7 @@ def _move(step: Step, verb: Verb, request: Request, users: dict[str, User], at: 
     by = users[step.by]
     if verb in {Verb.DONE, Verb.DONE_PARTIAL}:
         report_all_output(request=request, by=by, at=at, reason=step.reason)
-    SERVICES[verb](request=request, by=by, at=at, reason=step.reason)
+    MOVE_FUNCTIONS[verb](request=request, by=by, at=at, reason=step.reason)
     if verb is Verb.SUBMIT:
         check_request(request=request, at=at + timedelta(seconds=2))
     if step.faulty_output:

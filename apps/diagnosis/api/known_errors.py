@@ -41,18 +41,16 @@ class KnownErrorChangeReader(serializers.ModelSerializer[KnownErrorChange]):
     class Meta:
         model = KnownErrorChange
         fields: ClassVar[list[str]] = [
-            *(
-                "id",
-                "known_error",
-                "version",
-                "state",
-                "values",
-                "by",
-                "at",
-                "reason",
-                "decided_by",
-                "decided_at",
-            ),
+            "id",
+            "known_error",
+            "version",
+            "state",
+            "values",
+            "by",
+            "at",
+            "reason",
+            "decided_by",
+            "decided_at",
             "decision",
         ]
         read_only_fields = fields

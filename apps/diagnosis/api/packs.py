@@ -28,8 +28,17 @@ class ExperimentPackReader(serializers.ModelSerializer[ExperimentPack]):
     class Meta:
         model = ExperimentPack
         fields: ClassVar[list[str]] = [
-            *("id", "experiment", "version", "state", "text", "by", "at", "reason"),
-            *("decided_by", "decided_at", "decision"),
+            "id",
+            "experiment",
+            "version",
+            "state",
+            "text",
+            "by",
+            "at",
+            "reason",
+            "decided_by",
+            "decided_at",
+            "decision",
         ]
         read_only_fields = fields
 

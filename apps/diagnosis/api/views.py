@@ -23,8 +23,8 @@ from apps.diagnosis.api.serializers import (
 )
 from apps.diagnosis.domain.groups import triage as groups
 from apps.diagnosis.domain.reading.log_windows import log_view
-from apps.diagnosis.domain.verdicts.correction import override_verdict
 from apps.diagnosis.domain.verdicts.harvest import reanalyse_log
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.filters import FailedJobs, FailureGroups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict

@@ -16,10 +16,10 @@ from apps.diagnosis.domain.groups.where_else import template_of
 from apps.jobs.models import Job
 from apps.search.domain.new_lines import NewLine, new_lines
 from apps.search.domain.where_else import (
-    Comparison,
     Hour,
     Occurrences,
     Trait,
+    TraitComparison,
     compare,
     newest_jobs,
     occurrences_of,
@@ -108,7 +108,9 @@ class WhereElseView(ApiView):
         stages = [query["stage"]] if query.get("stage") else []
         occurrences = occurrences_of(number, user=request.user, since=since, stages=stages)
         comparison = (
-            compare(occurrences, user=request.user) if occurrences.failed else Comparison(0, 0, ())
+            compare(occurrences, user=request.user)
+            if occurrences.failed
+            else TraitComparison(0, 0, ())
         )
         newest = [key for _, key in newest_jobs(occurrences, limit=query["limit"])]
         visible = set(
@@ -119,7 +121,7 @@ class WhereElseView(ApiView):
 
 
 def _answer(
-    number: int, occurrences: Occurrences, comparison: Comparison, jobs: list[int]
+    number: int, occurrences: Occurrences, comparison: TraitComparison, jobs: list[int]
 ) -> dict[str, Any]:
     return {
         "template": f"{number:016x}",

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import (
-    Advice,
     Category,
     CodeKind,
     CodeScope,
     Confidence,
+    JobAdvice,
     Overlap,
     ReasonKind,
     Role,
@@ -103,7 +103,7 @@ class Pattern:
     category: Category
     service: str
     regex: str
-    advice: Advice
+    advice: JobAdvice
     role: Role
     where: str
     example: str
@@ -114,7 +114,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class KnownErrorHit:
     """A known error found in a log: its line and position. `length` is the length of the match."""
 
     pattern: Pattern
@@ -158,7 +158,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EngineVerdict:
     """Why a job failed, what to do, and the reasons.
 
     `cause` is the known error that decided, if any. `novel_line` is the most relevant line that no
@@ -167,12 +167,12 @@ class Verdict:
     """
 
     verdict: VerdictKind
-    advice: Advice
+    advice: JobAdvice
     category: Category
     confidence: Confidence
     summary: str
     reasons: tuple[Reason, ...]
-    cause: Hit | None = None
+    cause: KnownErrorHit | None = None
     service: str = ""
     novel_line: str = ""
     log_refused: str = ""
@@ -185,7 +185,7 @@ class Findings:
     `omitted` are the IDs of known errors that were too slow to search in the whole block.
     """
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[KnownErrorHit, ...] = ()
     reasons: tuple[Reason, ...] = ()
     omitted: tuple[str, ...] = ()
 

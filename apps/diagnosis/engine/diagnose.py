@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import (
     Block,
+    EngineVerdict,
     Findings,
-    Hit,
     JobFacts,
+    KnownErrorHit,
     LogClassifier,
     Outage,
     Reason,
-    Verdict,
 )
 from apps.diagnosis.engine.evidence.chain import causal_chain, without_duplicates
 from apps.diagnosis.engine.evidence.survey import Survey
@@ -38,11 +38,11 @@ class Diagnosis:
     `omitted` are the IDs of known errors that were too slow to search in the whole logs.
     """
 
-    verdict: Verdict
-    hits: tuple[Hit, ...]
+    verdict: EngineVerdict
+    hits: tuple[KnownErrorHit, ...]
     omitted: frozenset[str] = frozenset()
 
-    def by_weight(self) -> list[Hit]:
+    def by_weight(self) -> list[KnownErrorHit]:
         """Return all known errors: those among the reasons of the verdict first, then the others.
 
         Both groups are in log order.
@@ -98,7 +98,7 @@ def diagnose(
     tails = (block.data[-SAMPLE_BYTES:] for block in blocks)
     all_reasons.extend(Reason(ReasonKind.LOG, wording.BINARY) for tail in tails if is_binary(tail))
 
-    all_hits: list[Hit] = []
+    all_hits: list[KnownErrorHit] = []
     for before in surveys.values():
         all_hits.extend(before.hits)
     for finding in findings:

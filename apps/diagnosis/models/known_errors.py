@@ -6,13 +6,13 @@ from django.db.models.functions import Upper
 from django.urls import reverse
 
 from apps.accounts.models import Experiment
-from apps.diagnosis.enums import Advice, Category, ChangeState, Role
+from apps.diagnosis.enums import Category, ChangeState, JobAdvice, Role
 
 ID_FORMAT = RegexValidator(
     r"\A[A-Z0-9]+(?:-[A-Z0-9]+)*\Z",
     "Use capital letters and digits in groups, joined by hyphens: XRD-TIMEOUT.",
 )
-ADVICES = [(advice.value, advice.label) for advice in Advice if advice is not Advice.NONE]
+ADVICES = [(advice.value, advice.label) for advice in JobAdvice if advice is not JobAdvice.NONE]
 
 
 class CatalogueState(models.Model):

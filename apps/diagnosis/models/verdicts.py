@@ -10,13 +10,13 @@ from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.clusters.models import Cluster, Site
 from apps.core.models import Work
 from apps.diagnosis.enums import (
-    Advice,
     BaselineScope,
     Category,
     Confidence,
     GroupKind,
     GroupStatus,
     HarvestState,
+    JobAdvice,
     Role,
     Stream,
     VerdictKind,
@@ -230,7 +230,7 @@ class Verdict(models.Model):
     )
     ended_at = models.DateTimeField()
     verdict = models.CharField(max_length=16, choices=VerdictKind)
-    advice = models.CharField(max_length=16, choices=Advice)
+    advice = models.CharField(max_length=16, choices=JobAdvice)
     later_attempt = models.PositiveIntegerField(
         null=True,
         blank=True,

@@ -26,7 +26,7 @@ from apps.core import charts
 from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, NotAllowed
 from apps.core.web.errors import show_errors
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.diagnosis.domain.causes.totals import last_decided_at, totals_between
 from apps.diagnosis.domain.groups import group_list
@@ -116,7 +116,9 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     for name in VIEWS:
         if name:
             names[name] = name
-    view = read_query(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
+    view = (
+        read_query_or_warn(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
+    )
     sums = group_list.sums_by_group(period.totals)
     everything = group_list.group_rows(sums)
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)

@@ -10,14 +10,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.web.query import number_in, number_of, read_query
+from apps.core.web.query import number_in, number_of, read_query_or_warn
 from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.search import Search
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.domain.reading.log_windows import MOST_LINES, default_stream, log_view
-from apps.diagnosis.domain.verdicts.correction import job_diagnosis
+from apps.diagnosis.domain.verdicts.job_diagnosis import job_diagnosis
 from apps.diagnosis.engine.formats.markers import Level
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import Verdict
@@ -31,7 +31,7 @@ _LEVELS: dict[str, Level] = {"error": "error", "warning": "warning"}
 
 
 def _stream(request: AuthenticatedRequest) -> Stream | None:
-    return read_query(request, "stream", _STREAMS.get, expected="stdout or stderr")
+    return read_query_or_warn(request, "stream", _STREAMS.get, expected="stdout or stderr")
 
 
 def _range(text: str) -> tuple[int, int] | None:
@@ -50,12 +50,14 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     query = request.GET
     if request.htmx and "open" not in query:
         return _log_card(request, job)
-    lines = read_query(
+    lines = read_query_or_warn(
         request, "line", _range, expected="a line such as 12, or lines such as 12-34"
     )
-    offset = read_query(request, "at", number_of, expected="a number of bytes")
-    to = read_query(request, "to", number_of, expected="a number of bytes")
-    level: Level | None = read_query(request, "level", _LEVELS.get, expected="error or warning")
+    offset = read_query_or_warn(request, "at", number_of, expected="a number of bytes")
+    to = read_query_or_warn(request, "to", number_of, expected="a number of bytes")
+    level: Level | None = read_query_or_warn(
+        request, "level", _LEVELS.get, expected="error or warning"
+    )
     part = _range(query.get("open", "")) if request.htmx else None
     text = query.get("find", "")
     search = None
@@ -72,8 +74,8 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         offset=offset,
         to=to,
         line=(min(lines), max(lines)) if lines else None,
-        part=part,
-        only=level,
+        opened_fold=part,
+        level=level,
         search=search,
         debug=query.get("debug") == "yes",
         fold=query.get("fold") != "no",
@@ -123,7 +125,7 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     every_line = request.GET.get("lines") == "all"
     diagnosis = job_diagnosis(job, timezone.now())
     stream = _stream(request) or default_stream(diagnosis.verdict, logs_of(job).streams)
-    other = read_query(
+    other = read_query_or_warn(
         request,
         "with",
         lambda text: _other(request, text),

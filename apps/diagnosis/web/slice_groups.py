@@ -6,7 +6,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.diagnosis.domain.groups.of_slice import groups_of_slice, sees_slice
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.statistics.questions import PERIODS
@@ -21,7 +21,7 @@ def slice_groups(request: AuthenticatedRequest, kind: str, name: str) -> HttpRes
         raise Http404
     periods = {period: period for period in PERIODS}
     expected = f"one of {', '.join(PERIODS)}"
-    period = read_query(request, "period", periods.get, expected=expected) or "7d"
+    period = read_query_or_warn(request, "period", periods.get, expected=expected) or "7d"
     since, _ = last_hours(timezone.now(), PERIODS[period])
     groups, jobs = groups_of_slice(kinds[kind], name, user=request.user, since=since)
     if not jobs and not sees_slice(kinds[kind], name, request.user):

@@ -15,8 +15,9 @@ from apps.core.web.errors import show_errors
 from apps.core.web.sorting import field_order, read_sort
 from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import harvest
-from apps.diagnosis.domain.verdicts.correction import job_diagnosis, override_verdict
 from apps.diagnosis.domain.verdicts.experience import experience_of
+from apps.diagnosis.domain.verdicts.job_diagnosis import job_diagnosis
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.domain.verdicts.quotes import quote_evidence
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.filters import FailedJobs

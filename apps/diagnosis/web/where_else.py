@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core import charts
 from apps.core.web.errors import show_errors
-from apps.core.web.query import number_in, number_of, read_query
+from apps.core.web.query import number_in, number_of, read_query_or_warn
 from apps.diagnosis.domain.groups.where_else import (
     JobHit,
     groups_of,
@@ -55,8 +55,10 @@ def _before(text: str) -> tuple[datetime, int] | None:
 def where_else(request: AuthenticatedRequest) -> HttpResponse:
     """Show which jobs wrote a line, given as text or by the hash of its template."""
     line = request.GET.get("line", "").strip()
-    template = read_query(request, "template", number_of_template, expected="16 hexadecimal digits")
-    days = read_query(
+    template = read_query_or_warn(
+        request, "template", number_of_template, expected="16 hexadecimal digits"
+    )
+    days = read_query_or_warn(
         request,
         "days",
         lambda text: number_of(text) if number_of(text) in DAYS else None,
@@ -111,13 +113,13 @@ def template(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str, Any]:
-    outcome = read_query(
+    outcome = read_query_or_warn(
         request,
         "outcome",
         lambda text: text if text in _OUTCOMES else None,
         expected="failed or completed",
     )
-    before = read_query(request, "before", _before, expected="the end of a page")
+    before = read_query_or_warn(request, "before", _before, expected="the end of a page")
     stages = request.GET.getlist("stage")
     occurrences = occurrences_of(
         template,
@@ -211,7 +213,7 @@ def _chart(occurrences: Occurrences, days: int) -> str:
 @require_safe
 def new_lines(request: AuthenticatedRequest) -> HttpResponse:
     """List the lines of failed jobs that no log had before the last day or week."""
-    days = read_query(
+    days = read_query_or_warn(
         request,
         "days",
         lambda text: number_of(text) if number_of(text) in (1, 7) else None,

@@ -25,8 +25,17 @@ class HostSpanReader(serializers.ModelSerializer[HostSpan]):
     class Meta:
         model = HostSpan
         fields: ClassVar[list[str]] = [
-            *("id", "cluster", "host", "state", "words", "reason"),
-            *("booted_at", "rebooted", "since", "seen_at", "until"),
+            "id",
+            "cluster",
+            "host",
+            "state",
+            "words",
+            "reason",
+            "booted_at",
+            "rebooted",
+            "since",
+            "seen_at",
+            "until",
         ]
         read_only_fields = fields
 

@@ -65,8 +65,15 @@ class MeasuredStateReader(serializers.ModelSerializer[MeasuredState]):
     class Meta:
         model = MeasuredState
         fields: ClassVar[list[str]] = [
-            *("id", "cluster", "host", "probe", "service", "good", "message"),
-            *("measured_at", "since"),
+            "id",
+            "cluster",
+            "host",
+            "probe",
+            "service",
+            "good",
+            "message",
+            "measured_at",
+            "since",
         ]
         read_only_fields = fields
 

@@ -29,10 +29,23 @@ class HostExclusionReader(serializers.ModelSerializer[HostExclusion]):
     class Meta:
         model = HostExclusion
         fields: ClassVar[list[str]] = [
-            *("id", "cluster", "host", "reason", "automatic", "by"),
-            *("failed_jobs", "ended_jobs", "evidence_from", "evidence_until", "group"),
-            *("started_at", "expires_at"),
-            *("ended_at", "ended_as", "ended_by", "end_reason"),
+            "id",
+            "cluster",
+            "host",
+            "reason",
+            "automatic",
+            "by",
+            "failed_jobs",
+            "ended_jobs",
+            "evidence_from",
+            "evidence_until",
+            "group",
+            "started_at",
+            "expires_at",
+            "ended_at",
+            "ended_as",
+            "ended_by",
+            "end_reason",
         ]
         read_only_fields = fields
 

@@ -16,7 +16,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
-from apps.core.web.templatetags.look import short_time
+from apps.core.web.templatetags.formatting import short_time
 from apps.hosts.domain.exclusions import (
     count_by_cluster,
     default_expiry,

@@ -10,7 +10,7 @@ from apps.jobs.domain.collection.origin import log_location
 from apps.jobs.domain.collection.record_import import Imported
 from apps.jobs.domain.records.conversion import RECORD_FIELDS
 from apps.jobs.domain.records.energy import energy_of
-from apps.jobs.domain.statistics.questions import Row
+from apps.jobs.domain.statistics.questions import AnswerRow
 from apps.jobs.enums import ClaimScope, LogPathSource, Proof
 from apps.jobs.models import ClaimAcceptance, Job
 from apps.production.domain.reasons import MAX_REASON
@@ -102,8 +102,17 @@ class ClaimAcceptanceReader(serializers.ModelSerializer[ClaimAcceptance]):
     class Meta:
         model = ClaimAcceptance
         fields = [
-            *("id", "cluster", "scope", "name", "submitted_at", "reason", "at", "by"),
-            *("withdrawn_at", "withdrawn_by", "withdrawn_reason"),
+            "id",
+            "cluster",
+            "scope",
+            "name",
+            "submitted_at",
+            "reason",
+            "at",
+            "by",
+            "withdrawn_at",
+            "withdrawn_by",
+            "withdrawn_reason",
         ]
 
 
@@ -154,7 +163,7 @@ class StatisticsRowReader(serializers.Serializer[Any]):
         help_text="The measure: hours, seconds, a share of 1, or a number; null if unknown.",
     )
 
-    def value_of(self, row: Row) -> float | None:
+    def value_of(self, row: AnswerRow) -> float | None:
         return row.value(self.context["measure"])
 
 

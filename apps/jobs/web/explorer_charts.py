@@ -10,13 +10,13 @@ from django.urls import reverse_lazy
 from django.utils.safestring import SafeString
 
 from apps.core.charts import Bin, Cell, Series, Tick, bars, heat_map
-from apps.core.web.templatetags.look import duration, number
+from apps.core.web.templatetags.formatting import duration, number
 from apps.jobs.domain.statistics.questions import (
     NO_VALUE,
     Answer,
+    AnswerRow,
     Measure,
     Question,
-    Row,
     job_list_query,
 )
 from apps.jobs.domain.statistics.windows import WEEKDAYS, portal_zone
@@ -59,7 +59,7 @@ def axis_unit(measure: Measure) -> str:
 
 def over_time(
     question: Question,
-    steps: Mapping[int, Sequence[Row]],
+    steps: Mapping[int, Sequence[AnswerRow]],
     *,
     step: int,
     dimension: str,
@@ -124,7 +124,11 @@ def over_time(
 
 
 def _bin(
-    question: Question, rows: Sequence[Row], series: Sequence[Series], start: datetime, step: int
+    question: Question,
+    rows: Sequence[AnswerRow],
+    series: Sequence[Series],
+    start: datetime,
+    step: int,
 ) -> Bin:
     values = {line.name: 0.0 for line in series}
     jobs = 0
@@ -152,7 +156,7 @@ def _bin(
     )
 
 
-def _name(row: Row) -> str:
+def _name(row: AnswerRow) -> str:
     return row.label[0] if row.label else "all"
 
 
@@ -188,7 +192,7 @@ def matrix(answer: Answer) -> SafeString:
     )
 
 
-def _cell(question: Question, row: Row | None, title: str) -> Cell:
+def _cell(question: Question, row: AnswerRow | None, title: str) -> Cell:
     if row is None:
         return Cell(f"{title}: no jobs", None)
     value = row.value(question.measure)
@@ -198,7 +202,7 @@ def _cell(question: Question, row: Row | None, title: str) -> Cell:
     )
 
 
-def week(question: Question, rows: Sequence[Row]) -> SafeString:
+def week(question: Question, rows: Sequence[AnswerRow]) -> SafeString:
     """Return the heat map of the failure rate by weekday and hour."""
     by_hour = {(row.key["weekday"], row.key["hour"]): row for row in rows}
     hours = [f"{hour:02d}" for hour in range(24)]

@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.turns import one_at_a_time
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import behind, totals_as_of, with_columns
@@ -25,7 +25,7 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
     """Show the jobs of a host, site or user; 404 if the user can see none."""
     periods = {period: period for period in PERIODS}
     expected = f"one of {', '.join(PERIODS)}"
-    period = read_query(request, "period", periods.get, expected=expected) or "7d"
+    period = read_query_or_warn(request, "period", periods.get, expected=expected) or "7d"
     at = timezone.now()
     since, until = last_hours(at, PERIODS[period])
     jobs = slice_of(kind, name, user=request.user, since=since, until=until)

@@ -22,9 +22,9 @@ from apps.jobs.domain.statistics.questions import (
     NO_VALUE,
     PERIOD_LABELS,
     Answer,
+    AnswerRow,
     Measure,
     Question,
-    Row,
     job_list_query,
     parse_value,
 )
@@ -82,7 +82,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("format") == "csv" and not parsed.problems:
         return _csv(source.answer(question, limit=EXPORTED), source if is_compared else None)
     comparison = None
-    shown: list[tuple[Row, MeasureChange | None]] = []
+    shown: list[tuple[AnswerRow, MeasureChange | None]] = []
     if is_compared:
         answer = source.answer(question, limit=MOST_COMPARED)
         comparison = compare_periods(source, question, answer)
@@ -131,7 +131,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "jobs/statistics.html", context, status=400 if parsed.problems else 200)
 
 
-def _spread_widely(steps: Mapping[int, Sequence[Row]], question: Question) -> bool:
+def _spread_widely(steps: Mapping[int, Sequence[AnswerRow]], question: Question) -> bool:
     """Return whether the values over time need a logarithmic scale, as after an import of jobs."""
     values: list[float] = []
     for rows in steps.values():
@@ -179,7 +179,7 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
         question.measure, ("verdict", "cause"), question.since, question.until, question.filters
     )
     answer = source.answer(by_cause, limit=EXPORTED, compare=False)
-    verdicts: dict[str, list[Row]] = {}
+    verdicts: dict[str, list[AnswerRow]] = {}
     for row in answer.rows:
         if row.wasted_core_seconds or row.failed:
             verdicts.setdefault(row.label[0], []).append(row)
@@ -207,7 +207,7 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
     }
 
 
-def _sort_keys() -> "dict[str, Callable[[tuple[Row, MeasureChange]], float | None]]":
+def _sort_keys() -> "dict[str, Callable[[tuple[AnswerRow, MeasureChange]], float | None]]":
     """Return what compared rows are ordered by, by name of the column."""
     return {
         "value": lambda pair: pair[1].now,
@@ -223,7 +223,7 @@ def _sort_keys() -> "dict[str, Callable[[tuple[Row, MeasureChange]], float | Non
 def _rows(
     question: Question,
     answer: Answer,
-    shown: "Sequence[tuple[Row, MeasureChange | None]]",
+    shown: "Sequence[tuple[AnswerRow, MeasureChange | None]]",
     top: float,
 ) -> list[dict[str, Any]]:
     values = {}
@@ -254,7 +254,7 @@ def _change_text(change: "MeasureChange", measure: Measure) -> dict[str, str]:
 
 def _shown(
     question: Question,
-    row: Row,
+    row: AnswerRow,
     answer: Answer,
     top: float,
     meanings: Mapping[tuple[str, str], str],

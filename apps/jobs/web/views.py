@@ -23,7 +23,7 @@ from apps.clusters.schedulers.base import CurrentState
 from apps.core.charts import spans_powers
 from apps.core.domain.pagination import in_order, newest_first
 from apps.core.web.errors import show_errors
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort, sort_rows
 from apps.jobs.domain.collection import claims as domain
 from apps.jobs.domain.collection.flagged import KEPT, flagged_reasons, flagged_records
@@ -87,7 +87,7 @@ LIVE_TABS = {
 @require_safe
 def job_list(request: AuthenticatedRequest) -> HttpResponse:
     tabs = {str(tab): tab for tab in LIVE_TABS}
-    if tab := read_query(request, "tab", tabs.get, expected=f"one of {', '.join(tabs)}"):
+    if tab := read_query_or_warn(request, "tab", tabs.get, expected=f"one of {', '.join(tabs)}"):
         return _live(request, tab)
     query = with_probe_choice(request.GET, JobFilter)
     jobs = JobFilter(query, queryset=jobs_for_list(request.user), request=request)
@@ -261,7 +261,7 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
     """Show how much time the jobs of stages spend in each phase, and stuck phases."""
     now = timezone.now()
     days = (
-        read_query(
+        read_query_or_warn(
             request,
             "days",
             {str(days): days for days, _ in _PERIODS}.get,
@@ -344,13 +344,13 @@ def withdraw_claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 
 def _decide(
-    request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], message: str
+    request: AuthenticatedRequest, key: str, form: Form, function: Callable[..., Any], message: str
 ) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     domain.check_may_decide(request.user, production_request)
     if form.is_valid():
         with show_errors(request, form):
-            service(
+            function(
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
             messages.success(request, message)

@@ -47,9 +47,9 @@ from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
-from apps.recovery.domain.hands_off import Week, weeks_for
+from apps.recovery.domain.recoveries import Week, weeks_for
 from apps.statusboard.domain.board.availability import Slot, hourly
-from apps.statusboard.domain.board.board import Row, board
+from apps.statusboard.domain.board.board import BoardRow, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
 from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State, severity_of
@@ -88,7 +88,7 @@ class Cause:
 class ServiceRow:
     """A service of the board, and today's failed jobs whose verdict names it, with their list."""
 
-    row: Row
+    row: BoardRow
     jobs_hit: int
     url: str
 

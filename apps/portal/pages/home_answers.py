@@ -22,7 +22,7 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.models import HourlyEnds
-from apps.production.domain.advice import Advice, AdviceReason, submit_advice
+from apps.production.domain.advice import AdviceReason, SubmitAdvice, submit_advice
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.statusboard.enums import State, severity_of
@@ -56,7 +56,7 @@ class RunAnswer:
 
     sign: str
     text: str
-    advice: Advice
+    advice: SubmitAdvice
     requests: int = 0
     hindered: int = 0
 

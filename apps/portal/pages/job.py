@@ -19,8 +19,8 @@ from apps.core.domain.events import events_of
 from apps.diagnosis.domain.groups.same_failure import SameFailure, same_failure
 from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.diagnosis.domain.reading.log_windows import LogView, log_view
-from apps.diagnosis.domain.verdicts.correction import JobDiagnosis, job_diagnosis
 from apps.diagnosis.domain.verdicts.experience import Experience, experience_of
+from apps.diagnosis.domain.verdicts.job_diagnosis import JobDiagnosis, job_diagnosis
 from apps.diagnosis.domain.verdicts.quotes import Quotes, quote_evidence
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
@@ -33,7 +33,7 @@ from apps.notifications.domain.preferences import level_of
 from apps.notifications.enums import Level
 from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.production.models import Request
-from apps.progress.domain.resource_use import Advice, StageUse, advise, stage_use
+from apps.progress.domain.resource_use import ResourceAdvice, StageUse, advise, stage_use
 from apps.recovery.domain.explaining import planned_retry_of
 from apps.recovery.models import Decision
 from apps.statusboard.domain.board.outages import outages_during
@@ -69,12 +69,12 @@ class JobPage:
     job: Job
     job_request: Request | None
     is_watching: bool
-    steps: list[Activity]
+    activity: list[Activity]
     phases: list[ShownPhase]
     timeline: Timeline | None
     stage_use: StageUse | None
     energy: JobEnergy | None
-    resource_advice: list[Advice]
+    resource_advice: list[ResourceAdvice]
 
     diagnosis: JobDiagnosis
     quotes: Quotes | None
@@ -131,7 +131,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         job=job,
         job_request=job_request,
         is_watching=job_request is not None and level_of(user, job_request) == Level.WATCHING,
-        steps=_steps(job, archived, verdict, attempts, retry),
+        activity=_activity(job, archived, verdict, attempts, retry),
         phases=phases,
         timeline=timeline_of(job, phases, outages),
         stage_use=use,
@@ -160,35 +160,35 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     )
 
 
-def _steps(
+def _activity(
     job: Job,
     archived: ArchivedJob | None,
     verdict: Verdict | None,
     attempts: Sequence[Job],
     retry: Job | None,
 ) -> list[Activity]:
-    steps = [Activity(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
+    activity = [Activity(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
     if archived:
-        steps.append(Activity(archived.captured_at, "script and environment captured"))
+        activity.append(Activity(archived.captured_at, "script and environment captured"))
     if job.started_at:
-        steps.append(Activity(job.started_at, f"started on {job.host}"))
-    steps.append(Activity(job.ended_at, _state(job)))
-    steps.append(Activity(job.collected_at, "collected from accounting"))
+        activity.append(Activity(job.started_at, f"started on {job.host}"))
+    activity.append(Activity(job.ended_at, _state(job)))
+    activity.append(Activity(job.collected_at, "collected from accounting"))
     if verdict:
-        steps.append(
+        activity.append(
             Activity(
                 verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}"
             )
         )
     later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
-    steps += [
+    activity += [
         Activity(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later
     ]
     if retry:
-        steps.append(Activity(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
+        activity.append(Activity(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
     for event in events_of(job)[:50]:
-        steps.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
-    return sorted(steps, key=lambda step: step.at)
+        activity.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
+    return sorted(activity, key=lambda entry: entry.at)
 
 
 def _state(job: Job) -> str:

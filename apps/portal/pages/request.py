@@ -19,11 +19,7 @@ from apps.datasets.domain.staging import may_stage
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.portal.pages.request_ends import EndingChange, earlier_end
-from apps.portal.pages.request_start import (
-    lacks_cluster,
-    status_without_cluster,
-    waits_for_cluster,
-)
+from apps.portal.pages.request_start import lacks_cluster, status_without_cluster, waits_for_cluster
 from apps.portal.pages.request_use import (
     Output,
     StartEstimate,
@@ -33,17 +29,13 @@ from apps.portal.pages.request_use import (
     uses_of,
 )
 from apps.production.domain.actors import may
-from apps.production.domain.advice import Advice, request_advice
+from apps.production.domain.advice import SubmitAdvice, request_advice
 from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.content.stages import (
-    ArgumentText,
-    argument_texts,
-    content_of,
-)
+from apps.production.domain.content.stages import ArgumentText, argument_texts, content_of
 from apps.production.domain.discussion import Thread, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
@@ -54,8 +46,8 @@ from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
 from apps.production.domain.priority.listing import QueueRow, queue_row_of
+from apps.production.domain.priority.prospects import ranks_by_class, with_expected_end
 from apps.production.domain.priority.ranks import has_rank, ranked_requests
-from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
 from apps.production.domain.requests.reschedule import open_class_request
 from apps.production.domain.requests.status import (
     ProgressStep,
@@ -240,7 +232,7 @@ class RequestPage:
     keep_deadline: Action | None
     schedule: Schedule | None
     attention: list[Attention]
-    begun: bool
+    has_started: bool
     in_data_quality: bool
 
     # What is requested, and what it needs.
@@ -256,12 +248,12 @@ class RequestPage:
     # Its approval, and its place in the queue; both are computed only while it is open.
     approval: Approval
     submission_warnings: Warnings | None
-    advice: Advice | None
+    advice: SubmitAdvice | None
     estimate: Estimate | None
-    at_start: StartEstimate | None
-    line: QueueRow | None
+    start_estimate: StartEstimate | None
+    queue_row: QueueRow | None
     queue_length: int
-    earlier: list[EndingChange]
+    changes_for_earlier_end: list[EndingChange]
 
     # Its production, once it is approved; `quality` once it has output.
     progress: RequestNow | None
@@ -310,21 +302,30 @@ def request_page(
     approval = approval_of(request, user, at, slots=slots)
     events = list(events_of(request))
     threads = threads_of(request)
-    written = content_of(request)
+    content = content_of(request)
     holds = holds_over(request)
     needs = required_services(request, at)
 
-    line = queue_row_of(request, user=user, at=at)
-    estimate = _estimate(request, written, line, at)
+    queue_row = queue_row_of(request, user=user, at=at)
+    estimate = _estimate(request, content, queue_row, at)
     totals = totals_of(request)
-    at_start = estimate_at_start(request, totals)
-    progress, outputs, uses = _production(request, estimate, at_start, at)
+    start_estimate = estimate_at_start(request, totals)
+    progress, outputs, uses = _production(request, estimate, start_estimate, at)
     schedule = schedule_of(request, progress, at)
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
     class_url = _class_url(request, sets=prioritises, requests=reschedules)
-    earlier = earlier_end(request, approval, estimate, holds, needs, progress, class_url, at)
+    changes_for_earlier_end = earlier_end(
+        request,
+        approval=approval,
+        estimate=estimate,
+        holds=holds,
+        needs=needs,
+        progress=progress,
+        class_url=class_url,
+        at=at,
+    )
     attention = _attention(request, schedule)
     status, whose_turn, without_cluster = _next_step(
         request, user, events, approval, attention, progress
@@ -336,28 +337,30 @@ def request_page(
         next_by=whose_turn,
         lacks_cluster=bool(open_form) and lacks_cluster(request),
         chooses_cluster=without_cluster and may_submit(user, request),
-        waits_for=None if without_cluster else _production_waits_for(request, attention, earlier),
+        waits_for=None
+        if without_cluster
+        else _production_waits_for(request, attention, changes_for_earlier_end),
         keep_deadline=_keep_deadline(request, attention, user),
         schedule=schedule,
         attention=attention,
-        begun=request.state in IN_PRODUCTION and not has_rank(request),
+        has_started=request.state in IN_PRODUCTION and not has_rank(request),
         in_data_quality=request.state in _REVIEWED,
-        stages=_texts_by_stage(request, written),
-        ingredients=argument_texts(written.workflow.arguments, written.arguments),
+        stages=_texts_by_stage(request, content),
+        ingredients=argument_texts(content.workflow.arguments, content.arguments),
         totals=totals,
         needs_impaired=[need for need in needs if need.row.state != State.UP],
         needs_up=[need for need in needs if need.row.state == State.UP],
         holds=holds,
-        inputs=input_datasets(request, written),
+        inputs=input_datasets(request, content),
         may_stage=may_stage(user, request),
         approval=approval,
-        submission_warnings=_warnings(request, written, events, checks, at),
-        advice=_advice(request, written, user, at),
+        submission_warnings=_warnings(request, content, events, checks, at),
+        advice=_advice(request, content, user, at),
         estimate=estimate,
-        at_start=at_start,
-        line=line,
-        queue_length=ranked_requests().count() if line else 0,
-        earlier=earlier,
+        start_estimate=start_estimate,
+        queue_row=queue_row,
+        queue_length=ranked_requests().count() if queue_row else 0,
+        changes_for_earlier_end=changes_for_earlier_end,
         progress=progress,
         outputs=outputs,
         uses=uses,
@@ -373,7 +376,7 @@ def request_page(
         by_class=ranks_by_class(request, at=at) if sets_priority else [],
         reschedules=open_form == RESCHEDULE and reschedules,
         class_request=open_class_request(events),
-        may_edit=may_edit(user, request) and may_change(request.state, written),
+        may_edit=may_edit(user, request) and may_change(request.state, content),
         may_prioritise=prioritises,
         may_reschedule=reschedules,
         may_clone=may(user, Actor.LIAISON, request),
@@ -416,37 +419,39 @@ def _next_step(
 
 
 def _warnings(
-    request: Request, written: RequestContent, events: list[Event], checks: bool, at: datetime
+    request: Request, content: RequestContent, events: list[Event], checks: bool, at: datetime
 ) -> Warnings | None:
     """Return the warnings of the checks: as of now, or else as of the submission."""
     awaits_approval = request.state == RequestState.AWAITING_APPROVAL
     if awaits_approval or (checks and request.state not in CLOSED):
-        return warnings_now(request, written, at=at)
+        return warnings_now(request, content, at=at)
     return warnings_at_submission(events)
 
 
 def _estimate(
-    request: Request, written: RequestContent, line: QueueRow | None, at: datetime
+    request: Request, content: RequestContent, queue_row: QueueRow | None, at: datetime
 ) -> Estimate | None:
     """Return the estimate of an open request, with its end for its expected start."""
     if request.state in CLOSED:
         return None
-    start = line.start.days if line and line.start else None
-    estimate = estimate_for(written, request.experiment, at, without=request)
+    start = queue_row.start.days if queue_row and queue_row.start else None
+    estimate = estimate_for(content, request.experiment, at, without=request)
     return with_expected_end(estimate, request, start=start, at=at)
 
 
-def _advice(request: Request, written: RequestContent, user: User, at: datetime) -> Advice | None:
+def _advice(
+    request: Request, content: RequestContent, user: User, at: datetime
+) -> SubmitAdvice | None:
     """Return the advice on submitting jobs of an open request."""
     if request.state in CLOSED:
         return None
-    return request_advice(content=written, experiment=request.experiment, user=user, at=at)
+    return request_advice(content=content, experiment=request.experiment, user=user, at=at)
 
 
 def _production(
     request: Request,
     estimate: Estimate | None,
-    at_start: StartEstimate | None,
+    start_estimate: StartEstimate | None,
     at: datetime,
 ) -> tuple[RequestNow | None, list[Output], list[Use]]:
     """Return the progress, output and use of an approved request."""
@@ -454,15 +459,15 @@ def _production(
         return None, [], []
     progress = progress_now(request, at=at)
     outputs = outputs_of(progress)
-    return progress, outputs, uses_of(request, progress, estimate, at_start, outputs)
+    return progress, outputs, uses_of(request, progress, estimate, start_estimate, outputs)
 
 
 def _texts_by_stage(
-    request: Request, written: RequestContent
+    request: Request, content: RequestContent
 ) -> list[tuple[Stage, list[ArgumentText]]]:
     """Return the arguments of each stage as texts."""
     stages = []
-    for stage, content in zip(request.stages.all(), written.stages, strict=True):
-        declared = written.workflow.stage(content.kind).arguments
-        stages.append((stage, argument_texts(declared, content.arguments)))
+    for stage, stage_content in zip(request.stages.all(), content.stages, strict=True):
+        declared = content.workflow.stage(stage_content.kind).arguments
+        stages.append((stage, argument_texts(declared, stage_content.arguments)))
     return stages

@@ -16,7 +16,7 @@ from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.forecast import expected_class
 from apps.production.domain.holds import ActiveHold
-from apps.production.domain.priority.shares import (
+from apps.production.domain.priority.prospects import (
     Prospect,
     prospects_if_approved,
     prospects_in_queue,
@@ -51,6 +51,7 @@ class EndingChange:
 
 def earlier_end(
     request: Request,
+    *,
     approval: Approval,
     estimate: Estimate | None,
     holds: Sequence[ActiveHold],

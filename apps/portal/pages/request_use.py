@@ -108,7 +108,7 @@ def uses_of(
     request: Request,
     progress: RequestNow,
     estimate: Estimate | None,
-    at_start: StartEstimate | None,
+    start_estimate: StartEstimate | None,
     outputs: Sequence[Output],
 ) -> list[Use]:
     """Return the use of a request that has finished jobs or output, else an empty list."""
@@ -125,7 +125,7 @@ def uses_of(
     last = requested[-1]
     written = next((output.events for output in outputs if output.stage is last), None)
     rows = [
-        _core_hours(used, _projected_core_seconds(requested), estimate, at_start),
+        _core_hours(used, _projected_core_seconds(requested), estimate, start_estimate),
         Use("Disk", "size", disk_bytes, sum(sizes) if sizes else None),
         Use(
             "Events",
@@ -146,20 +146,20 @@ def _core_hours(
     used: float,
     projected: float | None,
     estimate: Estimate | None,
-    at_start: StartEstimate | None,
+    start_estimate: StartEstimate | None,
 ) -> Use:
     """Compare with the estimate at the start or, if that is unknown, with that of today."""
     title = "Core-hours"
     unit = "core-hours"
-    if at_start:
+    if start_estimate:
         return Use(
             title,
             unit,
-            at_start.core_seconds,
+            start_estimate.core_seconds,
             used,
             projected,
-            at_start.basis,
-            is_most=at_start.by_limit,
+            start_estimate.basis,
+            is_most=start_estimate.by_limit,
         )
     if estimate is None or estimate.core_seconds is None:
         return Use(title, unit, None, used, projected)

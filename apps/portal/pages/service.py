@@ -17,7 +17,7 @@ from apps.statusboard.domain.board.availability import (
     availability,
     hourly,
 )
-from apps.statusboard.domain.board.board import Row, board_row, state_history
+from apps.statusboard.domain.board.board import BoardRow, board_row, state_history
 from apps.statusboard.domain.maintenance.windows import windows_of
 from apps.statusboard.models import DowntimeWindow, Service, StateInterval
 from apps.statusboard.permissions import may_run_board
@@ -38,7 +38,7 @@ class ServicePage:
 
     at: datetime
     service: Service
-    row: Row
+    row: BoardRow
     hours: Sequence[Slot]
     availability: list[tuple[str, Availability]]
     spans: list[StateInterval]

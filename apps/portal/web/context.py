@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg, may_see_health
-from apps.core.web.templatetags.look import number, when
+from apps.core.web.templatetags.formatting import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup
@@ -38,7 +38,7 @@ from apps.submission.domain.retries.batches import jobs_in_batches, latest_batch
 from apps.submission.domain.retries.offers import retry_offer
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
-PLACES = [
+MAIN_SECTIONS = [
     ("Operations", "portal:home", ("/services/", "/excluded-hosts/", "/probes/")),
     (
         "Requests",
@@ -186,7 +186,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     path = request.path
     place = None
     places = []
-    for name, url, prefixes in PLACES:
+    for name, url, prefixes in MAIN_SECTIONS:
         is_current = path.startswith(prefixes) or (url == "portal:home" and path == "/")
         places.append((name, url, is_current))
         if is_current and place is None:

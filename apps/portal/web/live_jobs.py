@@ -8,7 +8,7 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.clusters.schedulers.base import CurrentState
 from apps.core.domain.pagination import in_order
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.jobs.domain.live.arrays import live_arrays
 from apps.jobs.domain.live.queue import queue_known
 from apps.jobs.web.views import LIVE_TABS, live_tabs
@@ -19,7 +19,7 @@ from apps.portal.pages.live_jobs import live_rows
 def live_jobs(request: AuthenticatedRequest) -> HttpResponse:
     """List the arrays of a state, those that were submitted first at the top."""
     states = {str(state): state for state in LIVE_TABS}
-    state = read_query(request, "state", states.get, expected=f"one of {', '.join(states)}")
+    state = read_query_or_warn(request, "state", states.get, expected=f"one of {', '.join(states)}")
     state = state or CurrentState.HELD
     reason = request.GET.get("reason", "")[:200].replace("\0", "")
     arrays = live_arrays(request.user, state=state, reason=reason)

@@ -14,7 +14,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.portal.pages.request import PRIORITY, RESCHEDULE, RequestPage, request_page
 from apps.production.domain.approvals.requirements import move_message
-from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, set_priority
 from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.domain.requests.reschedule import reschedule
 from apps.production.enums import Verb
@@ -41,7 +41,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
 
     Problems are shown in the form, a conflict as a message on the current request.
     """
-    if verb not in SERVICES:
+    if verb not in MOVE_FUNCTIONS:
         raise Http404
     production_request = request_or_404(request.user, key)
     needed = any(
@@ -57,7 +57,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
             Request.objects.visible_to(request.user).filter(key=fields["successor"]).first()
         )
     with show_errors(request, form):
-        SERVICES[Verb(verb)](
+        MOVE_FUNCTIONS[Verb(verb)](
             request=production_request, by=request.user, at=timezone.now(), **fields
         )
         messages.success(request, move_message(production_request, verb))

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.dates import in_range
 from apps.core.domain.pagination import in_order
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.portal.pages.service import service_page
 from apps.statusboard.domain.incidents.incidents import incidents_of
@@ -33,7 +33,7 @@ INCIDENT_ORDERS = {
 def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
     zone = timezone.get_current_timezone()
-    day = read_query(request, "day", _day, expected="a date such as 2026-11-22")
+    day = read_query_or_warn(request, "day", _day, expected="a date such as 2026-11-22")
     sort = read_sort(request, INCIDENT_ORDERS, default="-started")
     incidents = in_order(
         incidents_of(service, day, zone).annotate(

@@ -23,7 +23,7 @@ from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.inbox import signable
 from apps.production.domain.lifecycle.guards import refusal_of
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.domain.types.declaration import (
     DeclarationError,
@@ -63,7 +63,7 @@ class Move(ReasonAction):
     def act(self, row: Request, *, extra: str, **fields: Any) -> str:
         if self.verb is Verb.SUPERSEDE:
             fields["successor"] = Request.objects.filter(key=extra).first()
-        moved = SERVICES[self.verb](request=row, **fields)
+        moved = MOVE_FUNCTIONS[self.verb](request=row, **fields)
         return f"{moved} is now “{moved.get_state_display()}”."
 
     def outlook(self, rows: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
@@ -116,7 +116,7 @@ class RequestAdmin(ReadOnlyAdmin):
     date_hierarchy = "created_at"
     inlines = [StageInline]
     readonly_fields = ["events"]
-    actions = [Move(verb) for verb in SERVICES]
+    actions = [Move(verb) for verb in MOVE_FUNCTIONS]
 
     @admin.display(description="Priority", ordering="priority_class")
     def level(self, request: Request) -> str:

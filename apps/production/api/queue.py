@@ -17,12 +17,12 @@ from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import OfRequests
 from apps.production.domain.experiment_shares import read_shares
-from apps.production.domain.priority import manual_moves, shares
+from apps.production.domain.priority import manual_moves, prospects, shares
 from apps.production.domain.priority.listing import QueueRow, queue_row_of, queue_rows, queue_state
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
-from apps.production.permissions import may_move, may_set_shares
+from apps.production.permissions import may_reorder_queue, may_set_shares
 
 _MISSING = {
     404: OpenApiResponse(description="Not found, you do not have access, or it has no score.")
@@ -136,16 +136,18 @@ class QueueViewSet(OfRequests):
         """Return score, rank and expected start of a request."""
         return Response(LineReader(self._line(self.get_object())).data)
 
-    @command(MoveWriter, LineReader, refused=_MISSING, allowed=may_move)
+    @command(MoveWriter, LineReader, refused=_MISSING, allowed=may_reorder_queue)
     def move(self, production_request: Request, **fields: Any) -> QueueRow:
         """Move a request to a rank manually. The others keep their order."""
-        manual_moves.move_request(request=production_request, **fields)
+        manual_moves.move_in_queue(request=production_request, **fields)
         return self._line(self.get_object())
 
-    @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move", allowed=may_move)
+    @command(
+        UndoWriter, LineReader, refused=_MISSING, url_path="undo-move", allowed=may_reorder_queue
+    )
     def undo_move(self, production_request: Request, **fields: Any) -> QueueRow:
         """Reset a request to the rank given by its score."""
-        manual_moves.undo_move(request=production_request, **fields)
+        manual_moves.undo_manual_move(request=production_request, **fields)
         return self._line(self.get_object())
 
     @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})
@@ -154,7 +156,7 @@ class QueueViewSet(OfRequests):
         """Return the rank of a request with another priority. Nothing is changed."""
         line = self._line(self.get_object())
         level = checked_data(LevelReader(data=request.query_params))
-        then = shares.what_if_level(
+        then = prospects.what_if_level(
             line.request,
             priority_class=level.get("priority_class", line.request.priority_class),
             number=level.get("priority", line.request.priority),

@@ -33,7 +33,7 @@ from apps.production.domain.actors import may
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of, with_people, with_stages
 from apps.production.domain.lifecycle import moves
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.lifecycle.steps import check_actor
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import create_draft, save_draft
@@ -45,7 +45,7 @@ from apps.production.models import Request
 from apps.production.permissions import is_liaison_of, may_create
 
 
-def _may_approve(user: User, production_request: Request) -> bool:
+def _may_set_priority(user: User, production_request: Request) -> bool:
     return may(user, Actor.APPROVER, production_request)
 
 
@@ -55,7 +55,7 @@ def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) ->
     def move(view: "RequestViewSet", production_request: Request, **fields: Any) -> Request:
         if "successor" in fields:
             fields["successor"] = view.get_queryset().filter(key=fields["successor"]).first()
-        return SERVICES[verb](request=production_request, **fields)
+        return MOVE_FUNCTIONS[verb](request=production_request, **fields)
 
     move.__name__ = verb.name.lower()
     move.__doc__ = description
@@ -160,7 +160,7 @@ class RequestViewSet(
         SuccessorWriter,
     )
 
-    @command(PriorityWriter, RequestReader, url_path="set-priority", allowed=_may_approve)
+    @command(PriorityWriter, RequestReader, url_path="set-priority", allowed=_may_set_priority)
     def set_priority(self, production_request: Request, **fields: Any) -> Request:
         """Set the priority in the queue. Requires a reason."""
         return moves.set_priority(request=production_request, **fields)

@@ -46,7 +46,7 @@ class AdviceReason:
 
 
 @dataclass(frozen=True)
-class Advice:
+class SubmitAdvice:
     """Advice with its reasons, worst first.
 
     `until` is the planned end of a wait, None if unknown.
@@ -89,7 +89,7 @@ def services_of_stage(stage: str, user: User) -> set[int]:
 
 def submit_advice(
     *, user: User, at: datetime, length: timedelta, services: Collection[int] | None = None
-) -> Advice:
+) -> SubmitAdvice:
     """Advise on jobs of a length that start at `at`, in three queries.
 
     The jobs need these services; None means any service. Services that are down and announcements
@@ -108,7 +108,7 @@ def submit_advice(
 
 def request_advice(
     *, content: RequestContent, experiment: Experiment | None, user: User, at: datetime
-) -> Advice:
+) -> SubmitAdvice:
     """Advise on the jobs of a request as if they started at `at`, in five queries.
 
     Each service counts for the longest job that needs it, by the time limits of the stages.
@@ -138,7 +138,7 @@ def _advice(
     longest: timedelta,
     lengths: Mapping[int, timedelta] | None,
     scope: Scope = NOBODY,
-) -> Advice:
+) -> SubmitAdvice:
     """Advise on jobs by the services that they need.
 
     `lengths` has the length of the longest job that needs each service; None means any service.
@@ -157,7 +157,7 @@ def _advice(
     until = None
     if len(known_ends) == len(ends):
         until = max(known_ends, default=None)
-    return Advice(submit, until, reasons)
+    return SubmitAdvice(submit, until, reasons)
 
 
 def _announced(

@@ -21,14 +21,14 @@ from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.priority.shares import (
+from apps.production.domain.priority.prospects import (
     Prospect,
     QueueNow,
     prospects_if_approved,
     read_queue,
 )
 from apps.production.domain.priority.shown_forecasts import estimates_if_approved
-from apps.production.domain.requests.status import last_return, notes_on_fields
+from apps.production.domain.requests.returns import last_return, notes_on_fields
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.domain.unusual_values import UnusualValue, outages, unusual_values
 from apps.production.models import Comment, Request, RequestRevision

@@ -10,7 +10,7 @@ from apps.production.domain.checks.base import Severity
 from apps.production.domain.checks.report import CheckReport
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.requests.status import name_in_notes
+from apps.production.domain.requests.returns import name_in_notes
 
 #: Rules about services as they are now, whatever the request says.
 _ABOUT_OUTAGES = frozenset({"services_up", "no_downtime"})

@@ -12,7 +12,7 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from apps.core.models import Event
-from apps.diagnosis.enums import Advice, VerdictKind
+from apps.diagnosis.enums import JobAdvice, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.totals.totals import stage_sums
 from apps.jobs.models import QueueCount
@@ -174,7 +174,7 @@ def _may_be_retried(array: Submission, at: datetime) -> bool:
     if array.settled_at is None or array.settled_at <= at - _MAY_BE_RETRIED:
         return False
     final = Verdict.objects.filter(job__in=list(jobs_of(array).values_list("pk", flat=True)))
-    final = final.exclude(verdict=VerdictKind.SERVICE, advice=Advice.RETRY)
+    final = final.exclude(verdict=VerdictKind.SERVICE, advice=JobAdvice.RETRY)
     decided = {index_of(array, job_id) for job_id in final.values_list("job__job_id", flat=True)}
     return not set(failed_of(array)) <= decided
 

@@ -40,7 +40,7 @@ class StageUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class ResourceAdvice:
     """What to request instead, and why."""
 
     request: str
@@ -67,14 +67,14 @@ def stage_use(job: Job) -> StageUse | None:
     )
 
 
-def advise(job: Job, use: StageUse | None) -> list[Advice]:
+def advise(job: Job, use: StageUse | None) -> list[ResourceAdvice]:
     """Return what a job could have requested less of."""
     if use is None or not use.is_enough:
         return []
     advice = []
     if memory := _less(job.requested_memory_bytes, use.memory_bytes, _SPARE_MEMORY, _STEP_BYTES):
         advice.append(
-            Advice(
+            ResourceAdvice(
                 f"{format_size(memory)} of memory instead of"
                 f" {round_size(job.requested_memory_bytes or 0)}",
                 f"99 % of {use.jobs:,} completed jobs used at most"
@@ -83,7 +83,7 @@ def advise(job: Job, use: StageUse | None) -> list[Advice]:
         )
     if time := _less(job.time_limit_seconds, use.wall_seconds, _SPARE_TIME, _STEP_SECONDS):
         advice.append(
-            Advice(
+            ResourceAdvice(
                 f"{round_duration(time)} of time instead of"
                 f" {round_duration(job.time_limit_seconds or 0)}",
                 f"99 % of {use.jobs:,} completed jobs took at most"
@@ -93,7 +93,7 @@ def advise(job: Job, use: StageUse | None) -> list[Advice]:
     used_cores = None if use.cpu_share is None else use.cpu_share * job.cpus
     if cores := _less(job.cpus, used_cores, 1, _STEP_CORES):
         advice.append(
-            Advice(
+            ResourceAdvice(
                 f"{cores} {'core' if cores == 1 else 'cores'} instead of {job.cpus}",
                 f"{use.jobs:,} completed jobs used {used_cores:.1f} cores on average",
             )

@@ -22,7 +22,7 @@ from apps.production.domain.slack import is_late_on
 from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Request
 from apps.progress.models import WeeklyReport
-from apps.recovery.domain.hands_off import Recoveries, causes_of
+from apps.recovery.domain.recoveries import Recoveries, causes_of
 from apps.statusboard.models import Incident
 from apps.submission.domain.arrays.stage_events import events_not_produced
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.models import Request
@@ -37,7 +37,7 @@ _REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Late"}
 def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
     """List the reports, newest first. `?experiment=` lists those of one experiment."""
     experiments = {experiment.key: experiment for experiment in visible_experiments(request.user)}
-    chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
+    chosen = read_query_or_warn(request, "experiment", experiments.get, expected="an experiment")
     reports = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
     if chosen:
         reports = reports.filter(experiment=chosen)

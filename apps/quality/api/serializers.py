@@ -102,20 +102,20 @@ class WaiverReader(serializers.ModelSerializer[Waiver]):
     class Meta:
         model = Waiver
         fields = [
-            *(
-                "id",
-                "run_number",
-                "position",
-                "stage_name",
-                "check",
-                "subject",
-                "why",
-                "in_part",
-                "reason",
-                "at",
-                "by",
-            ),
-            *("withdrawn_at", "withdrawn_by", "withdrawn_reason"),
+            "id",
+            "run_number",
+            "position",
+            "stage_name",
+            "check",
+            "subject",
+            "why",
+            "in_part",
+            "reason",
+            "at",
+            "by",
+            "withdrawn_at",
+            "withdrawn_by",
+            "withdrawn_reason",
         ]
 
 
@@ -139,19 +139,21 @@ class ResultReader(serializers.ModelSerializer[QualityResult]):
     class Meta:
         model = QualityResult
         fields = [
-            *(
-                "id",
-                "position",
-                "stage_name",
-                "check",
-                "title",
-                "subject",
-                "outcome",
-                "blocks",
-                "is_open",
-                "value",
-            ),
-            *("threshold", "unit", "why", "numbers", "waiver"),
+            "id",
+            "position",
+            "stage_name",
+            "check",
+            "title",
+            "subject",
+            "outcome",
+            "blocks",
+            "is_open",
+            "value",
+            "threshold",
+            "unit",
+            "why",
+            "numbers",
+            "waiver",
         ]
 
 

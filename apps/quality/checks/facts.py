@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.quality.enums import Outcome
+from apps.quality.enums import CheckOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Posted:
     """A result of an external tool."""
 
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     why: str
     value: float | None = None
     threshold: float | None = None

@@ -16,7 +16,7 @@ from apps.quality.models import LogLook
 MOST = 100
 
 
-def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
+def sample_logs(*, request: Request, sample: int, at: datetime) -> int:
     """Read unread logs of the newest completed jobs of each stage, and return their number.
 
     It runs outside a transaction: each result is stored at once, so that a killed worker loses

@@ -28,9 +28,9 @@ from apps.quality.domain.data_quality import (
 )
 from apps.quality.domain.evaluation import evaluate
 from apps.quality.domain.facts import ask_catalogue, gather, inputs_of
-from apps.quality.domain.log_samples import look_at_logs
+from apps.quality.domain.log_samples import sample_logs
 from apps.quality.domain.thresholds import settings_for
-from apps.quality.enums import Outcome, RunState
+from apps.quality.enums import CheckOutcome, RunState
 from apps.quality.models import Finding, QualityResult, QualityRun, Waiver
 from apps.quality.permissions import may_run, may_waive
 
@@ -89,7 +89,7 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
     if request.state != RequestState.DATA_QUALITY or run is None or run.state != RunState.WAITING:
         return None
     sample = settings_for(request).get("log_errors")
-    look_at_logs(request=request, sample=int((sample and sample.limits.get("sample")) or 0), at=at)
+    sample_logs(request=request, sample=int((sample and sample.limits.get("sample")) or 0), at=at)
     catalogued, error = ask_catalogue(request)
     with transaction.atomic():
         request = _lock_in_data_quality(request)
@@ -128,7 +128,7 @@ def _publish_run(
         if digests_before == [result.digest for result in results]:
             return
 
-    counts = {outcome.value: 0 for outcome in Outcome}
+    counts = {outcome.value: 0 for outcome in CheckOutcome}
     for result in results:
         counts[result.outcome] += 1
     opened = [result for result in results if result.is_open]

@@ -18,7 +18,7 @@ from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import Action, read_definition
 from apps.recovery.domain.remedies import NO_PLACE, choose_cluster
-from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
+from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import TO_RETRY, Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
@@ -168,11 +168,11 @@ def _room(rule: int, version: int, service: str | None, at: datetime) -> int:
         arm__in=RETRIED_ARMS,
         batch__isnull=False,
     )
-    completed_lately = Q(outcome=Outcome.COMPLETED, outcome_at__gte=at - LATELY)
-    failed_lately = Q(outcome=Outcome.FAILED, outcome_at__gte=at - PAUSE)
+    completed_lately = Q(outcome=RecoveryOutcome.COMPLETED, outcome_at__gte=at - LATELY)
+    failed_lately = Q(outcome=RecoveryOutcome.FAILED, outcome_at__gte=at - PAUSE)
     counts = retried.aggregate(
         completed=Count("pk", filter=completed_lately),
         failed=Count("pk", filter=failed_lately),
-        unfinished=Count("pk", filter=Q(outcome=Outcome.WAITING)),
+        unfinished=Count("pk", filter=Q(outcome=RecoveryOutcome.WAITING)),
     )
     return min(retries_that_may_start(**counts), MOST_AT_ONCE)

@@ -23,7 +23,7 @@ from apps.production.models import Hold
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import read_definition
 from apps.recovery.domain.remedies import NO_PLACE, increase
-from apps.recovery.enums import ActionKind, Arm, Outcome
+from apps.recovery.enums import ActionKind, Arm, RecoveryOutcome
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
@@ -87,7 +87,9 @@ def questions_for(user: User) -> QuerySet[Decision]:
 
     A job that was retried or completed since needs nobody any more.
     """
-    needs_person = Q(arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=Outcome.WAITING, batch=None)
+    needs_person = Q(
+        arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=RecoveryOutcome.WAITING, batch=None
+    )
     questions = Decision.objects.visible_to(user).filter(needs_person)
     return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")
 
@@ -240,7 +242,7 @@ def ask_again() -> int:
         batch=OuterRef("batch"), job=OuterRef("job"), state=RetryState.CANCELLED
     )
     answered = Decision.objects.filter(
-        arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=Outcome.WAITING, batch__isnull=False
+        arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=RecoveryOutcome.WAITING, batch__isnull=False
     )
     questions: int = answered.filter(Exists(cancelled)).update(batch=None)
     return questions

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Max, QuerySet, Sum
 
 from apps.jobs.domain.statistics.intervals import wilson
-from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
+from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import DailyEffect
 
 #: The difference to the control group is not shown before so many of its jobs have ended.
@@ -201,10 +201,10 @@ def _add_to_arm(figures: ArmFigures, total: Mapping[str, Any]) -> None:
     figures.last_day = max(total["last_day"], figures.last_day or total["last_day"])
     figures.failed_core_seconds += int(total["all_failed_core_seconds"])
     match total["outcome"]:
-        case Outcome.COMPLETED:
+        case RecoveryOutcome.COMPLETED:
             figures.completed += jobs
-        case Outcome.FAILED:
+        case RecoveryOutcome.FAILED:
             figures.failed += jobs
             figures.wasted_core_seconds += int(total["all_retry_core_seconds"])
-        case Outcome.NOT_RETRIED:
+        case RecoveryOutcome.NOT_RETRIED:
             figures.not_retried += jobs

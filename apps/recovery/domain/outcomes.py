@@ -11,7 +11,7 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
 from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.enums import RETRIED_ARMS, Outcome
+from apps.recovery.enums import RETRIED_ARMS, RecoveryOutcome
 from apps.recovery.models import Decision
 from apps.submission.domain.retries.links import cluster_of_retry
 
@@ -24,7 +24,7 @@ BATCH = 1000
 def follow_decisions(*, at: datetime) -> int:
     """Store how jobs ended that were decided about; return how many are known now."""
     lock_for_this_transaction("recovery.decisions")
-    waiting = Decision.objects.filter(outcome=Outcome.WAITING, decided_at__isnull=False)
+    waiting = Decision.objects.filter(outcome=RecoveryOutcome.WAITING, decided_at__isnull=False)
     is_over = (
         ~Q(job__verdict__later_state="")
         | Q(decided_at__lt=at - GIVEN_UP_AFTER)
@@ -38,7 +38,7 @@ def follow_decisions(*, at: datetime) -> int:
     days = set()
     for decision in decisions:
         outcome = _outcome_of(decision, at)
-        if outcome == Outcome.WAITING:
+        if outcome == RecoveryOutcome.WAITING:
             continue
         decision.outcome = outcome
         decision.outcome_at = at
@@ -53,18 +53,18 @@ def follow_decisions(*, at: datetime) -> int:
     return len(ended)
 
 
-def _outcome_of(decision: Decision, at: datetime) -> Outcome:
+def _outcome_of(decision: Decision, at: datetime) -> RecoveryOutcome:
     verdict = getattr(decision.job, "verdict", None)
     later_state = verdict.later_state if verdict else ""
     if later_state == JobState.COMPLETED:
-        return Outcome.COMPLETED
+        return RecoveryOutcome.COMPLETED
     if later_state:
-        return Outcome.FAILED
+        return RecoveryOutcome.FAILED
     is_retried = decision.arm in RETRIED_ARMS and decision.batch_id is not None
     is_given_up = decision.time < at - GIVEN_UP_AFTER
     if is_retried or is_given_up:
-        return Outcome.NOT_RETRIED
-    return Outcome.WAITING
+        return RecoveryOutcome.NOT_RETRIED
+    return RecoveryOutcome.WAITING
 
 
 def _retries_of(decisions: Sequence[Decision]) -> Mapping[int, Job]:

@@ -12,7 +12,7 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidTransition
 from apps.production.domain.reasons import checked_reason
 from apps.recovery.domain.answers import Question, examine_jobs, leave_to_person
-from apps.recovery.enums import Arm, Mode, Outcome
+from apps.recovery.enums import Arm, Mode, RecoveryOutcome
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS
@@ -45,7 +45,7 @@ def owner_questions_for(user: User) -> QuerySet[Decision]:
 def _questions_of_all_rules(user: User) -> QuerySet[Decision]:
     return Decision.objects.visible_to(user).filter(
         arm=Arm.OWNER,
-        outcome=Outcome.WAITING,
+        outcome=RecoveryOutcome.WAITING,
         batch=None,
         why__in=_ASKED,
         job__verdict__later_state="",

@@ -16,7 +16,7 @@ from apps.recovery.domain.effect import (
     effects_by_version,
 )
 from apps.recovery.domain.rules import definition_of, visible_rules
-from apps.recovery.enums import RETRIED_ARMS, Arm, Outcome
+from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import (
     TO_RETRY,
     DailyEffect,
@@ -181,7 +181,7 @@ def day_rows(rule: RecoveryRule, user: User, *, today: date) -> list[DayRow]:
     counts: dict[tuple[date, str], int] = {}
     sums = totals.order_by().values_list("day", "arm", "outcome").annotate(Sum("jobs"))
     for day, arm, outcome, jobs in sums:
-        part = _part(Arm(arm), Outcome(outcome))
+        part = _part(Arm(arm), RecoveryOutcome(outcome))
         counts[day, part] = counts.get((day, part), 0) + jobs
     rows = []
     for day in sorted({day for day, _ in counts}, reverse=True):
@@ -192,15 +192,15 @@ def day_rows(rule: RecoveryRule, user: User, *, today: date) -> list[DayRow]:
     return rows
 
 
-def _part(arm: Arm, outcome: Outcome) -> str:
+def _part(arm: Arm, outcome: RecoveryOutcome) -> str:
     """Return the part of a bar that counts decisions of an arm with an outcome."""
     if arm == Arm.CONTROL:
         return "control"
     if arm in (Arm.QUESTION, Arm.BUDGET, Arm.OWNER):
         return "people"
-    if arm in RETRIED_ARMS and outcome == Outcome.COMPLETED:
+    if arm in RETRIED_ARMS and outcome == RecoveryOutcome.COMPLETED:
         return "completed"
-    if arm in RETRIED_ARMS and outcome == Outcome.FAILED:
+    if arm in RETRIED_ARMS and outcome == RecoveryOutcome.FAILED:
         return "failed"
     return "other"
 

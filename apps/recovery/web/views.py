@@ -21,7 +21,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.web.errors import show_errors
 from apps.core.web.pagination import KeysCountedFirst, KeysFirst
-from apps.core.web.query import number_in, read_query
+from apps.core.web.query import number_in, read_query_or_warn
 from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
@@ -38,15 +38,15 @@ from apps.recovery.domain.answers import (
 )
 from apps.recovery.domain.effect import LEAST_CONTROLS
 from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.hands_off import (
+from apps.recovery.domain.owner_questions import grouped_owner_questions
+from apps.recovery.domain.pack_rules import export_rules
+from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
     breakdown_for,
     failures_of,
     weeks_for,
     with_category,
 )
-from apps.recovery.domain.owner_questions import grouped_owner_questions
-from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.rule_page import (
     DAYS,
     LATEST,
@@ -69,7 +69,7 @@ from apps.recovery.domain.rules import (
     set_mode,
     visible_rules,
 )
-from apps.recovery.enums import Arm, Mode, Outcome, Recovery
+from apps.recovery.enums import Arm, Mode, Recovery, RecoveryOutcome
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule
 from apps.recovery.web.forms import AnswerForm, ModeForm, RuleForm, initial_answer, initial_of
@@ -154,8 +154,10 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """List the decisions of a rule: `?arm=`, `?outcome=`, `?version=`, `?page=`."""
     shown = get_object_or_404(visible_rules(request.user), pk=pk)
-    arm = read_query(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
-    outcome = read_query(request, "outcome", _value_of(Outcome), expected=", ".join(Outcome.values))
+    arm = read_query_or_warn(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
+    outcome = read_query_or_warn(
+        request, "outcome", _value_of(RecoveryOutcome), expected=", ".join(RecoveryOutcome.values)
+    )
     version = number_in(request.GET, "version")
     chosen = DecisionFilter(arm=arm or "", outcome=outcome or "", version=version)
     listed = decisions_of(shown, request.user, chosen)
@@ -164,7 +166,7 @@ def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "rule": shown,
         "page": _page_of(listed, request, count=count),
         "arms": Arm.choices,
-        "outcomes": Outcome.choices,
+        "outcomes": RecoveryOutcome.choices,
         "arm": arm or "",
         "outcome": outcome or "",
         "version": version,
@@ -253,10 +255,10 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
 
     `?recovery=`, `?experiment=` (a key, or `none`), `?category=`, `?page=`.
     """
-    recovery = read_query(
+    recovery = read_query_or_warn(
         request, "recovery", _value_of(Recovery), expected=", ".join(Recovery.values)
     )
-    category = read_query(
+    category = read_query_or_warn(
         request, "category", _value_of(Category), expected=", ".join(Category.values)
     )
     experiments: dict[str, Experiment | None] = {NO_EXPERIMENT: None}

@@ -158,7 +158,7 @@ class Trait:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TraitComparison:
     """What the newest failed jobs with a line have in common; `alike` jobs are compared with."""
 
     jobs: int
@@ -267,7 +267,7 @@ def newest_jobs(
         return [(ended_at, job) for ended_at, job in cursor.fetchall()]
 
 
-def compare(occurrences: Occurrences, *, user: User) -> Comparison:
+def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
     """Compare the newest failed jobs with a line with as many failed jobs of the same hours.
 
     Only jobs that the user may see count.
@@ -277,11 +277,11 @@ def compare(occurrences: Occurrences, *, user: User) -> Comparison:
     inside = _values(visible.filter(pk__in=[job for _, job in newest]))
     jobs = sum(inside["site"].values())
     if not jobs:
-        return Comparison(0, 0, ())
+        return TraitComparison(0, 0, ())
     everything = _values(visible.filter(pk__in=_jobs_like(occurrences)))
     alike = sum(everything["site"].values())
     if not alike:
-        return Comparison(jobs, 0, ())
+        return TraitComparison(jobs, 0, ())
     traits = []
     for attribute, values in inside.items():
         for value, having in values.most_common(MOST_VALUES):
@@ -293,7 +293,7 @@ def compare(occurrences: Occurrences, *, user: User) -> Comparison:
                 ratio, low, high = lift(having, jobs, outside, alike)
                 traits.append(Trait(attribute, value, having, share, expected, ratio, low, high))
     traits.sort(key=lambda trait: (-trait.low, trait.attribute))
-    return Comparison(jobs, alike, tuple(traits))
+    return TraitComparison(jobs, alike, tuple(traits))
 
 
 def _jobs_like(occurrences: Occurrences) -> list[int]:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.core.api.moments import DayField, MomentField
-from apps.statusboard.domain.board.board import Row
+from apps.statusboard.domain.board.board import BoardRow
 from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat, Resolution, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
@@ -34,7 +34,7 @@ class ServiceSerializer(serializers.Serializer[Any]):
     contact = serializers.CharField(source="service.contact")
     runbook = serializers.CharField(source="service.runbook")
 
-    def get_parent(self, row: Row) -> str | None:
+    def get_parent(self, row: BoardRow) -> str | None:
         slugs: dict[int | None, str] = self.context["slugs"]
         return slugs.get(row.service.parent_id)
 

@@ -51,7 +51,7 @@ from apps.statusboard.domain.board.availability import (
     daily,
     hourly,
 )
-from apps.statusboard.domain.board.board import Row, board
+from apps.statusboard.domain.board.board import BoardRow, board
 from apps.statusboard.domain.incidents.corrections import divide_incident
 from apps.statusboard.domain.incidents.incidents import (
     close_incident,
@@ -137,7 +137,7 @@ class ServiceViewSet(ApiView, ViewSet):
         )
 
 
-def _slugs(rows: list[Row]) -> dict[str, Any]:
+def _slugs(rows: list[BoardRow]) -> dict[str, Any]:
     return {"slugs": {row.service.pk: row.service.slug for row in rows}}
 
 

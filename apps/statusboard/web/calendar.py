@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.dates import in_range
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.statusboard.domain.board.calendar import month_of_services
 from apps.statusboard.models import Service
 from apps.statusboard.permissions import may_run_board
@@ -24,7 +24,7 @@ def calendar(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
     zone = timezone.get_current_timezone()
     today = at.astimezone(zone).date()
-    month = read_query(
+    month = read_query_or_warn(
         request, "month", _month, expected="a month such as 2026-11"
     ) or today.replace(day=1)
     slug = request.GET.get("service", "")

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.statusboard.domain.board.availability import DAYS, HOURLY_DAYS
 from apps.statusboard.domain.board.board import board
@@ -82,7 +82,9 @@ SOURCE_ORDERS: dict[str, Callable[[MonitoringSource], Any]] = {
 def status_board(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
     by_hour = (
-        read_query(request, "history", {"hours": True, "days": False}.get, expected="hours or days")
+        read_query_or_warn(
+            request, "history", {"hours": True, "days": False}.get, expected="hours or days"
+        )
         or False
     )
     zone = timezone.get_current_timezone()
@@ -223,12 +225,12 @@ def _form_page(
     form: forms.Form,
     title: str,
     button: str,
-    service: Callable[..., Any],
+    function: Callable[..., Any],
 ) -> HttpResponse:
     """Show a page with one form; redirect to a reported incident, or else to the board."""
     if not may_run_board(request.user):
         raise PermissionDenied
-    if request.method == "POST" and (made := _act(request, form, service)):
+    if request.method == "POST" and (made := _act(request, form, function)):
         return redirect(made if isinstance(made, Incident) else "statusboard:board")
     context = {"form": form, "title": title, "button": button, "back": reverse("statusboard:board")}
     return render(
@@ -237,7 +239,7 @@ def _form_page(
 
 
 def _act(
-    request: AuthenticatedRequest, form: forms.Form, service: Callable[..., Any], **about: Any
+    request: AuthenticatedRequest, form: forms.Form, function: Callable[..., Any], **about: Any
 ) -> Any:
     """Call the domain function with a valid form's data; return what it returns, or None.
 
@@ -249,7 +251,7 @@ def _act(
         messages.error(request, "Nothing was saved. Correct the fields marked below.")
         return None
     with show_errors(request, form):
-        done = service(by=request.user, at=timezone.now(), **about, **form.cleaned_data)
+        done = function(by=request.user, at=timezone.now(), **about, **form.cleaned_data)
         messages.success(request, f"Saved “{done}”.")
         return done
     return None

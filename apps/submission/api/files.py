@@ -37,8 +37,18 @@ class FileTotalsReader(serializers.ModelSerializer[FileTotals]):
     class Meta:
         model = FileTotals
         fields = [
-            *("stage", "name", "files", "waiting", "taken", "done", "failed", "given_up"),
-            *("doubled", "merges", "listed_at", "checked_at"),
+            "stage",
+            "name",
+            "files",
+            "waiting",
+            "taken",
+            "done",
+            "failed",
+            "given_up",
+            "doubled",
+            "merges",
+            "listed_at",
+            "checked_at",
         ]
 
     def get_stage(self, totals: FileTotals) -> int:
@@ -59,8 +69,20 @@ class InputFileReader(serializers.ModelSerializer[InputFile]):
     class Meta:
         model = InputFile
         fields = [
-            *("id", "name", "run", "events", "size_bytes", "state", "number", "job"),
-            *("is_doubled", "source_number", "is_withdrawn", "reason", "decided_by", "changed_at"),
+            "id",
+            "name",
+            "run",
+            "events",
+            "size_bytes",
+            "state",
+            "number",
+            "job",
+            "is_doubled",
+            "source_number",
+            "is_withdrawn",
+            "reason",
+            "decided_by",
+            "changed_at",
         ]
 
 
@@ -74,8 +96,18 @@ class OutputFileReader(serializers.ModelSerializer[OutputFile]):
     class Meta:
         model = OutputFile
         fields = [
-            *("id", "name", "key", "number", "counts", "run", "events", "size_bytes"),
-            *("checksum", "at", "by", "parents"),
+            "id",
+            "name",
+            "key",
+            "number",
+            "counts",
+            "run",
+            "events",
+            "size_bytes",
+            "checksum",
+            "at",
+            "by",
+            "parents",
         ]
 
     def get_parents(self, file: OutputFile) -> list[str]:

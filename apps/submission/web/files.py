@@ -40,7 +40,12 @@ _OTHER_FILTERS = {"missing", "twice", "withdrawn"}
 SHOWN_PARENTS = 20
 _INPUT_COLUMNS = ("name", "state", "job", "run", "events", "size_bytes", "reason")
 _COPY_COLUMNS = (
-    *("name", "job_id", "size_bytes", "checksum", "counting_name", "counting_job_id"),
+    "name",
+    "job_id",
+    "size_bytes",
+    "checksum",
+    "counting_name",
+    "counting_job_id",
     "is_name_in_use",
 )
 _OUTPUT_COLUMNS = ("name", "job_id", "counts", "run", "events", "size_bytes", "checksum")

@@ -17,7 +17,7 @@ from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.web.errors import show_errors
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.groups.triage import visible_groups
@@ -114,7 +114,8 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
 
     lists = {str(reason): reason.value for reason in LeftOut} | {ELIGIBLE: ELIGIBLE}
     shown = (
-        read_query(request, "list", lists.get, expected=f"one of {', '.join(lists)}") or ELIGIBLE
+        read_query_or_warn(request, "list", lists.get, expected=f"one of {', '.join(lists)}")
+        or ELIGIBLE
     )
     rows = _listed(dry_run, shown)
     if request.GET.get("format") == "csv":
@@ -196,20 +197,16 @@ def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
         columns,
         (
             (
-                *(
-                    row.job.cluster.name,
-                    row.job.job_id,
-                    row.job.attempt,
-                    row.job.request_key,
-                    row.job.stage,
-                ),
-                *(
-                    row.job.host,
-                    row.ended_at.isoformat(),
-                    row.verdict,
-                    row.service,
-                    row.job.core_seconds,
-                ),
+                row.job.cluster.name,
+                row.job.job_id,
+                row.job.attempt,
+                row.job.request_key,
+                row.job.stage,
+                row.job.host,
+                row.ended_at.isoformat(),
+                row.verdict,
+                row.service,
+                row.job.core_seconds,
             )
             for row in rows
         ),
@@ -250,7 +247,9 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     batch = _batch(request, pk)
     jobs = batch.jobs.filter(job__in=Job.objects.visible_to(request.user))
     states = {str(retry_state): retry_state for retry_state in RetryState}
-    if state := read_query(request, "state", states.get, expected=f"one of {', '.join(states)}"):
+    if state := read_query_or_warn(
+        request, "state", states.get, expected=f"one of {', '.join(states)}"
+    ):
         jobs = jobs.filter(state=state)
     paginator = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
     page = paginator.get_page(request.GET.get("page"))

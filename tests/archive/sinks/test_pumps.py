@@ -120,15 +120,15 @@ def test_lexer_is_fast_or_killed(first, monkeypatch):
 
 
 def test_comparison_is_fast_or_plain():
-    side = comparison.Side("1", ["a"], {})
+    side = comparison.ComparedJob("1", ["a"], {})
     for text in (*map(pumped, PIECES[::6]), *long_words()):
         long_text = text.text()
         lines = long_text.split("\n")[: shown_contents.SHOWN_LINES]
         comparison.compare(side, side, exact=False)
         began = time.monotonic()
         comparison.compare(
-            comparison.Side("4711", lines, {"A": long_text}),
-            comparison.Side("4712", [f"{line}x" for line in lines], {"A": long_text + "x"}),
+            comparison.ComparedJob("4711", lines, {"A": long_text}),
+            comparison.ComparedJob("4712", [f"{line}x" for line in lines], {"A": long_text + "x"}),
             exact=False,
         )
         assert time.monotonic() - began < HANGS_SECONDS, str(text)

@@ -33,14 +33,16 @@ class Own(forms.Select):
 
 def widgets():
     inputs = (
-        *(forms.TextInput, forms.NumberInput, forms.EmailInput, forms.URLInput, forms.HiddenInput),
-        *(
-            forms.DateInput,
-            forms.DateTimeInput,
-            forms.TimeInput,
-            forms.Textarea,
-            forms.CheckboxInput,
-        ),
+        forms.TextInput,
+        forms.NumberInput,
+        forms.EmailInput,
+        forms.URLInput,
+        forms.HiddenInput,
+        forms.DateInput,
+        forms.DateTimeInput,
+        forms.TimeInput,
+        forms.Textarea,
+        forms.CheckboxInput,
     )
     yield from (widget() for widget in inputs)
     yield forms.PasswordInput(render_value=True)

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from apps.core import tasks
-from apps.core.web.templatetags.look import when
+from apps.core.web.templatetags.formatting import when
 from apps.diagnosis.domain.causes.impact.figures import excess_of, impact_of
 from apps.diagnosis.domain.causes.impact.recount import (
     mark_met_by,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours, totals_between, wrong_hours
 from apps.diagnosis.domain.groups.triage import fingerprint_of
-from apps.diagnosis.domain.verdicts.correction import override_verdict
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, LogHarvest, Verdict
 from apps.jobs.domain.records.conversion import day_of, hour_of

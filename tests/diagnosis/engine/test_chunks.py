@@ -28,29 +28,23 @@ PATTERNS = (
     replace(ANY, id="SPREAD", regex=r"spread\s+over", role=Role.CAUSE),
 )
 LINES = (
-    *(
-        b"",
-        b"fine",
-        b"a longer line that says nothing of note",
-        b"broken pipe",
-        b"broken pipe 7",
-        b"nova is broken too",
-    ),
-    *(
-        b"harmless broken pipe",
-        b"harmless pipe 8",
-        b"\x1b[31mbroken \x1b[0mpipe",
-        b"10 %\r20 %\rbroken disk",
-        b"fine\r",
-    ),
-    *(
-        b"bro\x00ken pipe",
-        b"spread",
-        b"over",
-        b"spread over",
-        b"\xff\xe9 broken \xff",
-        b"z" * 150 + b" broken pipe",
-    ),
+    b"",
+    b"fine",
+    b"a longer line that says nothing of note",
+    b"broken pipe",
+    b"broken pipe 7",
+    b"nova is broken too",
+    b"harmless broken pipe",
+    b"harmless pipe 8",
+    b"\x1b[31mbroken \x1b[0mpipe",
+    b"10 %\r20 %\rbroken disk",
+    b"fine\r",
+    b"bro\x00ken pipe",
+    b"spread",
+    b"over",
+    b"spread over",
+    b"\xff\xe9 broken \xff",
+    b"z" * 150 + b" broken pipe",
 )
 CATALOGUE = Catalogue(PATTERNS, "")
 

@@ -96,18 +96,18 @@ def test_fold_opens_to_its_lines(read):
     fold = max(
         (row for row in rows_of(page_of(job)) if isinstance(row, Fold)), key=lambda row: row.lines
     )
-    rows = rows_of(page_of(job, part=(fold.begin, fold.end)))
+    rows = rows_of(page_of(job, opened_fold=(fold.begin, fold.end)))
     assert len(rows) == 501
     assert rows[0].number == fold.number
     assert rows[-1].lines == fold.lines - 500
     assert rows[-1].end == fold.end
-    rest = rows_of(page_of(job, part=(rows[-1].begin, rows[-1].end)))
+    rest = rows_of(page_of(job, opened_fold=(rows[-1].begin, rows[-1].end)))
     assert rest[0].offset == rows[-1].begin
 
 
 def test_levels_lines_and_ranges(read):
     job = read(LOG)
-    errors = page_of(job, only="error")
+    errors = page_of(job, level="error")
     assert texts(errors) == ["[FATAL] Auth failed"]
     assert errors.counts["debug"] == errors.hidden_debug == 300
     chosen = [
@@ -236,7 +236,7 @@ def test_lines_of_one_byte_cost_a_window(read):
     assert "[FATAL] Auth failed" in texts(around)
     assert around.earlier is not None
     assert around.later is not None
-    assert rows_of(page_of(job, part=(0, 900_000)))[-1].end == 900_000
+    assert rows_of(page_of(job, opened_fold=(0, 900_000)))[-1].end == 900_000
 
 
 def test_matches_that_are_marked_are_bounded(client, shifter, read):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.accounts.enums import Role
-from apps.diagnosis.domain.log_page.phases import phases_in_logs
 from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests, reanalyse_log
+from apps.diagnosis.domain.verdicts.phases import phases_in_logs
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.formats.markers import NO_MARKERS, Markers
 from apps.jobs.domain.collection.origin import claim_jobs, map_account

@@ -126,7 +126,7 @@ def test_lines_of_services_stand_between_those_of_the_job_by_time(job, incident,
         "FATAL: no answer",
         "too late to be before a line",
     ]
-    filtered = log_page(job, user=User(pk=1), stream=None, query=PageQuery(only="error"))
+    filtered = log_page(job, user=User(pk=1), stream=None, query=PageQuery(level="error"))
     assert [row.kind for section in filtered.sections for row in section.rows] == ["fold", "line"]
 
 

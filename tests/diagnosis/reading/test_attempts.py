@@ -13,8 +13,9 @@ from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.reading.attempts import follow_attempts
 from apps.diagnosis.domain.reading.log_scans import scan_logs
 from apps.diagnosis.domain.reading.log_windows import log_view
-from apps.diagnosis.domain.verdicts.correction import job_diagnosis, override_verdict
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.job_diagnosis import job_diagnosis
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, LogExcerpt, LogHarvest, Verdict
 

@@ -143,18 +143,16 @@ def test_window_inside_a_private_key_is_starred(make_job, lines):
 PIECES = [
     *SECRETS,
     *(f"{line}\n".encode() for line in KEY.split("\n")),
-    *(
-        b"token=",
-        b"password: ",
-        b"\n",
-        b"\r\n",
-        b" ",
-        b"x" * 5000,
-        b"://",
-        b"\xff",
-        b'"',
-        b"--password ",
-    ),
+    b"token=",
+    b"password: ",
+    b"\n",
+    b"\r\n",
+    b" ",
+    b"x" * 5000,
+    b"://",
+    b"\xff",
+    b'"',
+    b"--password ",
 ]
 
 

@@ -6,9 +6,9 @@ import pytest
 from django.urls import reverse
 
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
-from apps.diagnosis.domain.verdicts.correction import override_verdict
 from apps.diagnosis.domain.verdicts.experience import experience_of
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.engine.evidence.catalogue import regex_fault
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup, KnownErrorChange, LogHarvest, Verdict

@@ -17,7 +17,6 @@ from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import analyses
 from apps.diagnosis.domain.verdicts import harvest as harvest_module
 from apps.diagnosis.domain.verdicts.analyses import ATTEMPTS
-from apps.diagnosis.domain.verdicts.correction import assign_experiments, override_verdict
 from apps.diagnosis.domain.verdicts.harvest import (
     RUN_TIMEOUT,
     harvest_log,
@@ -25,6 +24,8 @@ from apps.diagnosis.domain.verdicts.harvest import (
     reanalyse_log,
     requeue_overdue,
 )
+from apps.diagnosis.domain.verdicts.judged_jobs import assign_experiments
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.engine import diagnose as diagnose_module
 from apps.diagnosis.engine.logs.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind

@@ -13,8 +13,8 @@ from django.urls import reverse
 from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.known_errors.changes import submit_change
 from apps.diagnosis.domain.verdicts import reclassification
-from apps.diagnosis.domain.verdicts.correction import override_verdict
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Reclassification, Verdict
 from tests.diagnosis.known_errors.test_known_errors import NEW

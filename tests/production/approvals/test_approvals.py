@@ -20,7 +20,7 @@ from apps.production.domain.approvals.inbox import (
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.approvals.requirements import approval_of
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     approve_request,
     check_request,
     moves_for,
@@ -103,7 +103,8 @@ def test_who_is_of_no_group_cannot_sign_but_an_approver_can_still_refuse(
     assert Verb.APPROVE not in {m.verb for m in moves_for(approver, waiting)}
     assert Verb.APPROVE in {m.verb for m in moves_for(convener, waiting)}
     assert (
-        SERVICES[Verb.REJECT](request=waiting, by=convener, at=AT, reason="no").state == "rejected"
+        MOVE_FUNCTIONS[Verb.REJECT](request=waiting, by=convener, at=AT, reason="no").state
+        == "rejected"
     )
 
 
@@ -285,7 +286,7 @@ def test_own_signature_is_withdrawn_while_others_are_missing(
 
 def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, convener, approver):
     approve(waiting, both)
-    back = SERVICES[Verb.REQUEST_CHANGES](
+    back = MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
         request=Request.objects.get(), by=approver, at=AT, reason="why so many?"
     )
     submit_request(request=back, by=both, at=AT)
@@ -297,7 +298,7 @@ def test_signature_of_who_submits_next_holds_no_more(nova, rule, waiting, both, 
 
 def test_signature_stays_while_nothing_material_changes(rule, waiting, liaison, convener, approver):
     approve(waiting, convener)
-    back = SERVICES[Verb.REQUEST_CHANGES](
+    back = MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
         request=Request.objects.get(), by=approver, at=AT, reason="why?"
     )
     save_draft(
@@ -401,7 +402,9 @@ def test_reminder_comes_once_for_each_wait(rule, waiting, approver, convener, li
     told = Event.objects.get(kind="request.reminder")
     assert told.data["people"] == ["convener", "opg-one"]
     assert told.data["groups"] == ["OPG", "Physics of NOvA"]
-    back = SERVICES[Verb.REQUEST_CHANGES](request=waiting, by=approver, at=AT + WEEK, reason="why?")
+    back = MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
+        request=waiting, by=approver, at=AT + WEEK, reason="why?"
+    )
     assert remind_of_waiting(at=AT + 2 * WEEK) == 1
     assert Event.objects.filter(kind="request.reminder").last().data["people"] == ["nova-liaison"]
     submit_request(request=back, by=liaison, at=AT + 2 * WEEK)

@@ -15,7 +15,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.desk import bulk_approval, desk_of, sheet_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     approve_request,
     check_request,
     submit_request,
@@ -23,7 +23,7 @@ from apps.production.domain.lifecycle.moves import (
 from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.requests.status import notes_on_fields
+from apps.production.domain.requests.returns import notes_on_fields
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
 from apps.production.web.forms.moves import ApprovalForm
@@ -72,7 +72,7 @@ def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
     )
     sheet = sheet_of(desk_of(approver, at=LATER).rows[0], user=approver, at=LATER)
     assert (sheet.changes.reviewed, sheet.commented) == (None, ["Stage 2 simulation › Memory"])
-    SERVICES[Verb.REQUEST_CHANGES](request=one, by=approver, at=LATER, reason="See memory.")
+    MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](request=one, by=approver, at=LATER, reason="See memory.")
     written = content_of(one)
     more = replace(written.stages[1], memory_bytes=6_000_000_000)
     again = replace(written, deadline=date(2026, 12, 20), stages=(written.stages[0], more))
@@ -98,7 +98,7 @@ def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
 def test_changes_name_the_note_that_they_answer(waiting, liaison, approver, client):
     """A note in the reason of the return, with its field, is answered by a change of this field."""
     request = waiting()
-    SERVICES[Verb.REQUEST_CHANGES](
+    MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
         request=request, by=approver, at=LATER, reason="Stage 2 memory: needs 6 GB."
     )
     written = content_of(request)
@@ -124,7 +124,9 @@ def test_return_without_a_field_leaves_open_which_change_answers_it(
     waiting, liaison, approver, client
 ):
     request = waiting()
-    SERVICES[Verb.REQUEST_CHANGES](request=request, by=approver, at=LATER, reason="More memory.")
+    MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
+        request=request, by=approver, at=LATER, reason="More memory."
+    )
     written = content_of(request)
     more = replace(written.stages[1], memory_bytes=6_000_000_000)
     again = replace(written, stages=(written.stages[0], more))

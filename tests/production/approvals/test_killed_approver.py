@@ -14,7 +14,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, StaleState
 from apps.diagnosis.domain.known_errors.changes import decide_change, submit_change
 from apps.diagnosis.models import KnownError, KnownErrorChange
-from apps.production.domain.lifecycle.moves import SERVICES, approve_request
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, approve_request
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
 from tests.factories.requests import AT, request_in
@@ -127,7 +127,9 @@ def test_request_has_one_whole_decision(nova, liaison, approver, second_approver
     copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
     outcome = kill_first_of_two(
         lambda: approve_request(request=copies[0], by=approver, at=AT),
-        lambda: SERVICES[Verb.REJECT](request=copies[1], by=second_approver, at=AT, reason="no"),
+        lambda: MOVE_FUNCTIONS[Verb.REJECT](
+            request=copies[1], by=second_approver, at=AT, reason="no"
+        ),
         moment,
     )
 

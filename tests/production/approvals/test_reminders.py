@@ -12,7 +12,7 @@ from apps.production.domain.approvals.delegations import delegate
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import WAITING, remind_of_holds, remind_of_waiting
 from apps.production.domain.holds import lift_hold, place_hold
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.enums import RequestState, Verb
 from apps.production.models import Request, Signature
 from tests.factories import approvals
@@ -87,9 +87,9 @@ def test_what_waits_for_nobody_is_not_reminded_of(state, bring):
 def test_held_again_is_another_wait(bring, approver):
     request = bring("on_hold")
     assert remind_of_waiting(at=AT + 4 * DAY) == 1
-    SERVICES[Verb.RELEASE](request=request, by=approver, at=AT + 5 * DAY)
+    MOVE_FUNCTIONS[Verb.RELEASE](request=request, by=approver, at=AT + 5 * DAY)
     again = Request.objects.get(pk=request.pk)
-    SERVICES[Verb.HOLD](request=again, by=approver, at=AT + 5 * DAY, reason="not yet")
+    MOVE_FUNCTIONS[Verb.HOLD](request=again, by=approver, at=AT + 5 * DAY, reason="not yet")
     assert remind_of_waiting(at=AT + 7 * DAY) == 0
     assert remind_of_waiting(at=AT + 8 * DAY) == 1
 
@@ -185,7 +185,9 @@ def test_hold_of_a_stage_is_reminded_of_until_its_request_is_closed(bring, shift
     place_hold(by=shifter, at=AT, reason="Disks.", stage=request.stages.first())
     assert remind_of_holds(at=AT + 3 * DAY) == 1
     assert Event.objects.get(kind="hold.reminder").target_label == str(request)
-    SERVICES[Verb.CANCEL](request=request, by=approver, at=AT + 4 * DAY, reason="No longer needed.")
+    MOVE_FUNCTIONS[Verb.CANCEL](
+        request=request, by=approver, at=AT + 4 * DAY, reason="No longer needed."
+    )
     assert remind_of_holds(at=AT + 9 * DAY) == 0
 
 

@@ -6,8 +6,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.production.domain.advice import (
-    Advice,
     AdviceReason,
+    SubmitAdvice,
     request_advice,
     services_of_stage,
     submit_advice,
@@ -137,7 +137,7 @@ def test_jobs_wait_for_services_unless_an_announcement_stops_them_too(reasons, w
     for number, submit in enumerate(reasons):
         needed = Service(slug=f"s{number}", name=f"service {number}") if submit else None
         rows.append(AdviceReason(submit or "no", "Because.", None, needed))
-    assert Advice("no", None, rows).waits_for == waits_for
+    assert SubmitAdvice("no", None, rows).waits_for == waits_for
 
 
 def test_announcement_for_one_experiment_stops_only_its_jobs(

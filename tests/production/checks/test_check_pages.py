@@ -12,7 +12,7 @@ from apps.core.domain.events import events_of
 from apps.production.domain.checks import Fix, Problem, Severity, rule
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lifecycle.moves import SERVICES, check_request
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
 from apps.production.models import Request
@@ -291,7 +291,9 @@ def test_warnings_about_services_at_submission_are_counted_apart(nova, approver,
     form.post(NEW, post_of(content(stages=stages), experiment="NOVA", do="submit"))
     obj = Request.objects.get()
     check_request(request=obj, at=now)
-    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=now, reason="Another release.")
+    MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
+        request=obj, by=approver, at=now, reason="Another release."
+    )
     text = text_of(form.get(obj.get_absolute_url()))
     assert "completed the checks, with 2 warnings" in text
     assert "1 warning of the checks" in text
@@ -318,7 +320,9 @@ def test_request_with_warnings_about_services_alone_did_not_pass_without_warning
     )
     obj = Request.objects.get()
     check_request(request=obj, at=now)
-    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=now, reason="Another release.")
+    MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
+        request=obj, by=approver, at=now, reason="Another release."
+    )
     text = text_of(form.get(obj.get_absolute_url()))
     assert "no other warning · 1 about services at that time" in text
     assert "passed all checks without warnings" not in text

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production.domain.checks import Facts, Finding, Fix, Severity
+from apps.production.domain.checks import Facts, Fix, RuleFinding, Severity
 from apps.production.domain.checks.base import Offer
 from apps.production.domain.checks.fixing import apply_fixes
 from apps.production.domain.checks.report import CheckReport, run_checks
@@ -112,7 +112,7 @@ def test_of_two_fixes_of_one_field_only_that_of_the_worst_finding_is_applied():
     def check(written) -> CheckReport:
         findings = ()
         if written.stages[0].jobs == 4000:
-            findings = tuple(Finding("r", Severity.WARNING, "", "", fix) for fix in fixes)
+            findings = tuple(RuleFinding("r", Severity.WARNING, "", "", fix) for fix in fixes)
         return CheckReport(findings, NO_ESTIMATE)
 
     assert apply_fixes(content(), check)[1] == fixes[:1]
@@ -125,11 +125,11 @@ def test_fix_that_leads_to_an_error_is_left_out_and_a_circle_ends():
         jobs = written.stages[0].jobs
         fixes = {4000: [1, 2], 2: [3], 3: [2]}.get(jobs, [])
         findings = [
-            Finding(f"to {to}", Severity.WARNING, "", "", Fix(f"{to}", {"stages.0.jobs": to}))
+            RuleFinding(f"to {to}", Severity.WARNING, "", "", Fix(f"{to}", {"stages.0.jobs": to}))
             for to in fixes
         ]
         if jobs == 1:
-            findings.append(Finding("bad", Severity.ERROR, "", "broken"))
+            findings.append(RuleFinding("bad", Severity.ERROR, "", "broken"))
         return CheckReport(tuple(findings), NO_ESTIMATE)
 
     fixed, applied = apply_fixes(content(), check)

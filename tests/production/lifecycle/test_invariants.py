@@ -17,7 +17,7 @@ from apps.production.domain.content.changes import review_changes
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     approve_request,
     check_request,
     set_priority,
@@ -35,7 +35,7 @@ from tests.factories.requests import AT, content, draft, stage
 
 ROLES = ["liaison", "liaison_two", "both", "both_two", "approver", "shifter", "admin"]
 ACTIONS = [
-    *SERVICES,
+    *MOVE_FUNCTIONS,
     "check",
     "save",
     "change",
@@ -138,7 +138,7 @@ def act(target: Request, action: str, by, reason: str, number: int) -> int:
                 signed = approve_request(request=target, by=by, at=at, reason=reason, group=group)
                 return 2 if signed.state == RequestState.QUEUED else 1
             else:
-                SERVICES[action](request=target, by=by, at=at, reason=reason)
+                MOVE_FUNCTIONS[action](request=target, by=by, at=at, reason=reason)
     except DomainError:
         return 0
     return 1
@@ -227,4 +227,4 @@ def test_object_read_before_another_move_is_stale(nova, liaison, approver, both)
     seen = Request.objects.get(pk=obj.pk)
     submit_request(request=obj, by=liaison, at=AT)
     with pytest.raises(StaleState):
-        SERVICES[Verb.CANCEL](request=seen, by=both, at=AT)
+        MOVE_FUNCTIONS[Verb.CANCEL](request=seen, by=both, at=AT)

@@ -9,9 +9,9 @@ from django.db import connection
 
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, StaleState
-from apps.production.domain.lifecycle.moves import SERVICES, approve_request, submit_request
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, approve_request, submit_request
 from apps.production.domain.priority.listing import queue_state
-from apps.production.domain.priority.manual_moves import move_request
+from apps.production.domain.priority.manual_moves import move_in_queue
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.enums import PORTAL, Verb
@@ -50,7 +50,7 @@ def test_of_two_approvers_one_wins_and_the_other_is_told(
     first, second = Request.objects.get(pk=obj.pk), Request.objects.get(pk=obj.pk)
     results = at_once(
         lambda: approve_request(request=first, by=approver, at=AT),
-        lambda: SERVICES[Verb.REJECT](request=second, by=second_approver, at=AT, reason="no"),
+        lambda: MOVE_FUNCTIONS[Verb.REJECT](request=second, by=second_approver, at=AT, reason="no"),
     )
     stored = Request.objects.get(pk=obj.pk)
     last = events_of(obj).exclude(actor=PORTAL).last()
@@ -70,7 +70,7 @@ def test_of_two_that_reopen_at_once_one_does(attempt, nova, liaison, approver, s
     copies = [Request.objects.get(pk=obj.pk) for _ in range(2)]
     results = at_once(
         *[
-            partial(SERVICES[Verb.REOPEN], request=copy, by=by, at=AT, reason="By mistake.")
+            partial(MOVE_FUNCTIONS[Verb.REOPEN], request=copy, by=by, at=AT, reason="By mistake.")
             for copy, by in zip(copies, (approver, second_approver), strict=True)
         ]
     )
@@ -113,7 +113,7 @@ def test_of_approval_and_cancellation_one_wins(attempt, nova, liaison, approver)
     first, second = Request.objects.get(pk=obj.pk), Request.objects.get(pk=obj.pk)
     results = at_once(
         lambda: approve_request(request=first, by=approver, at=AT),
-        lambda: SERVICES[Verb.CANCEL](request=second, by=liaison, at=AT, reason="not needed"),
+        lambda: MOVE_FUNCTIONS[Verb.CANCEL](request=second, by=liaison, at=AT, reason="not needed"),
     )
     stored = Request.objects.get(pk=obj.pk)
     winner = {"queued": approver, "cancelled": liaison}[stored.state]
@@ -135,7 +135,7 @@ def test_of_two_reorderings_at_once_one_is_made(attempt, nova, liaison, approver
     ]
     before, version = [request.key for request in ranked_requests()], queue_state().version
     last, middle = Request.objects.get(key=before[2]), Request.objects.get(key=before[1])
-    move = partial(move_request, to_rank=1, at=AT, reason="freeze", version=version)
+    move = partial(move_in_queue, to_rank=1, at=AT, reason="freeze", version=version)
     results = at_once(
         partial(move, request=last, by=approver, seen_rank=3),
         partial(move, request=middle, by=second_approver, seen_rank=2),

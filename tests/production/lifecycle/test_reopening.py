@@ -11,7 +11,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.requirements import approval_of
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     approve_request,
     check_request,
     moves_for,
@@ -67,7 +67,7 @@ def test_it_can_be_rejected_and_reopened_again(rejected, approver, second_approv
     for by in (second_approver, approver):
         reopened = reopen(rejected, by)
         check_request(request=reopened, at=LATER)
-        SERVICES[Verb.REJECT](request=reopened, by=approver, at=LATER, reason="no")
+        MOVE_FUNCTIONS[Verb.REJECT](request=reopened, by=approver, at=LATER, reason="no")
         assert (reopened.state, reopened.closed_at) == ("rejected", LATER)
 
 
@@ -76,7 +76,7 @@ def test_required_signatures_start_over(nova, liaison, approver, second_approver
     approvals.rule(physics, approvals.group("OPG", role="approver"), experiment=nova)
     request = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     approve_request(request=request, by=approver, at=AT)
-    SERVICES[Verb.REJECT](request=request, by=convener, at=AT, reason="no")
+    MOVE_FUNCTIONS[Verb.REJECT](request=request, by=convener, at=AT, reason="no")
     assert Signature.objects.filter(withdrawn_at=None).count() == 1
 
     reopened = reopen(request, second_approver)

@@ -12,7 +12,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.lifecycle import moves as moves_module
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     moves_for,
     submit_request,
     supersede_request,
@@ -52,7 +52,7 @@ def made(verb, request, by, reason="because"):
         if verb == Verb.SUPERSEDE
         else {}
     )
-    return SERVICES[verb](request=request, by=by, at=AT, reason=reason, **more)
+    return MOVE_FUNCTIONS[verb](request=request, by=by, at=AT, reason=reason, **more)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_moves_are_those_of_the_table(state, nova, both, request):
     obj = request_in(state, by=both, experiment=nova, approver=second)
     draft(both, nova)
     before = events_of(obj).count()
-    for role, verb in product(ROLES, SERVICES):
+    for role, verb in product(ROLES, MOVE_FUNCTIONS):
         fresh, by = copy(obj), request.getfixturevalue(role)
         can = CAN[actor_of(verb)] - ({"approver"} if (state, verb) in LIAISONS_ALONE else set())
         if role not in can:
@@ -166,4 +166,4 @@ def test_closing_check_that_cannot_be_loaded_is_in_the_way(nova, liaison, approv
     monkeypatch.setattr(CLOSING_CHECKS, "problems", {})
     monkeypatch.setitem(CLOSING_CHECKS._found, "broken", broken)
     with pytest.raises(InvalidTransition, match="“broken” cannot be loaded"):
-        SERVICES[Verb.DONE](request=request, by=approver, at=AT)
+        MOVE_FUNCTIONS[Verb.DONE](request=request, by=approver, at=AT)

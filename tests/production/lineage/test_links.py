@@ -13,7 +13,7 @@ from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.domain.live.queue import Origin, store_queue
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
-    SERVICES,
+    MOVE_FUNCTIONS,
     approve_request,
     check_request,
     set_priority,
@@ -143,7 +143,7 @@ def test_nothing_is_done_once_jobs_may_have_been_sent(state, nova, liaison, appr
 
 def test_request_that_was_tested_is_not_split(queued, liaison, approver):
     for verb in ("test", "fail-test"):
-        SERVICES[verb](request=queued, by=approver, at=AT, reason="wrong geometry")
+        MOVE_FUNCTIONS[verb](request=queued, by=approver, at=AT, reason="wrong geometry")
     with pytest.raises(InvalidTransition, match="if only as a test"):
         split(queued, liaison)
 

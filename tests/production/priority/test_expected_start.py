@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.expected_start import expected_start
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
@@ -59,7 +59,7 @@ def test_next_century_is_not_told():
 
 def test_starts_are_counted_from_the_events(queued, approver):
     for _ in range(3):
-        SERVICES[Verb.START](request=queued(), by=approver, at=MADE + timedelta(days=1))
+        MOVE_FUNCTIONS[Verb.START](request=queued(), by=approver, at=MADE + timedelta(days=1))
     rescore_all(at=MADE + timedelta(days=4))
     queue_state = QueueState.objects.get()
     assert queue_state.starts == 3

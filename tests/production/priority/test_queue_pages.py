@@ -9,9 +9,9 @@ from django.urls import reverse
 from django.utils.html import strip_tags
 
 from apps.production.domain.holds import place_hold
-from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.listing import queue_state
-from apps.production.domain.priority.manual_moves import move_request
+from apps.production.domain.priority.manual_moves import move_in_queue
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
@@ -59,7 +59,7 @@ def test_request_page_tells_rank_score_and_what_the_start_rests_on(queued, liais
 
 def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, browse):
     held, other = queued(), queued()
-    SERVICES[Verb.HOLD](request=held, by=approver, at=AT, reason="memory")
+    MOVE_FUNCTIONS[Verb.HOLD](request=held, by=approver, at=AT, reason="memory")
     page = browse(shifter).get(QUEUE)
     rows = {row.request.key: row for row in page.context["part"].rows}
     assert rows[held.key].rank == 1
@@ -172,7 +172,7 @@ def test_others_learn_of_a_move_but_not_of_whose_and_why(
 ):
     queued(), queued()
     request_in("queued", by=other_liaison, experiment=dune, approver=approver)
-    move_request(
+    move_in_queue(
         request=list(ranked_requests())[1], to_rank=1, by=approver, at=AT, reason="secret freeze"
     )
     page = browse(other_liaison).get(QUEUE).content.decode()

@@ -13,9 +13,9 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lifecycle.moves import SERVICES, set_priority
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, set_priority
 from apps.production.domain.priority.listing import queue_state
-from apps.production.domain.priority.manual_moves import move_request, undo_move
+from apps.production.domain.priority.manual_moves import move_in_queue, undo_manual_move
 from apps.production.domain.priority.ranks import (
     by_place,
     place_of,
@@ -51,7 +51,7 @@ def five(queued):
 
 
 def move(request, to, by, **more):
-    return move_request(request=request, to_rank=to, by=by, at=LATER, reason="freeze", **more)
+    return move_in_queue(request=request, to_rank=to, by=by, at=LATER, reason="freeze", **more)
 
 
 @settings(
@@ -112,10 +112,10 @@ def test_refusals(five, queued, nova, liaison, approver, shifter, admin, both):
         (1, " ", {"reason", "to_rank"}),
     ):
         with pytest.raises(InvalidFields) as error:
-            move_request(request=five[0], to_rank=to, by=approver, at=LATER, reason=reason)
+            move_in_queue(request=five[0], to_rank=to, by=approver, at=LATER, reason=reason)
         assert set(error.value.problems) == fields
     with pytest.raises(InvalidTransition, match="has no manual position"):
-        undo_move(request=five[0], by=approver, at=LATER, reason="x")
+        undo_manual_move(request=five[0], by=approver, at=LATER, reason="x")
 
 
 def test_second_of_two_people_is_told_who_was_first(five, approver, second_approver):
@@ -132,7 +132,9 @@ def test_second_of_two_people_is_told_who_was_first(five, approver, second_appro
     assert keys() == before
     set_priority(request=five[2], priority=9, by=approver, at=LATER, reason="x")
     with pytest.raises(StaleState, match="NOVA-0003 is now 9"):
-        undo_move(request=five[4], by=second_approver, at=LATER, reason="x", version=seen + 1)
+        undo_manual_move(
+            request=five[4], by=second_approver, at=LATER, reason="x", version=seen + 1
+        )
 
 
 def test_it_stays_ahead_of_whom_it_was_put_ahead_of_while_scores_change(five, approver):
@@ -160,7 +162,7 @@ def test_it_stays_behind_whom_it_was_put_behind(five, approver):
 def test_score_decides_again_when_a_move_is_undone_or_a_priority_set(five, approver):
     before = keys()
     move(five[4], 1, approver)
-    assert undo_move(request=five[4], by=approver, at=LATER, reason="no freeze") == 5
+    assert undo_manual_move(request=five[4], by=approver, at=LATER, reason="no freeze") == 5
     assert keys() == before
     move(five[4], 1, approver)
     set_priority(request=five[4], priority_class="low", by=approver, at=LATER, reason="late")
@@ -171,22 +173,22 @@ def test_score_decides_again_when_a_move_is_undone_or_a_priority_set(five, appro
 
 def test_held_one_keeps_its_place_and_is_passed_over(five, approver):
     before = keys()
-    SERVICES[Verb.HOLD](request=five[1], by=approver, at=LATER, reason="memory")
+    MOVE_FUNCTIONS[Verb.HOLD](request=five[1], by=approver, at=LATER, reason="memory")
     assert keys() == before
     assert five[1] not in startable_requests()
     assert rank_of(five[1]) == 2
     rescore_all(at=LATER)
     move(five[1], 1, approver)
-    SERVICES[Verb.RELEASE](request=five[1], by=approver, at=LATER)
+    MOVE_FUNCTIONS[Verb.RELEASE](request=five[1], by=approver, at=LATER)
     assert (startable_requests().first(), rank_of(five[1])) == (five[1], 1)
 
 
 def test_who_starts_leaves_the_ranks_and_stays_in_order_for_jobs(five, approver):
     move(five[4], 1, approver)
-    SERVICES[Verb.START](request=five[4], by=approver, at=LATER)
+    MOVE_FUNCTIONS[Verb.START](request=five[4], by=approver, at=LATER)
     assert len(keys()) == 4
     assert Request.objects.order_by(*by_place()).first() == five[4]
-    SERVICES[Verb.CANCEL](request=five[4], by=approver, at=LATER, reason="x")
+    MOVE_FUNCTIONS[Verb.CANCEL](request=five[4], by=approver, at=LATER, reason="x")
     assert not QueueEntry.objects.filter(pk=five[4].pk).exists()
 
 

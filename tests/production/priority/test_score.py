@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apps.production.domain.priority.score import (
     ScoreFacts,
-    hand_term,
+    manual_term,
     sort_key,
     terms_of,
     total,
@@ -155,4 +155,4 @@ def test_terms_say_how_they_came_about(changes, key, title, expected, said):
 
 def test_waiting_and_hand_are_told():
     assert waiting_term(AT - timedelta(days=3), AT).points == 6
-    assert hand_term(4.0, by="opg-one", reason="freeze").why == "By opg-one: “freeze”"
+    assert manual_term(4.0, by="opg-one", reason="freeze").why == "By opg-one: “freeze”"

@@ -10,15 +10,10 @@ from apps.jobs.models import HourlyTotals
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority.listing import queue_state
+from apps.production.domain.priority.prospects import ranks_by_class, what_if_level
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
-from apps.production.domain.priority.shares import (
-    ranks_by_class,
-    set_shares,
-    share_rows,
-    what_if_level,
-    what_if_shares,
-)
+from apps.production.domain.priority.shares import set_shares, share_rows, what_if_shares
 from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse
 from apps.progress.domain.share_use import count_share_use
 from tests.factories import clusters

@@ -75,7 +75,7 @@ def test_level_does_what_was_told(queue, approver):
 def test_move_does_what_was_told(queue, approver):
     before, first = stored(), ranked_requests()[0]
     shifts = if_moved(first, to_rank=3, at=AT + HOUR)
-    manual_moves.move_request(request=first, to_rank=3, by=approver, at=AT + HOUR, reason="x")
+    manual_moves.move_in_queue(request=first, to_rank=3, by=approver, at=AT + HOUR, reason="x")
     check(before, shifts)
 
 

@@ -96,8 +96,8 @@ def test_each_retry_of_an_array_links_to_the_job_that_it_repeats(retried, approv
 def test_activity_dates_the_retry_by_its_own_end(retried, approver, browse):
     first, _, last = retried
     failed, retry = job_of(first, 2), job_of(last, 0)
-    steps = browse(approver).get(failed.get_absolute_url()).context["steps"]
-    assert [(step.at, step.text) for step in steps][-2:] == [
+    activity = browse(approver).get(failed.get_absolute_url()).context["activity"]
+    assert [(entry.at, entry.text) for entry in activity][-2:] == [
         (LATER, "verdict: service problem"),
         (retry.ended_at, f"retry {retry.job_id} completed"),
     ]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.submission.domain.arrays.scouts import HIGHEST_USUAL, LOWEST_USUAL, usual_rate
-from apps.submission.domain.scouts.ratio_test import Finding, RatioTest
+from apps.submission.domain.scouts.ratio_test import RatioFinding, RatioTest
 
 RATES = st.floats(LOWEST_USUAL, HIGHEST_USUAL)
 
@@ -17,25 +17,25 @@ def ratio_test(usual: float = 0.05, jobs: int = 1_000) -> RatioTest:
 
 
 def test_stage_whose_first_jobs_all_fail_is_broken_after_six():
-    assert ratio_test().find([True] * 5) is Finding.UNCLEAR
-    assert ratio_test().find([True] * 6) is Finding.BROKEN
+    assert ratio_test().find([True] * 5) is RatioFinding.UNCLEAR
+    assert ratio_test().find([True] * 6) is RatioFinding.BROKEN
 
 
 def test_stage_whose_first_jobs_complete_is_sound_after_five():
-    assert ratio_test().find([False] * 4) is Finding.UNCLEAR
-    assert ratio_test().find([False] * 5) is Finding.SOUND
+    assert ratio_test().find([False] * 4) is RatioFinding.UNCLEAR
+    assert ratio_test().find([False] * 5) is RatioFinding.SOUND
 
 
 def test_stage_that_breaks_after_a_thousand_good_jobs_is_found_as_soon():
     good = [False] * 1_000
-    assert ratio_test().find(good + [True] * 5) is not Finding.BROKEN
-    assert ratio_test().find(good + [True] * 6) is Finding.BROKEN
+    assert ratio_test().find(good + [True] * 5) is not RatioFinding.BROKEN
+    assert ratio_test().find(good + [True] * 6) is RatioFinding.BROKEN
 
 
 def test_failures_that_end_before_the_jobs_beside_them_are_no_break():
     """One in ten of these jobs fails at once; the others still run."""
     running = ([True] + [None] * 9) * 20
-    assert ratio_test().find(running) is Finding.UNCLEAR
+    assert ratio_test().find(running) is RatioFinding.UNCLEAR
 
 
 @given(RATES, st.lists(st.booleans(), max_size=60), st.data())
@@ -44,8 +44,8 @@ def test_what_is_broken_before_all_jobs_ended_is_broken_in_the_end(usual, failur
     so_far = [
         failed if has_ended else None for failed, has_ended in zip(failures, ended, strict=True)
     ]
-    if ratio_test(usual).find(so_far) is Finding.BROKEN:
-        assert ratio_test(usual).find(failures) is Finding.BROKEN
+    if ratio_test(usual).find(so_far) is RatioFinding.BROKEN:
+        assert ratio_test(usual).find(failures) is RatioFinding.BROKEN
 
 
 @given(RATES, st.integers(1, 10**6))
@@ -61,7 +61,7 @@ def test_stage_that_fails_at_its_usual_rate_is_hardly_ever_stopped(usual):
     stopped = 0
     for _ in range(500):
         failures = [chance.random() < usual for _ in range(300)]
-        stopped += test.find(failures) is Finding.BROKEN
+        stopped += test.find(failures) is RatioFinding.BROKEN
     assert stopped <= 75
 
 

@@ -156,7 +156,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ScriptHit:
     """A line of a script that matches the search."""
 
     number: int
@@ -167,7 +167,7 @@ class Hit:
         return "".join(part.text for part in self.parts)
 
 
-def hits_in(jobs: Iterable[ArchivedJob], search: Search) -> dict[int, list[Hit]]:
+def hits_in(jobs: Iterable[ArchivedJob], search: Search) -> dict[int, list[ScriptHit]]:
     """Return the first matching lines of each script, by the script's key."""
     if search.is_empty:
         return {}
@@ -191,11 +191,11 @@ class _Matcher:
         self._module = search.module.strip().lower()
         self._text = search.text.lower()
 
-    def hits(self, script: bytes) -> Iterator[Hit]:
+    def hits(self, script: bytes) -> Iterator[ScriptHit]:
         for number, raw in enumerate(script.split(b"\n"), start=1):
             line = printable(raw)
             if texts := self._texts_to_mark(line):
-                yield Hit(number, _cut(line, texts))
+                yield ScriptHit(number, _cut(line, texts))
 
     def _texts_to_mark(self, line: str) -> set[str]:
         """Return the texts in a line that match the search, in lower case."""

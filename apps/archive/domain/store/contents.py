@@ -140,7 +140,7 @@ def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None
     return min(near, key=lambda row: abs(row.submitted_at - job.submitted_at), default=None)
 
 
-def jobs_for_list(user: User) -> QuerySet[ArchivedJob]:
+def archived_jobs_for_list(user: User) -> QuerySet[ArchivedJob]:
     """Return the jobs that the user may see, ready for a list; no content is read."""
     return _with_hashes(ArchivedJob.objects.visible_to(user)).select_related(
         "cluster", "experiment"

@@ -28,7 +28,7 @@ from apps.archive.domain.store.contents import (
     read_blob,
     wrong_sizes,
 )
-from apps.archive.domain.verification import Finding, Kind, check_copies
+from apps.archive.domain.verification import CopyFinding, Kind, check_copies
 from apps.archive.models import RefusedJob, SinkState
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable, write_all
 from apps.archive.sinks.registry import open_sink
@@ -377,7 +377,7 @@ def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, 
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 
 
-def _line(finding: Finding, *, as_json: bool) -> str:
+def _line(finding: CopyFinding, *, as_json: bool) -> str:
     at = time_text(finding.submitted_at)
     if as_json:
         fields = {

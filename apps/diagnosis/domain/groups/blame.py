@@ -34,7 +34,7 @@ RELEASE_SUBMISSIONS = 3
 RELEASE_HOSTS = 2
 
 
-def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
+def group_failures_of_broken_hosts(*, at: datetime) -> list[FailureGroup]:
     """Group the failures of each host on which nearly every job failed in the hours before `at`."""
     recent = recent_host_verdicts(at)
     groups = []
@@ -52,7 +52,7 @@ def _host_group(cluster: int, host: str, verdicts: QuerySet[Verdict], at: dateti
     )
 
 
-def find_bad_releases(*, at: datetime) -> list[FailureGroup]:
+def group_failures_of_bad_releases(*, at: datetime) -> list[FailureGroup]:
     """Group the failures of each release whose jobs mostly fail on any host."""
     recent = Verdict.objects.filter(
         ended_at__gte=at - RELEASE_WITHIN, ended_at__lte=at, verdict__in=RELEASE_VERDICTS

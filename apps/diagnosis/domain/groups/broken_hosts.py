@@ -158,8 +158,15 @@ def _ended_jobs(
         state__in=[*FAILED_STATES, JobState.COMPLETED],
     )
     columns = (
-        *("cluster_id", "short", "pk", "experiment_id", "stage", "spool_id"),
-        *("started_at", "ended_at", "state"),
+        "cluster_id",
+        "short",
+        "pk",
+        "experiment_id",
+        "stage",
+        "spool_id",
+        "started_at",
+        "ended_at",
+        "state",
     )
     jobs: dict[tuple[int, str], list[_EndedJob]] = defaultdict(list)
     for row in ended.order_by("started_at", "pk").values_list(*columns):

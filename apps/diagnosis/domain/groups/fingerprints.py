@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import re2
 
-from apps.diagnosis.engine.base import Block, Verdict
+from apps.diagnosis.engine.base import Block, EngineVerdict
 from apps.diagnosis.engine.evidence.matchers import latin_options
 from apps.diagnosis.engine.formats.chunks import matching_lines
 from apps.diagnosis.engine.formats.plain_lines import clean
@@ -65,7 +65,7 @@ def mask(line: str) -> str:
     return _VARIES.sub(lambda match: f"<{match.lastgroup}>", line[:2000]).strip()[:LINE_CHARACTERS]
 
 
-def message_of(decided: Verdict, line: str) -> str:
+def message_of(decided: EngineVerdict, line: str) -> str:
     """Return the part of a line that distinguishes failures of one cause.
 
     Return "" for a known cause without a stack frame.
@@ -78,7 +78,7 @@ def message_of(decided: Verdict, line: str) -> str:
     return line
 
 
-def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
+def line_of(decided: EngineVerdict, blocks: Sequence[Block]) -> str:
     """Return the masked line that shows the failure.
 
     This is the line that decided, else a novel line, else the last line that mentions an error. If
@@ -97,7 +97,7 @@ def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
     return ""
 
 
-def title_of(decided: Verdict, message: str) -> str:
+def title_of(decided: EngineVerdict, message: str) -> str:
     """Return the title of a group."""
     if decided.log_refused:
         text = decided.log_refused

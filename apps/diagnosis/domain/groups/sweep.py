@@ -10,7 +10,10 @@ from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
 from apps.core.errors import StaleState
 from apps.diagnosis.domain.causes.totals import Recount
-from apps.diagnosis.domain.groups.blame import find_bad_releases, find_broken_hosts
+from apps.diagnosis.domain.groups.blame import (
+    group_failures_of_bad_releases,
+    group_failures_of_broken_hosts,
+)
 from apps.diagnosis.domain.groups.profile import store_due_profiles
 from apps.diagnosis.domain.groups.triage import end_mute
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
@@ -38,8 +41,8 @@ def sweep_groups(recount: Recount, *, at: datetime) -> None:
         _note_jump(group, at)
     ends = {min(at, hour + timedelta(hours=1)) for hour in recount.hours}
     for moment in sorted(end for end in ends if end > at - BLAMED_WITHIN):
-        find_broken_hosts(at=moment)
-        find_bad_releases(at=moment)
+        group_failures_of_broken_hosts(at=moment)
+        group_failures_of_bad_releases(at=moment)
     store_due_profiles(at=at)
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from apps.core.bounded_pool import POOL, BudgetExceeded
-from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier, Pattern
+from apps.diagnosis.engine.base import Block, JobFacts, KnownErrorHit, LogClassifier, Pattern
 from apps.diagnosis.engine.evidence.catalogue import (
     Catalogue,
     CatalogueError,
@@ -15,7 +15,7 @@ from apps.diagnosis.engine.evidence.catalogue import (
     catalogue_hits,
 )
 from apps.diagnosis.engine.registry import classifiers
-from apps.diagnosis.enums import Advice, Category, Role
+from apps.diagnosis.enums import Category, JobAdvice, Role
 from apps.diagnosis.models import CatalogueState, KnownError
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def current() -> Catalogue:
     return _compiled
 
 
-def known_errors_in(facts: JobFacts, block: Block) -> tuple[Hit, ...]:
+def known_errors_in(facts: JobFacts, block: Block) -> tuple[KnownErrorHit, ...]:
     """Return the hits of the catalogue in force in the part of a log that a page shows.
 
     Return none if they take too long to find.
@@ -85,7 +85,7 @@ def patterns_of(rows: Iterable[KnownError]) -> list[Pattern]:
                 category=Category(row.category),
                 service=row.service,
                 regex=row.regex,
-                advice=Advice(row.advice),
+                advice=JobAdvice(row.advice),
                 role=Role(row.role),
                 where=row.where,
                 example=row.example,

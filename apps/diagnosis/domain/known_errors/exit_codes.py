@@ -13,7 +13,7 @@ from apps.diagnosis.engine.base import ExitCode, JobFacts
 from apps.diagnosis.engine.evidence.exit_codes import meanings_of, numbers_of, program_ran, shipped
 from apps.diagnosis.enums import Category, CodeKind, CodeScope
 from apps.diagnosis.models import ExitCodeMeaning
-from apps.jobs.domain.statistics.questions import MEASURES, Question, Row, job_list_query
+from apps.jobs.domain.statistics.questions import MEASURES, AnswerRow, Question, job_list_query
 from apps.jobs.enums import NOT_COMPLETED
 
 #: Dimensions of the statistics whose values are exit codes or signals.
@@ -175,7 +175,7 @@ class CodeFigures:
 
     kind: CodeKind
     number: int
-    row: Row
+    row: AnswerRow
     query: str
     codes: tuple[ExitCode, ...] = ()
 
@@ -189,7 +189,7 @@ def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
 
     until = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     filters = {"state": (NOT_COMPLETED,)}
-    failures: list[tuple[CodeKind, int, Row, str]] = []
+    failures: list[tuple[CodeKind, int, AnswerRow, str]] = []
     for dimension, kind in KIND_OF.items():
         question = Question(
             MEASURES["jobs"], (dimension,), until - timedelta(days=DAYS), until, filters

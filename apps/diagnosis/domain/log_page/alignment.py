@@ -6,7 +6,7 @@ This runs in a separate process, which is killed if it takes too long: the modul
 import re
 from collections.abc import Sequence
 
-from apps.archive.domain.comparison import Row, compare_lines, normalised
+from apps.archive.domain.comparison import DiffRow, compare_lines, normalised
 
 #: Numbers differ from run to run, except exit codes, signals and status codes, which distinguish a
 #: failure from a success.
@@ -38,7 +38,7 @@ def masked(line: str, job_id: str) -> str:
 
 def align(
     left: Sequence[str], right: Sequence[str], left_id: str, right_id: str
-) -> tuple[list[Row], list[bool]]:
+) -> tuple[list[DiffRow], list[bool]]:
     """Return the rows of two logs, and for each whether the other log lacks its line."""
     keys = [masked(line, left_id) for line in left], [masked(line, right_id) for line in right]
     rows = compare_lines(left, right, *keys)
@@ -46,7 +46,9 @@ def align(
     return rows, [_is_new(row, keys, known) for row in rows]
 
 
-def _is_new(row: Row, keys: tuple[list[str], list[str]], known: tuple[set[str], set[str]]) -> bool:
+def _is_new(
+    row: DiffRow, keys: tuple[list[str], list[str]], known: tuple[set[str], set[str]]
+) -> bool:
     if row.kind == "equal":
         return False
     only_left = row.left is not None and keys[0][row.left - 1] not in known[1]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.db.models import Q
 
 from apps.accounts.models import User
-from apps.archive.domain.comparison import Row
+from apps.archive.domain.comparison import DiffRow
 from apps.clusters.schedulers.base import JobState
 from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.alignment import align
@@ -44,7 +44,7 @@ class Sibling:
 class ShownRow:
     """Two lines side by side; `is_new` if the other log contains no similar line."""
 
-    row: Row
+    row: DiffRow
     is_new: bool
     left_number: int | None
     right_number: int | None
@@ -213,7 +213,7 @@ def _phases(
 
 
 def _shown(
-    rows: Sequence[Row],
+    rows: Sequence[DiffRow],
     new: Sequence[bool],
     left: Sequence[RawLine],
     right: Sequence[RawLine],
@@ -245,7 +245,7 @@ def _shown(
     return (*shown, *_fold(rows, hidden))
 
 
-def _fold(rows: Sequence[Row], hidden: Sequence[int]) -> list[ShownFold]:
+def _fold(rows: Sequence[DiffRow], hidden: Sequence[int]) -> list[ShownFold]:
     if not hidden:
         return []
     equal = sum(rows[index].kind == "equal" for index in hidden)
@@ -260,7 +260,7 @@ def _fold(rows: Sequence[Row], hidden: Sequence[int]) -> list[ShownFold]:
 
 
 def _shown_row(
-    row: Row, is_new: bool, left: Sequence[RawLine], right: Sequence[RawLine]
+    row: DiffRow, is_new: bool, left: Sequence[RawLine], right: Sequence[RawLine]
 ) -> ShownRow:
     return ShownRow(
         row=row,
@@ -271,7 +271,7 @@ def _shown_row(
     )
 
 
-def _divergence(row: Row, left: Sequence[RawLine], right: Sequence[RawLine]) -> Divergence:
+def _divergence(row: DiffRow, left: Sequence[RawLine], right: Sequence[RawLine]) -> Divergence:
     end = row.right or 0
     if end:
         phases = phases_in(b"\n".join(line.raw for line in right[:end]), 0)

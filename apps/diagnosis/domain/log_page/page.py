@@ -17,10 +17,10 @@ from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, 
 from apps.diagnosis.domain.log_page.pack_marks import marks_by
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
-    Events,
     Fold,
     KnownErrorMark,
     Line,
+    LineHighlights,
     RawLine,
     fold_of,
     line_of,
@@ -69,14 +69,14 @@ BEFORE_PLACE_BYTES = 256
 class PageQuery:
     """The request for a page: a place, a range of bytes, a level or a search.
 
-    `part` is the range of bytes of a fold to open.
+    `opened_fold` is the range of bytes of a fold to open.
     """
 
     offset: int | None = None
     to: int | None = None
     line: tuple[int, int] | None = None
-    part: tuple[int, int] | None = None
-    only: Level | None = None
+    opened_fold: tuple[int, int] | None = None
+    level: Level | None = None
     search: Search | None = None
     debug: bool = False
     fold: bool = True
@@ -180,7 +180,7 @@ def log_page(
     page = LogPage(job=job, stream=chosen, streams=logs.streams, query=query)
     try:
         with open_log_text(logs, chosen) as text:
-            return _filled(page, text, user, verdict)
+            return _read_page(page, text, user, verdict)
     except NoLog as reason:
         return replace(page, problem=str(reason))
 
@@ -205,8 +205,8 @@ class _Window:
         return self.begin + len(self.data)
 
 
-def _filled(page: LogPage, text: LogText, user: User, verdict: Verdict | None) -> LogPage:
-    """Return the page with the contents of a log: read, mark, and lay out."""
+def _read_page(page: LogPage, text: LogText, user: User, verdict: Verdict | None) -> LogPage:
+    """Return the page with the lines of the log, marked and divided into sections."""
     matches = None
     invalid = ""
     if page.query.search is not None:
@@ -223,7 +223,7 @@ def _filled(page: LogPage, text: LogText, user: User, verdict: Verdict | None) -
     matching_lines: frozenset[int] = frozenset()
     if matches:
         matching_lines = frozenset(_lines_of(matches.offsets, window.lines))
-    events = Events(
+    highlights = LineHighlights(
         levels=window.levels,
         marks=marks,
         found=matching_lines,
@@ -233,18 +233,18 @@ def _filled(page: LogPage, text: LogText, user: User, verdict: Verdict | None) -
         novel=frozenset(novelty.rows),
     )
 
-    errors = set(marks)
+    error_offsets = set(marks)
     debug_lines = 0
     for offset, level in window.levels.items():
         if level == "error":
-            errors.add(offset)
+            error_offsets.add(offset)
     if not page.query.debug:
         for line in window.lines:
             debug_lines += window.levels.get(line.offset) == "debug"
 
-    spans = _spans(matches, window.lines, events, user)
-    rows = _rows_of_window(page, text, window, events, spans)
-    sections = _sections(page.job, rows, window, events)
+    spans = _spans(matches, window.lines, highlights, user)
+    rows = _rows_of_window(page, text, window, highlights, spans)
+    sections = _sections(page.job, rows, window, highlights)
     return replace(
         page,
         problem=text.problem,
@@ -259,7 +259,7 @@ def _filled(page: LogPage, text: LogText, user: User, verdict: Verdict | None) -
         counts=Counter(window.levels.values()),
         outlined_from=window.outlined_from if window.outlined_from > text.begin else None,
         place=place,
-        error_steps=_steps(sorted(errors), place),
+        error_steps=_steps(sorted(error_offsets), place),
         matches=matches,
         match_steps=_steps(matches.offsets, place) if matches else Steps(),
         earlier=max(text.begin, window.begin - 1) if window.begin > text.begin else None,
@@ -317,9 +317,9 @@ def _place_to_open(
 
 def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[int, bytes]:
     """Return start and bytes of the lines to show."""
-    if query.part is not None:
-        begin = text.line_start(query.part[0], reach=LINE_BYTES)
-        reach = min(query.part[1] - begin, WHOLE_BYTES)
+    if query.opened_fold is not None:
+        begin = text.line_start(query.opened_fold[0], reach=LINE_BYTES)
+        reach = min(query.opened_fold[1] - begin, WHOLE_BYTES)
         return begin, text.read(begin, text.end_of_lines(begin, lines=MOST_LINES, reach=reach))
     if query.fold and text.end - text.begin <= WHOLE_BYTES:
         data = text.read(text.begin, text.end)
@@ -386,10 +386,10 @@ def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
 
 
 def _spans(
-    matches: Matches | None, lines: Sequence[RawLine], events: Events, user: User
+    matches: Matches | None, lines: Sequence[RawLine], highlights: LineHighlights, user: User
 ) -> Mapping[int, Sequence[Span]]:
     """Return the search matches in the lines of the window, by offset of the line."""
-    matching = [line for line in lines if line.offset in events.found]
+    matching = [line for line in lines if line.offset in highlights.found]
     if matches is None or not matching:
         return {}
     spans = spans_in([shown_bytes(line) for line in matching], matches.search, user=user)
@@ -400,24 +400,24 @@ def _rows_of_window(
     page: LogPage,
     text: LogText,
     window: _Window,
-    events: Events,
+    highlights: LineHighlights,
     spans: Mapping[int, Sequence[Span]],
 ) -> list[Row]:
     """Return the rows of the window, with the lines of services that fall into it."""
     query = page.query
     services: list[ServiceLine] = []
-    if query.part is not None:
-        rows = _rows_of_part(window.lines, query.part[1], events, spans)
+    if query.opened_fold is not None:
+        rows = _rows_of_part(window.lines, query.opened_fold[1], highlights, spans)
     else:
         rows = rows_of(
             window.lines,
-            events,
+            highlights,
             spans=spans,
-            only=query.only,
+            only=query.level,
             debug=query.debug,
-            fold=query.fold or bool(query.only),
+            fold=query.fold or bool(query.level),
         )
-        if query.only is None:
+        if query.level is None:
             services = service_lines(page.job)
     return with_service_lines(
         rows, services, text=text, window=(window.begin, window.data), job=page.job
@@ -425,7 +425,7 @@ def _rows_of_window(
 
 
 def _rows_of_part(
-    lines: list[RawLine], end: int, events: Events, spans: Mapping[int, Sequence[Span]]
+    lines: list[RawLine], end: int, highlights: LineHighlights, spans: Mapping[int, Sequence[Span]]
 ) -> list[Line | Fold]:
     """Return the rows of an opened fold, which ends at `end`."""
     rows: list[Line | Fold] = []
@@ -434,29 +434,31 @@ def _rows_of_part(
             line_of(
                 line,
                 spans=spans.get(line.offset, ()),
-                level=events.levels.get(line.offset),
-                mark=events.marks.get(line.offset),
+                level=highlights.levels.get(line.offset),
+                mark=highlights.marks.get(line.offset),
             )
         )
     rest = lines[PLAIN_LINES:]
     if rest:
-        rows.append(replace(fold_of(rest, events), end=max(end, rest[-1].end)))
+        rows.append(replace(fold_of(rest, highlights), end=max(end, rest[-1].end)))
     elif lines and lines[-1].end < end:
         rows.append(Fold(lines[-1].end, end, None, 0, f"{end - lines[-1].end:,} bytes more"))
     return rows
 
 
-def _sections(job: Job, rows: Sequence[Row], window: _Window, events: Events) -> list[Section]:
-    """Divide rows by phase; a phase with events is open.
+def _sections(
+    job: Job, rows: Sequence[Row], window: _Window, highlights: LineHighlights
+) -> list[Section]:
+    """Divide rows by phase; a phase with an eventful line is open.
 
     The counts of levels and known errors of a phase are those of the whole outline.
     """
     phases = window.phases
     by_phase = _rows_by_phase(rows, phases)
     counts: dict[int | None, Counter[str]] = {}
-    for offset, level in events.levels.items():
+    for offset, level in highlights.levels.items():
         counts.setdefault(phase_at(phases, offset), Counter())[level] += 1
-    for offset in events.marks:
+    for offset in highlights.marks:
         counts.setdefault(phase_at(phases, offset), Counter())["known"] += 1
     numbers = {line.offset: line.number for line in window.lines}
     ends = {line.end: line.number for line in window.lines}
@@ -465,7 +467,7 @@ def _sections(job: Job, rows: Sequence[Row], window: _Window, events: Events) ->
     for index, phase in enumerate(phases):
         rows_of_phase = tuple(by_phase.get(index, ()))
         is_last = index == len(phases) - 1
-        has_events = bool(counts.get(index)) or any(map(_is_event, rows_of_phase))
+        has_events = bool(counts.get(index)) or any(map(_is_eventful, rows_of_phase))
         sections.append(
             Section(
                 phase=phase,
@@ -493,7 +495,7 @@ def _rows_by_phase(rows: Sequence[Row], phases: Sequence[Phase]) -> dict[int | N
     return by_phase
 
 
-def _is_event(row: Row) -> bool:
+def _is_eventful(row: Row) -> bool:
     """Whether a row is worth opening its phase for."""
     if isinstance(row, ServiceLine):
         return True

@@ -163,8 +163,8 @@ def _template_of(raw: RawLine) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
-    """The events that make lines of a window worth showing, by offset of the line."""
+class LineHighlights:
+    """What makes lines of a window worth showing, by offset of the line."""
 
     levels: Mapping[int, Level]
     marks: Mapping[int, KnownErrorMark]
@@ -176,7 +176,7 @@ class Events:
 
 
 def shown_rows(
-    lines: Sequence[RawLine], events: Events, *, only: Level | None, debug: bool
+    lines: Sequence[RawLine], highlights: LineHighlights, *, only: Level | None, debug: bool
 ) -> list[bool]:
     """Return for each line whether it is shown.
 
@@ -186,11 +186,13 @@ def shown_rows(
         levels = {"error"} if only == "error" else {"error", "warning"}
         are_shown = []
         for line in lines:
-            are_shown.append(events.levels.get(line.offset) in levels or _is_wanted(line, events))
+            are_shown.append(
+                highlights.levels.get(line.offset) in levels or _is_wanted(line, highlights)
+            )
         return are_shown
     shown = [len(lines) <= SHORT] * len(lines)
     counts = Counter(line.key for line in lines)
-    at_end = bool(lines) and lines[-1].end >= events.end
+    at_end = bool(lines) and lines[-1].end >= highlights.end
 
     # Of repeated lines, all but the first and the last.
     seen: Counter[bytes] = Counter()
@@ -199,61 +201,65 @@ def shown_rows(
         seen[line.key] += 1
         often.append(counts[line.key] > REPEATS and 1 < seen[line.key] < counts[line.key])
 
-    _show_eventful(shown, lines, events, often)
+    _show_eventful(shown, lines, highlights, often)
     if at_end:
         _show(shown, len(lines) - LAST_LINES, len(lines))
     # The rows around the selected lines have no folds.
-    selected = [row for row, line in enumerate(lines) if _is_chosen(line, events)]
+    selected = [row for row, line in enumerate(lines) if _is_chosen(line, highlights)]
     kept = range(0)
     if selected:
         kept = range(selected[0] - CHOSEN_CONTEXT, selected[-1] + CHOSEN_CONTEXT + 1)
     for row, line in enumerate(lines):
         if row in kept:
             continue
-        hidden = often[row] or (events.levels.get(line.offset) == "debug" and not debug)
-        if hidden and not _is_wanted(line, events):
+        hidden = often[row] or (highlights.levels.get(line.offset) == "debug" and not debug)
+        if hidden and not _is_wanted(line, highlights):
             shown[row] = False
     if at_end:
         _show(shown, len(lines) - SHORTEST_FOLD, len(lines))
-    return _without_short_folds(shown, lines, events, debug=debug)
+    return _without_short_folds(shown, lines, highlights, debug=debug)
 
 
 def _show_eventful(
-    shown: list[bool], lines: Sequence[RawLine], events: Events, often: Sequence[bool]
+    shown: list[bool], lines: Sequence[RawLine], highlights: LineHighlights, often: Sequence[bool]
 ) -> None:
     """Show eventful lines and both ends of phases, with the lines around them."""
     eventful = 0
     for row, line in enumerate(lines):
-        context = _context(line, events, often=often[row])
+        context = _context(line, highlights, often=often[row])
         eventful += bool(context)
         if context and (eventful <= MOST_EVENTFUL or context == CHOSEN_CONTEXT):
             _show(shown, row - context, row + context + 1)
-        if line.offset in events.phase_begins:
+        if line.offset in highlights.phase_begins:
             _show(shown, row - PHASE_LINES, row + PHASE_LINES + 1)
 
 
-def _is_wanted(line: RawLine, events: Events) -> bool:
+def _is_wanted(line: RawLine, highlights: LineHighlights) -> bool:
     """Return whether a line is shown at any level: a known error, a search match, or selected."""
-    return line.offset in events.marks or line.offset in events.found or _is_chosen(line, events)
-
-
-def _is_chosen(line: RawLine, events: Events) -> bool:
     return (
-        events.chosen is not None
-        and line.offset <= events.chosen[1]
-        and line.end > events.chosen[0]
+        line.offset in highlights.marks
+        or line.offset in highlights.found
+        or _is_chosen(line, highlights)
     )
 
 
-def _context(line: RawLine, events: Events, *, often: bool) -> int:
+def _is_chosen(line: RawLine, highlights: LineHighlights) -> bool:
+    return (
+        highlights.chosen is not None
+        and line.offset <= highlights.chosen[1]
+        and line.end > highlights.chosen[0]
+    )
+
+
+def _context(line: RawLine, highlights: LineHighlights, *, often: bool) -> int:
     """Return how many lines are shown on each side of an eventful line; 0 if it is not eventful."""
-    if _is_chosen(line, events):
+    if _is_chosen(line, highlights):
         return CHOSEN_CONTEXT
-    if line.offset in events.marks or line.offset in events.found:
+    if line.offset in highlights.marks or line.offset in highlights.found:
         return CONTEXT
-    if line.offset in events.novel and not often:
+    if line.offset in highlights.novel and not often:
         return NOVEL_CONTEXT
-    if events.levels.get(line.offset) in {"error", "warning"} and not often:
+    if highlights.levels.get(line.offset) in {"error", "warning"} and not often:
         return CONTEXT
     return 0
 
@@ -264,7 +270,7 @@ def _show(shown: list[bool], start: int, end: int) -> None:
 
 
 def _without_short_folds(
-    shown: Sequence[bool], lines: Sequence[RawLine], events: Events, *, debug: bool
+    shown: Sequence[bool], lines: Sequence[RawLine], highlights: LineHighlights, *, debug: bool
 ) -> list[bool]:
     """Show the lines of folds that would hide very few lines, except debug lines."""
     rows = list(shown)
@@ -275,14 +281,16 @@ def _without_short_folds(
         folded = range(start, row)
         if 0 < len(folded) < SHORTEST_FOLD:
             for folded_row in folded:
-                rows[folded_row] = debug or events.levels.get(lines[folded_row].offset) != "debug"
+                rows[folded_row] = (
+                    debug or highlights.levels.get(lines[folded_row].offset) != "debug"
+                )
         start = row + 1
     return rows
 
 
-def fold_of(lines: Sequence[RawLine], events: Events) -> Fold:
+def fold_of(lines: Sequence[RawLine], highlights: LineHighlights) -> Fold:
     """Return the fold of these lines, with a summary of its contents."""
-    levels = Counter(events.levels.get(line.offset) for line in lines)
+    levels = Counter(highlights.levels.get(line.offset) for line in lines)
     keys = Counter(line.key for line in lines)
     key, most = keys.most_common(1)[0]
     parts = []
@@ -302,7 +310,7 @@ _LEVEL_WORDS: dict[Level, str] = {"error": "errors", "warning": "warnings", "deb
 
 def rows_of(
     lines: Sequence[RawLine],
-    events: Events,
+    highlights: LineHighlights,
     *,
     spans: Mapping[int, Sequence[Span]],
     only: Level | None = None,
@@ -311,22 +319,22 @@ def rows_of(
 ) -> list[Line | Fold]:
     """Return the rows of a window."""
     if fold:
-        shown = shown_rows(lines, events, only=only, debug=debug)
+        shown = shown_rows(lines, highlights, only=only, debug=debug)
     else:
         shown = [True] * len(lines)
     rows: list[Line | Fold] = []
     hidden: list[RawLine] = []
     for line, is_shown in zip(lines, shown, strict=True):
-        if hidden and (is_shown or line.offset in events.phase_begins):
-            rows.append(fold_of(hidden, events))
+        if hidden and (is_shown or line.offset in highlights.phase_begins):
+            rows.append(fold_of(hidden, highlights))
             hidden = []
         if not is_shown:
             hidden.append(line)
             continue
-        level = events.levels.get(line.offset)
-        mark = events.marks.get(line.offset)
-        chosen = _is_chosen(line, events)
-        novel = line.offset in events.novel
+        level = highlights.levels.get(line.offset)
+        mark = highlights.marks.get(line.offset)
+        chosen = _is_chosen(line, highlights)
+        novel = line.offset in highlights.novel
         rows.append(
             line_of(
                 line,
@@ -337,4 +345,4 @@ def rows_of(
                 novel=novel,
             )
         )
-    return [*rows, fold_of(hidden, events)] if hidden else rows
+    return [*rows, fold_of(hidden, highlights)] if hidden else rows

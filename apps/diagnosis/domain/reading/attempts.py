@@ -31,7 +31,7 @@ from apps.diagnosis.engine.logs.tail import (
     open_log,
     read_back,
 )
-from apps.diagnosis.enums import ADVICE_OF, Advice, Stream, VerdictKind
+from apps.diagnosis.enums import ADVICE_OF, JobAdvice, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
@@ -288,7 +288,7 @@ def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
         verdict.later_attempt = None
         verdict.later_state = verdict.retry_state
     if verdict.later_state:
-        verdict.advice = Advice.NONE
+        verdict.advice = JobAdvice.NONE
     else:
         verdict.advice = ADVICE_OF[VerdictKind(verdict.verdict)]
     return before != (verdict.advice, verdict.later_attempt, verdict.later_state)

@@ -72,7 +72,7 @@ def log_paths(job: Job) -> list[tuple[Stream, str]]:
         streams = [Stream.STDOUT]
         if "{stream}" in url:
             streams.append(Stream.STDERR)
-        return [(stream, _filled(url, job, stream)) for stream in streams]
+        return [(stream, _fill_in_url(url, job, stream)) for stream in streams]
     location = log_location(job)
     paths = [(Stream.STDOUT, location.path), (Stream.STDERR, location.error_path)]
     known_paths = []
@@ -82,8 +82,8 @@ def log_paths(job: Job) -> list[tuple[Stream, str]]:
     return known_paths
 
 
-def _filled(url: str, job: Job, stream: Stream) -> str:
-    """Return the URL of a log.
+def _fill_in_url(url: str, job: Job, stream: Stream) -> str:
+    """Fill in the placeholders of the URL of a log.
 
     The values filled in may be chosen by a user; they are quoted so that they cannot change the
     path.

@@ -81,11 +81,11 @@ def log_view(
             is_inside = place is None or text.begin <= place <= text.end
             # Lines before the excerpt may belong to the window, too.
             if is_inside and (text.begin == 0 or begin > text.begin):
-                return _filled(view, text, begin, end)
+                return _read_window(view, text, begin, end)
     try:
         with open_log_text(logs, chosen) as text:
             begin, end = _bounds(view, text, before)
-            return _filled(view, text, begin, end)
+            return _read_window(view, text, begin, end)
     except NoLog as reason:
         return replace(view, problem=str(reason))
 
@@ -112,7 +112,7 @@ def _bounds(view: LogView, text: LogText, before: int | None) -> tuple[int, int]
     return begin, text.end_of_lines(place, lines=half + 1, reach=WINDOW_BYTES // 2)
 
 
-def _filled(view: LogView, text: LogText, begin: int, end: int) -> LogView:
+def _read_window(view: LogView, text: LogText, begin: int, end: int) -> LogView:
     data = text.read(begin, end)
     block = Block(data, begin, text.size_bytes, text.number_at(begin), view.stream)
     return replace(

@@ -33,7 +33,7 @@ class PreviewLine:
 
 
 @dataclass(slots=True)
-class Side:
+class ExcerptMatches:
     """Excerpts of failed, or of successful, jobs: number searched, number that match, and lines."""
 
     searched: int = 0
@@ -48,8 +48,8 @@ class Preview:
     `cut_short` if there was not enough time for all excerpts.
     """
 
-    failed: Side
-    successful: Side
+    failed: ExcerptMatches
+    successful: ExcerptMatches
     cut_short: bool
 
 
@@ -58,8 +58,8 @@ def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
 
     Raises `TooCostly` if the search cannot start.
     """
-    failed = Side()
-    successful = Side()
+    failed = ExcerptMatches()
+    successful = ExcerptMatches()
     cut_short = False
     with expression_run(user.pk, seconds=SECONDS) as run:
         try:
@@ -74,7 +74,7 @@ def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
     return Preview(failed, successful, cut_short)
 
 
-def _add(side: Side, excerpt: LogExcerpt, lines: Sequence[tuple[int, bytes]]) -> None:
+def _add(side: ExcerptMatches, excerpt: LogExcerpt, lines: Sequence[tuple[int, bytes]]) -> None:
     """Count an excerpt, and add the first lines that match in it."""
     side.searched += 1
     side.matched += bool(lines)

@@ -13,7 +13,6 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.work import BackOff
 from apps.diagnosis import wording
 from apps.diagnosis.domain.known_errors.current import current_classifiers
-from apps.diagnosis.domain.log_page.phases import phases_in_logs
 from apps.diagnosis.domain.packs.current import markers_by_experiment
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, open_own_log
 from apps.diagnosis.domain.reading.excerpts import excerpt_of
@@ -23,7 +22,8 @@ from apps.diagnosis.domain.reading.log_access import locate_logs
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
-from apps.diagnosis.domain.verdicts.decisions import Decision
+from apps.diagnosis.domain.verdicts.judged_jobs import JudgedJob
+from apps.diagnosis.domain.verdicts.phases import phases_in_logs
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.evidence.catalogue import Catalogue
@@ -55,7 +55,7 @@ EVIDENCE_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class AnalysisInput:
     """The data that jobs are analysed with, fetched at once for many jobs.
 
     Attempts, outages and posted logs are by job ID, markers of phases and levels by experiment ID.
@@ -70,7 +70,7 @@ class Context:
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Self:
-        """Fetch the context of these jobs in a constant number of queries."""
+        """Fetch the data of these jobs in a constant number of queries."""
         return cls(
             current_classifiers(),
             attempts_by_job(jobs),
@@ -99,7 +99,7 @@ class ReadResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class HarvestContent:
     """Excerpts, evidence and phases of a harvest: unsaved rows, and stored excerpts that stay.
 
     Without `phases`, the stored phases stay; the same holds for `lines`, the templates of the lines
@@ -115,7 +115,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HarvestOutcome:
     """The outcome of a claimed harvest.
 
     Without `content`, the stored excerpts and evidence stay. With `wait_seconds`, the harvest is
@@ -126,8 +126,8 @@ class Outcome:
     state: HarvestState
     last_error: str = ""
     wait_seconds: float = 0.0
-    content: Content | None = None
-    decision: Decision | None = None
+    content: HarvestContent | None = None
+    judged_job: JudgedJob | None = None
     needs_survey: bool = False
     #: Whether a log itself was read, not only its stored excerpt.
     is_read: bool = True
@@ -135,13 +135,13 @@ class Outcome:
     @property
     def size_bytes(self) -> int:
         """Return roughly how much memory the content takes."""
-        kept = self.content or Content((), ())
+        kept = self.content or HarvestContent((), ())
         return sum(len(row.compressed) for row in kept.excerpts) + sum(
             len(row.text) for row in kept.evidence
         )
 
 
-def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
+def analyse(harvest: LogHarvest, inputs: AnalysisInput, at: datetime) -> HarvestOutcome:
     """Read the logs of a claimed harvest and decide the verdict.
 
     Problems with a log are part of the outcome. A missing log is searched again a little later.
@@ -151,8 +151,8 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
         if harvest.attempts > ATTEMPTS:
             raise RuntimeError(f"log analysis was interrupted {ATTEMPTS} times")
         paths = locate_logs(job=job, at=at)
-        paths += [(stream, "") for stream in context.posted[job.pk] if stream not in dict(paths)]
-        results = [_read(harvest, context, stream, path) for stream, path in paths]
+        paths += [(stream, "") for stream in inputs.posted[job.pk] if stream not in dict(paths)]
+        results = [_read(harvest, inputs, stream, path) for stream, path in paths]
 
         errors = [result.error for result in results if result.error]
         temporary = [
@@ -160,11 +160,11 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
         ]
         if temporary and job.started_at and harvest.attempts <= len(BACK_OFF.seconds):
             wait = BACK_OFF.seconds[harvest.attempts - 1]
-            return Outcome(
+            return HarvestOutcome(
                 harvest, HarvestState.QUEUED, _join_messages(temporary), wait_seconds=wait
             )
 
-        return _conclude(harvest, context, results)
+        return _conclude(harvest, inputs, results)
     except DatabaseError:
         raise
     except Exception as error:  # a log that breaks the reader must not be retried forever
@@ -172,30 +172,30 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
         return failure(harvest, error)
 
 
-def analyse_whole(harvest: LogHarvest, at: datetime) -> Outcome | None:
+def analyse_whole(harvest: LogHarvest, at: datetime) -> HarvestOutcome | None:
     """Search the large logs of a finished harvest completely and decide the verdict again.
 
     Return None if there is nothing to add.
     """
-    context = Context.of([harvest.job])
+    inputs = AnalysisInput.of([harvest.job])
     paths = locate_logs(job=harvest.job, at=at)
-    results = [_read(harvest, context, stream, path, whole=True) for stream, path in paths]
+    results = [_read(harvest, inputs, stream, path, whole=True) for stream, path in paths]
     if any(result.error for result in results) or not any(result.before for result in results):
         return None  # the stored content was read while all logs existed
-    return _conclude(harvest, context, results)
+    return _conclude(harvest, inputs, results)
 
 
-def failure(harvest: LogHarvest, error: Exception) -> Outcome:
+def failure(harvest: LogHarvest, error: Exception) -> HarvestOutcome:
     """Return the outcome of a harvest that failed: a verdict from the scheduler's facts alone."""
     reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
     diagnosis = diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons)
     message = clean_text(f"{type(error).__name__}: {error}", 2000)
-    decision = Decision.of(harvest.job, diagnosis.verdict, [])
-    return Outcome(harvest, HarvestState.FAILED, message, decision=decision)
+    judged_job = JudgedJob.of(harvest.job, diagnosis.verdict, [])
+    return HarvestOutcome(harvest, HarvestState.FAILED, message, judged_job=judged_job)
 
 
 def _read(
-    harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False
+    harvest: LogHarvest, inputs: AnalysisInput, stream: Stream, path: str, *, whole: bool = False
 ) -> ReadResult:
     """Read a log; if that fails, read the log that the job posted, or else the stored excerpt.
 
@@ -206,12 +206,12 @@ def _read(
     job = harvest.job
     before = None
     change = ""
-    posted = context.posted[job.pk].get(stream)
+    posted = inputs.posted[job.pk].get(stream)
     try:
         if not path:
             raise LogMissing(wording.LOG_PATH_UNKNOWN)
         with (
-            open_own_log(job, stream, path, context.attempts[job.pk]) as (file, part),
+            open_own_log(job, stream, path, inputs.attempts[job.pk]) as (file, part),
             opened_text(file, part) as descriptor,
         ):
             opened = os.fstat(file)
@@ -221,7 +221,7 @@ def _read(
                     limit = None
                 else:
                     limit = HEAD_BYTES
-                catalogue = context.classifiers[Catalogue.name]
+                catalogue = inputs.classifiers[Catalogue.name]
                 before = survey(
                     descriptor, block, facts_of(job, codes=()), catalogue, limit_bytes=limit
                 )
@@ -253,7 +253,9 @@ def _join_messages(errors: Sequence[LogError]) -> str:
     return clean_text("; ".join(str(error) for error in errors), 2000)
 
 
-def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
+def _conclude(
+    harvest: LogHarvest, inputs: AnalysisInput, read: Sequence[ReadResult]
+) -> HarvestOutcome:
     """Return the outcome of the logs that were read.
 
     Stored content stays if some of it cannot be read again.
@@ -261,7 +263,7 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
     job = harvest.job
     errors = [result.error for result in read if result.error]
     if _has_evidence_before_excerpts(harvest, read):
-        return Outcome(harvest, HarvestState.DONE, _join_messages(errors), is_read=False)
+        return HarvestOutcome(harvest, HarvestState.DONE, _join_messages(errors), is_read=False)
 
     changes = []
     blocks = []
@@ -283,12 +285,12 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
             excerpts.append(excerpt_of(harvest, result.path, result.block))
 
     reasons = _reasons_about_logs(job, read, changes)
-    markers = context.markers[job.experiment_id]
+    markers = inputs.markers[job.experiment_id]
     diagnosis = diagnose(
-        replace(facts_of(job, codes=context.exit_codes), levels=markers.levels),
+        replace(facts_of(job, codes=inputs.exit_codes), levels=markers.levels),
         blocks,
-        classifiers=context.classifiers,
-        outages=context.outages[job.pk],
+        classifiers=inputs.classifiers,
+        outages=inputs.outages[job.pk],
         reasons=reasons,
         surveys={result.stream: result.before for result in read if result.before},
     )
@@ -302,18 +304,18 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
     is_judged = (
         job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN
     )
-    return Outcome(
+    return HarvestOutcome(
         harvest,
         _state_of(read),
         _join_messages(errors),
-        content=Content(
+        content=HarvestContent(
             excerpts,
             evidence_of(harvest, diagnosis),
             phases=phases,
             lines=lines,
             omitted=diagnosis.omitted,
         ),
-        decision=Decision.of(job, diagnosis.verdict, blocks) if is_judged else None,
+        judged_job=JudgedJob.of(job, diagnosis.verdict, blocks) if is_judged else None,
         needs_survey=needs_survey,
         is_read=bool(fresh_blocks) or not blocks,
     )

@@ -24,13 +24,13 @@ from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.known_errors.omissions import count_omissions
 from apps.diagnosis.domain.verdicts.analyses import (
     BACK_OFF,
-    Context,
-    Outcome,
+    AnalysisInput,
+    HarvestOutcome,
     analyse,
     analyse_whole,
     failure,
 )
-from apps.diagnosis.domain.verdicts.decisions import store_verdicts
+from apps.diagnosis.domain.verdicts.judged_jobs import store_verdicts
 from apps.diagnosis.enums import TRANSITIONS, HarvestState
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.diagnosis.permissions import may_correct_verdict
@@ -141,20 +141,20 @@ def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestSt
     """
     if not claimed:
         return {}
-    context = Context.of([harvest.job for harvest in claimed])
-    outcomes: list[Outcome] = []
+    inputs = AnalysisInput.of([harvest.job for harvest in claimed])
+    outcomes: list[HarvestOutcome] = []
     ends, held = time.monotonic() + BATCH_SECONDS, 0
     for harvest in claimed:
         if outcomes and (held > BATCH_BYTES or time.monotonic() > ends):
             break
-        outcomes.append(analyse(harvest, context, at))
+        outcomes.append(analyse(harvest, inputs, at))
         held += outcomes[-1].size_bytes
     not_begun = claimed[len(outcomes) :]
     HARVESTS.release(not_begun, due_at=at, state=HarvestState.QUEUED)
     return _store_separately(outcomes, at)
 
 
-def _store_separately(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
+def _store_separately(outcomes: Sequence[HarvestOutcome], at: datetime) -> dict[int, HarvestState]:
     """Store outcomes together; if that fails, one by one, so that only a bad outcome's job fails.
 
     Return the new state of each harvest.
@@ -175,7 +175,7 @@ def _store_separately(outcomes: Sequence[Outcome], at: datetime) -> dict[int, Ha
 
 
 @transaction.atomic
-def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
+def _store(outcomes: Sequence[HarvestOutcome], at: datetime) -> dict[int, HarvestState]:
     """Store the outcomes of harvests that are still claimed, in one transaction.
 
     Return their states.
@@ -212,7 +212,7 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
     return {outcome.harvest.pk: outcome.state for outcome in outcomes}
 
 
-def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
+def _write(outcomes: Sequence[HarvestOutcome], at: datetime) -> None:
     """Replace excerpts, their words, evidence, phases and templates, and store verdicts."""
     read = []
     excerpts: list[LogExcerpt] = []
@@ -240,8 +240,8 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
     store_log_phases(phases)
     count_omissions(omissions, at=at)
-    if decisions := [outcome.decision for outcome in outcomes if outcome.decision]:
-        store_verdicts(decisions, at=at)
+    if judged_jobs := [outcome.judged_job for outcome in outcomes if outcome.judged_job]:
+        store_verdicts(judged_jobs, at=at)
     store_templates(templates, at=at)
     queue_words([outcome.harvest.job_id for outcome in outcomes if outcome.content], at=at)
 

@@ -20,7 +20,7 @@ from apps.diagnosis.domain.reading.job_facts import facts_for_logs, facts_of, ou
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
 from apps.diagnosis.domain.verdicts.analyses import evidence_of
-from apps.diagnosis.domain.verdicts.decisions import Decision, store_verdicts
+from apps.diagnosis.domain.verdicts.judged_jobs import JudgedJob, store_verdicts
 from apps.diagnosis.engine.base import Block, Pattern
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
 from apps.diagnosis.engine.evidence.catalogue import Catalogue
@@ -248,4 +248,4 @@ def _store(harvest: LogHarvest, diagnosis: Diagnosis, blocks: list[Block], at: d
     for block in blocks:
         harvest.evidence.filter(stream=block.stream, offset__gte=block.offset).delete()
     Evidence.objects.bulk_create(evidence_of(harvest, diagnosis), ignore_conflicts=True)
-    store_verdicts([Decision.of(harvest.job, diagnosis.verdict, blocks)], at=at)
+    store_verdicts([JudgedJob.of(harvest.job, diagnosis.verdict, blocks)], at=at)

@@ -19,7 +19,7 @@ from django.db.models import TextChoices
 
 from apps.core.domain.expressions.problems import compile_fault, size_fault
 from apps.diagnosis import wording
-from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern, Reason
+from apps.diagnosis.engine.base import Block, Findings, JobFacts, KnownErrorHit, Pattern, Reason
 from apps.diagnosis.engine.evidence.matchers import (
     Matcher,
     Re2Matcher,
@@ -28,7 +28,7 @@ from apps.diagnosis.engine.evidence.matchers import (
 )
 from apps.diagnosis.engine.evidence.scan_budget import ScanBudget
 from apps.diagnosis.engine.formats.chunks import Chunk, chunks, matching_lines
-from apps.diagnosis.enums import Advice, Category, ReasonKind, Role, Stream
+from apps.diagnosis.enums import Category, JobAdvice, ReasonKind, Role, Stream
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def _pattern(row: dict[str, str]) -> Pattern:
         category=_choice(Category, row, "category"),
         service=row["service"],
         regex=row["regex"],
-        advice=_choice(Advice, row, "advice"),
+        advice=_choice(JobAdvice, row, "advice"),
         role=_choice(Role, row, "role"),
         where=row["where"],
         example=row["example"],
@@ -155,12 +155,12 @@ class BlockHits:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self._hits: dict[tuple[int, int], Hit] = {}
+        self._hits: dict[tuple[int, int], KnownErrorHit] = {}
 
-    def add(self, place: int, index: int, hit: Hit) -> None:
+    def add(self, place: int, index: int, hit: KnownErrorHit) -> None:
         self._hits[place, index] = hit
 
-    def in_order(self) -> tuple[Hit, ...]:
+    def in_order(self) -> tuple[KnownErrorHit, ...]:
         return tuple(self._hits[key] for key in sorted(self._hits))
 
 
@@ -366,17 +366,21 @@ class Catalogue:
         offset: int,
         number: int | None,
         stream: Stream,
-    ) -> Hit:
+    ) -> KnownErrorHit:
         start, end = match.span()
         fields = {}
         for name, value in match.groupdict().items():
             if value:
                 fields[text_of(name)] = text_of(value)
         text = text_of(_excerpt(line, start, end))
-        return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
+        return KnownErrorHit(
+            self.patterns[index], number, offset, text, end - start, fields, stream
+        )
 
 
-def catalogue_hits(patterns: tuple[Pattern, ...], facts: JobFacts, block: Block) -> tuple[Hit, ...]:
+def catalogue_hits(
+    patterns: tuple[Pattern, ...], facts: JobFacts, block: Block
+) -> tuple[KnownErrorHit, ...]:
     """Return the hits of valid patterns in a block no larger than a page."""
     return _catalogue(patterns).classify(facts, block).hits
 

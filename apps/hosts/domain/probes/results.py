@@ -48,7 +48,7 @@ class StoredResults:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """How one probe ended."""
 
     good: bool
@@ -98,7 +98,7 @@ def has_faults(job: ProbeJob) -> bool:
     return ProbeResult.objects.filter(job=job, good=False, excused=False).exists()
 
 
-def _read_phase(phase: object) -> tuple[str, Outcome | None]:
+def _read_phase(phase: object) -> tuple[str, ProbeOutcome | None]:
     """Return the name of a phase and its outcome, None if it has not ended.
 
     Raises `BadRecord`.
@@ -121,10 +121,10 @@ def _read_phase(phase: object) -> tuple[str, Outcome | None]:
     message = note.strip()
     if exit_code and not message:
         message = f"exit code {exit_code:g}"
-    return name, Outcome(good=exit_code == 0, seconds=seconds, message=message)
+    return name, ProbeOutcome(good=exit_code == 0, seconds=seconds, message=message)
 
 
-def _store_result(job: ProbeJob, probe: Probe, outcome: Outcome, at: datetime) -> None:
+def _store_result(job: ProbeJob, probe: Probe, outcome: ProbeOutcome, at: datetime) -> None:
     """Store a result, and the state of its host.
 
     The time is that of the portal: the clock of the host may be wrong.
@@ -170,7 +170,7 @@ def store_missing_results(job: ProbeJob, *, at: datetime) -> bool:
     if not known:
         return False
     for probe in Probe.objects.filter(name__in=job.asked).exclude(pk__in=known):
-        _store_result(job, probe, Outcome(False, None, "It did not end in time."), at)
+        _store_result(job, probe, ProbeOutcome(False, None, "It did not end in time."), at)
     return True
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from apps.jobs.domain.statistics.explorer import Explorer
-from apps.jobs.domain.statistics.questions import Answer, Measure, Question, Row
+from apps.jobs.domain.statistics.questions import Answer, AnswerRow, Measure, Question
 
 #: How many rows of each period are compared at most.
 MOST_COMPARED = 10_000
@@ -25,14 +25,14 @@ class MeasureChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PeriodComparison:
     """The rows of both periods: each row of this period, or without jobs if only the other has it.
 
     `changes` has one change for each row, `all` that of the whole population.
     """
 
     before: Question
-    rows: list[Row]
+    rows: list[AnswerRow]
     changes: list[MeasureChange]
     all: MeasureChange
 
@@ -43,7 +43,7 @@ def question_before(question: Question) -> Question:
     return replace(question, since=question.since - length, until=question.since)
 
 
-def compare_periods(source: Explorer, question: Question, answer: Answer) -> Comparison:
+def compare_periods(source: Explorer, question: Question, answer: Answer) -> PeriodComparison:
     """Compare an answer with the period before, row by row.
 
     The answer must have its largest `MOST_COMPARED` rows.
@@ -59,17 +59,17 @@ def compare_periods(source: Explorer, question: Question, answer: Answer) -> Com
         changes.append(_change(row, by_key.pop(_key(row.key), None), measure))
     # Whatever is left had jobs in the period before only.
     for row in by_key.values():
-        nothing = Row(row.key, row.label, dict.fromkeys(row.sums, 0))
+        nothing = AnswerRow(row.key, row.label, dict.fromkeys(row.sums, 0))
         rows.append(nothing)
         changes.append(_change(nothing, row, measure))
-    return Comparison(before, rows, changes, _change(answer.all, answer_before.all, measure))
+    return PeriodComparison(before, rows, changes, _change(answer.all, answer_before.all, measure))
 
 
 def _key(values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(values.values())
 
 
-def _change(now: Row, before: Row | None, measure: Measure) -> MeasureChange:
+def _change(now: AnswerRow, before: AnswerRow | None, measure: Measure) -> MeasureChange:
     if before is None:
         return MeasureChange(now.value(measure), 0 if measure.is_total else None)
     return MeasureChange(now.value(measure), before.value(measure))

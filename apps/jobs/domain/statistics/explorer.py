@@ -16,9 +16,9 @@ from apps.jobs.domain.statistics.questions import (
     NO_DATA,
     NO_VALUE,
     Answer,
+    AnswerRow,
     Measure,
     Question,
-    Row,
     texts_of_hour,
 )
 from apps.jobs.enums import (
@@ -63,7 +63,7 @@ class Explorer:
             rows = count(self._query(question, by))
         sums = [name for name in rows if name not in (*by, "expected")]
         order = _in_order(question.measure, rows, sort)[:limit]
-        total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
+        total = AnswerRow({}, (), {name: int(rows[name].sum()) for name in sums})
         labels = self._labels(rows, by, order)
         largest = []
         for index in order:
@@ -94,13 +94,13 @@ class Explorer:
 
     def series(
         self, question: Question, *, step_hours: int, dimension: str
-    ) -> dict[int, list[Row]]:
+    ) -> dict[int, list[AnswerRow]]:
         """Return the rows of each step by dimension; steps are in hours since 1970."""
         by = (TIME, dimension) if dimension else (TIME,)
         rows = count(self._query(question, by, step_hours=step_hours))
         sums = [name for name in rows if name not in by]
         labels = self._labels(rows, by[1:], range(len(rows[TIME])))
-        steps: dict[int, list[Row]] = {}
+        steps: dict[int, list[AnswerRow]] = {}
         for index in range(len(rows[TIME])):
             row = _row(rows, index, by[1:], labels, sums)
             steps.setdefault(int(rows[TIME][index]), []).append(row)
@@ -253,14 +253,14 @@ def _row(
     by: Iterable[str],
     labels: Mapping[str, Mapping[int, tuple[str, str]]],
     sums: Iterable[str],
-) -> Row:
+) -> AnswerRow:
     key = {}
     shown = []
     for name in by:
         value, label = labels[name][int(rows[name][index])]
         key[name] = value
         shown.append(label)
-    return Row(key, shown, {name: int(rows[name][index]) for name in sums})
+    return AnswerRow(key, shown, {name: int(rows[name][index]) for name in sums})
 
 
 def _keys(cells: Columns) -> list[tuple[int, ...]]:

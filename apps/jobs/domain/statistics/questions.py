@@ -103,7 +103,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AnswerRow:
     """Figures of a group of jobs; `key` has its values for filters, `label` for pages.
 
     `expected` is the failure rate of jobs of the same experiment, stage and release in the whole
@@ -172,9 +172,9 @@ class Answer:
     """The largest rows of a question, up to the limit; `all` sums the whole population."""
 
     question: Question
-    rows: list[Row]
+    rows: list[AnswerRow]
     groups: int
-    all: Row
+    all: AnswerRow
 
     @property
     def left_out(self) -> int:
@@ -206,7 +206,9 @@ def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
     return start, floor if floor == end else floor + timedelta(hours=1)
 
 
-def job_list_query(question: Question, row: Row | None = None, *, failed: bool = False) -> str:
+def job_list_query(
+    question: Question, row: AnswerRow | None = None, *, failed: bool = False
+) -> str:
     """Return the query string of the job list for a row, optionally only for failed jobs."""
     filters: dict[str, Sequence[str]] = dict(question.filters)
     if row is not None:

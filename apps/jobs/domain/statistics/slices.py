@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from apps.accounts.models import User
 from apps.clusters.models import Host
 from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
-from apps.jobs.domain.statistics.questions import MEASURES, Answer, Question, Row, whole_hours
+from apps.jobs.domain.statistics.questions import MEASURES, Answer, AnswerRow, Question, whole_hours
 from apps.jobs.models import Job
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class Slice:
     kind: SliceKind
     name: str
     question: Question
-    all: Row
-    compared: Row
+    all: AnswerRow
+    compared: AnswerRow
     compared_with: str
-    steps: Mapping[int, Sequence[Row]]
+    steps: Mapping[int, Sequence[AnswerRow]]
     step_hours: int
     tables: Sequence[Answer]
     newest: Sequence[Job]
@@ -91,7 +91,7 @@ def slice_of(
 
 def recent_failures(
     host: str, *, user: User, since: datetime, until: datetime
-) -> tuple[Question, Row, Row, str]:
+) -> tuple[Question, AnswerRow, AnswerRow, str]:
     """Return the figures of a host in a period beside those of its site, for the page of a job."""
     from apps.jobs.domain.statistics.explorer import Explorer
 
@@ -104,7 +104,7 @@ def recent_failures(
     return question, of_host, of_site, site or "all jobs"
 
 
-def failures_at(explorer: "Explorer", question: Question, *, site: str) -> Row:
+def failures_at(explorer: "Explorer", question: Question, *, site: str) -> AnswerRow:
     """Return the figures of all jobs in the period of a question, of one site if named."""
     filters = {"site": (site,)} if site else {}
     return explorer.answer(replace(question, filters=filters), limit=1, compare=False).all

@@ -45,10 +45,22 @@ from capture.wire.report import CaptureReport
 
 #: All plugin registries. They are listed here, so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (
-    *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
+    SCHEDULERS,
+    SINKS,
+    FEEDS,
+    CLASSIFIERS,
+    RULES,
+    CATALOGUES,
     FILE_CATALOGUES,
-    *(CLOSING_CHECKS, REOPENING_STEPS, CHECKS, COLUMNS, FACTS, WORDS, PACK_PARTS),
-    *(LOG_TEXTS, LOGGED_OUTPUTS),
+    CLOSING_CHECKS,
+    REOPENING_STEPS,
+    CHECKS,
+    COLUMNS,
+    FACTS,
+    WORDS,
+    PACK_PARTS,
+    LOG_TEXTS,
+    LOGGED_OUTPUTS,
 )
 #: What follows from a capture with another key, and how to fix it.
 OTHER_MASKING_KEY = (

@@ -22,13 +22,23 @@ from apps.statusboard.domain.monitoring.payloads import PAYLOADS
 from apps.submission.domain.retries.release import BATCHES
 
 QUEUES: tuple[Queue[Any], ...] = (
-    *(EVENTS, MAIL, CALLS),
-    *(DELIVERIES, TRIALS),
+    EVENTS,
+    MAIL,
+    CALLS,
+    DELIVERIES,
+    TRIALS,
     PAYLOADS,
-    *(HARVESTS, COMPLETED_LOGS, LOGS_TO_INDEX, RUNS, ANALYSES),
+    HARVESTS,
+    COMPLETED_LOGS,
+    LOGS_TO_INDEX,
+    RUNS,
+    ANALYSES,
     BATCHES,
     DECISIONS,
-    *(PROBE_JOBS, LOOK_UPS, STAGINGS, MAKINGS),
+    PROBE_JOBS,
+    LOOK_UPS,
+    STAGINGS,
+    MAKINGS,
 )
 
 

@@ -3,6 +3,14 @@
 Third-party rules import these names.
 """
 
-from apps.production.domain.checks.base import Facts, Finding, Fix, Problem, Rule, Severity, rule
+from apps.production.domain.checks.base import (
+    Facts,
+    Fix,
+    Problem,
+    Rule,
+    RuleFinding,
+    Severity,
+    rule,
+)
 
-__all__ = ["Facts", "Finding", "Fix", "Problem", "Rule", "Severity", "rule"]
+__all__ = ["Facts", "Fix", "Problem", "Rule", "RuleFinding", "Severity", "rule"]

@@ -233,7 +233,7 @@ def past_rule(severity: Severity) -> Callable[[PastCheck], Rule]:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleFinding:
     """A problem, with the name and severity of the rule that reported it."""
 
     rule: str

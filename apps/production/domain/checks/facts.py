@@ -50,7 +50,7 @@ from apps.production.domain.estimates.figures import Estimate, PastStage, estima
 from apps.production.domain.estimates.past import past_at_once, past_stages, stage_names
 from apps.production.domain.outputs.datasets import Dataset, find_datasets, listing_fault
 from apps.production.domain.priority.listing import start_of
-from apps.production.domain.priority.shares import request_of_draft, with_expected_end
+from apps.production.domain.priority.prospects import request_of_draft, with_expected_end
 from apps.production.enums import SIGNED, RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
 from apps.statusboard.domain.board.board import board

@@ -9,7 +9,7 @@ from itertools import islice
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
-from apps.production.domain.checks.base import Facts, Finding, Fix, Rule, Severity
+from apps.production.domain.checks.base import Facts, Fix, Rule, RuleFinding, Severity
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.registry import DRAFT, rules
 from apps.production.domain.content.model import RequestContent
@@ -34,12 +34,12 @@ def check_shape(content: RequestContent, facts: Facts) -> Problems:
     return messages_of(run(DRAFT, content, facts))
 
 
-def run_checks(content: RequestContent, facts: Facts) -> list[Finding]:
+def run_checks(content: RequestContent, facts: Facts) -> list[RuleFinding]:
     """Return the findings of all rules, warnings included."""
     return run(rules(), content, facts)
 
 
-def messages_of(findings: Iterable[Finding]) -> Problems:
+def messages_of(findings: Iterable[RuleFinding]) -> Problems:
     """Return the messages of findings by field path, without duplicates."""
     problems: Problems = {}
     for finding in findings:
@@ -49,12 +49,12 @@ def messages_of(findings: Iterable[Finding]) -> Problems:
     return problems
 
 
-def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
+def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[RuleFinding]:
     """Return findings, most severe first, of each rule up to `MOST_OF_A_RULE`.
 
     A rule that raises is reported as a warning.
     """
-    findings: list[Finding] = []
+    findings: list[RuleFinding] = []
     for name, rule in rules.items():
         try:
             problems = list(islice(rule(content, facts), MOST_OF_A_RULE + 1))
@@ -62,10 +62,10 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
         except Exception as error:
             log.exception("check %s failed", name)
             message = f"The check “{name}” failed to run ({type(error).__name__})."
-            findings.append(Finding(name, Severity.WARNING, "", message))
+            findings.append(RuleFinding(name, Severity.WARNING, "", message))
             continue
         for problem in problems[:MOST_OF_A_RULE]:
-            finding = Finding(
+            finding = RuleFinding(
                 name,
                 rule.severity,
                 problem.path,
@@ -77,7 +77,7 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
         if len(problems) > MOST_OF_A_RULE:
             last = problems[MOST_OF_A_RULE]
             message = f"There are more than {MOST_OF_A_RULE:,} such problems. Fix these first."
-            findings.append(Finding(name, rule.severity, last.path, message))
+            findings.append(RuleFinding(name, rule.severity, last.path, message))
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
@@ -86,10 +86,10 @@ def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> lis
 class CheckReport:
     """Findings, most severe first, and the estimate."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
     estimate: Estimate
 
-    def of(self, severity: Severity) -> list[Finding]:
+    def of(self, severity: Severity) -> list[RuleFinding]:
         return [finding for finding in self.findings if finding.severity == severity]
 
     @property

@@ -70,7 +70,7 @@ def own_version(request: Request, user: User) -> int:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RevisionComparison:
     """The differences between two revisions. `new` is None for the current content."""
 
     old: RequestRevision
@@ -78,12 +78,14 @@ class Comparison:
     changes: list[dict[str, str]]
 
 
-def compare(request: Request, *, old: RequestRevision, new: RequestRevision | None) -> Comparison:
+def compare(
+    request: Request, *, old: RequestRevision, new: RequestRevision | None
+) -> RevisionComparison:
     if new is None:
         after = content_of(request)
     else:
         after = content_at(request, new)
-    return Comparison(old, new, changes(content_at(request, old), after))
+    return RevisionComparison(old, new, changes(content_at(request, old), after))
 
 
 def content_at(request: Request, revision: RequestRevision) -> RequestContent:

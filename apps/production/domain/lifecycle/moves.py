@@ -312,7 +312,7 @@ def _level_problems(priority_class: str | None, number: int | None) -> dict[str,
 
 #: The domain function of each verb with a button. Moves of the portal and moves that follow from
 #: saving a change are not included.
-SERVICES: dict[Verb, Callable[..., Request]] = {
+MOVE_FUNCTIONS: dict[Verb, Callable[..., Request]] = {
     verb: partial(make_move, verb=verb)
     for verb in Verb
     if actor_of(verb) is not Actor.PORTAL and verb not in VERBS_WITHOUT_BUTTON

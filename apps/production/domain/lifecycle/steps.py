@@ -9,7 +9,7 @@ from apps.core.domain.workflow import move
 from apps.core.errors import InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import slots_of
-from apps.production.domain.checks import Finding
+from apps.production.domain.checks import RuleFinding
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.model import RequestContent
@@ -45,7 +45,7 @@ MAX_CHANGES = 100
 
 def run_request_checks(
     request: Request, at: datetime, content: RequestContent | None = None
-) -> list[Finding]:
+) -> list[RuleFinding]:
     """Run all checks on a request, with its current content or with `content`."""
     content = content_of(request) if content is None else content
     return run_checks(
@@ -53,7 +53,7 @@ def run_request_checks(
     )
 
 
-def warnings_data(findings: list[Finding]) -> dict[str, Any]:
+def warnings_data(findings: list[RuleFinding]) -> dict[str, Any]:
     """Return the warnings at submission as event data."""
     warnings = []
     for finding in findings:

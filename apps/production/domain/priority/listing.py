@@ -17,11 +17,11 @@ from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
-from apps.production.domain.priority.score import Term, hand_term, total, waiting_term
+from apps.production.domain.priority.score import Term, manual_term, total, waiting_term
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, QueueState, Request
-from apps.production.permissions import may_move, may_prioritise
+from apps.production.permissions import may_prioritise, may_reorder_queue
 
 PAGE = 50
 #: The section of the score bar for each term.
@@ -53,7 +53,7 @@ class QueueRow:
     slack: Slack | None = None
     is_moved: bool = False
     may_set: bool = False
-    may_move: bool = False
+    may_reorder: bool = False
     held_with: str = ""
 
     @property
@@ -260,14 +260,21 @@ def _line(
         ]
     is_moved = entry is not None and entry.hand_at is not None
     if entry is not None and is_moved:
-        terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
-    can_move = rank is not None and may_move(user, request)
+        terms.append(manual_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
+    can_reorder = rank is not None and may_reorder_queue(user, request)
     forecast = _current_forecast(request, state)
     if start and forecast is None:
         forecast = forecast_of_queued(entry, start, at=at)
     slack = slack_of(request.deadline, forecast, today=timezone.localdate(at))
     return QueueRow(
-        request, rank, tuple(terms), start, slack, is_moved, may_prioritise(user, request), can_move
+        request,
+        rank,
+        tuple(terms),
+        start,
+        slack,
+        is_moved,
+        may_prioritise(user, request),
+        can_reorder,
     )
 
 

@@ -21,11 +21,11 @@ from apps.production.domain.priority.rescoring import (
 from apps.production.domain.priority.score import sort_key
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.models import QueueEntry, QueueState, Request
-from apps.production.permissions import may_move
+from apps.production.permissions import may_reorder_queue
 
 
 @transaction.atomic
-def move_request(
+def move_in_queue(
     *,
     request: Request,
     to_rank: int,
@@ -81,12 +81,12 @@ def move_request(
 
 
 @transaction.atomic
-def undo_move(
+def undo_manual_move(
     *, request: Request, by: User, at: datetime, reason: str, version: int | None = None
 ) -> int | None:
     """Return a request to the place given by its score, and return its new rank.
 
-    Raises the errors of `move_request`, and `InvalidTransition` if it was not moved.
+    Raises the errors of `move_in_queue`, and `InvalidTransition` if it was not moved.
     """
     state = _lock(request, by, version)
     entry = (
@@ -131,7 +131,7 @@ def note_change(state: QueueState, *, by: User, at: datetime, what: str) -> None
 def _lock(request: Request, by: User, version: int | None) -> QueueState:
     """Lock request and queue, and check that this user may move the request now."""
     current = Request.objects.select_for_update().get(pk=request.pk)
-    if not may_move(by, current):
+    if not may_reorder_queue(by, current):
         raise NotAllowed("Only approvers other than the requester can move it.")
     state = lock_queue()
     check_version(state, version)

@@ -89,7 +89,7 @@ def waiting_term(submitted_at: datetime, at: datetime) -> Term:
     return Term("waiting", "Waiting", WAITING_POINTS_PER_DAY * days, why)
 
 
-def hand_term(points: float, *, by: str, reason: str) -> Term:
+def manual_term(points: float, *, by: str, reason: str) -> Term:
     return Term("hand", "Moved manually", points, f"By {by}: “{reason}”")
 
 

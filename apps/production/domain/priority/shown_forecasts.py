@@ -11,7 +11,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.forecast import Forecast, forecast_of
-from apps.production.domain.priority.shares import QueueNow, forecasts_if_approved
+from apps.production.domain.priority.prospects import QueueNow, forecasts_if_approved
 from apps.production.enums import CLOSED, SIGNED
 from apps.production.models import Request, Stage
 

@@ -10,7 +10,7 @@ from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.scan import Point, scan_of
 from apps.production.domain.content.stages import ArgumentText, argument_texts
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.priority.shares import prospects_of_draft
+from apps.production.domain.priority.prospects import prospects_of_draft
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms
 

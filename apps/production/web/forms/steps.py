@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from apps.production.domain.checks import Finding
+from apps.production.domain.checks import RuleFinding
 from apps.production.web.forms.request import RESOURCES as RESOURCE_FIELDS
 from apps.production.web.forms.request import RequestForms
 
@@ -35,7 +35,9 @@ class FormSection:
 
 
 def steps_of(
-    forms: RequestForms, findings: Iterable[Finding] | None = None, empty: Iterable[Finding] = ()
+    forms: RequestForms,
+    findings: Iterable[RuleFinding] | None = None,
+    empty: Iterable[RuleFinding] = (),
 ) -> list[FormSection]:
     """Return the steps in the order of the form, and assign each stage its step.
 

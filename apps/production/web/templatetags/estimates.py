@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.charts import bar_with_mark, spread
-from apps.core.web.templatetags.look import duration, size
+from apps.core.web.templatetags.formatting import duration, size
 from apps.production.domain.estimates.figures import Range
 from apps.production.web.templatetags.requests import brief_count
 

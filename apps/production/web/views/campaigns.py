@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import Part, share_bar
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.production.domain.campaigns import Campaign, campaigns_for
@@ -45,7 +45,7 @@ def campaigns(request: AuthenticatedRequest) -> HttpResponse:
     `?experiment=` lists those of one experiment; `?format=csv` returns all as a file.
     """
     experiments = {experiment.key: experiment for experiment in visible_experiments(request.user)}
-    chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
+    chosen = read_query_or_warn(request, "experiment", experiments.get, expected="an experiment")
     requests = Request.objects.visible_to(request.user)
     if chosen:
         requests = requests.filter(experiment=chosen)

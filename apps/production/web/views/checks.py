@@ -16,7 +16,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.actors import may
 from apps.production.domain.advice import request_advice
-from apps.production.domain.checks import Finding, Fix, Severity
+from apps.production.domain.checks import Fix, RuleFinding, Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
 from apps.production.domain.content.model import RequestContent
@@ -35,7 +35,7 @@ ALL_TOUCHED = "all"
 #: How many warnings of one rule are shown at once.
 MOST_ALIKE = 2
 #: A finding with anchor and label of each of its fields.
-_Line = tuple[Finding, list[tuple[str, str]]]
+_Line = tuple[RuleFinding, list[tuple[str, str]]]
 
 
 @require_safe
@@ -139,7 +139,7 @@ def check_form(
     """
     errors = []
     for path, messages in forms.errors().items():
-        errors += [Finding("", Severity.INVALID, path, message) for message in messages]
+        errors += [RuleFinding("", Severity.INVALID, path, message) for message in messages]
     if experiment is None or forms.is_damaged:
         return CheckReport(tuple(errors), NO_ESTIMATE)
 
@@ -162,12 +162,12 @@ def check_form(
     )
 
 
-def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> Iterable[Finding]:
+def _one_per_place(forms: RequestForms, findings: Iterable[RuleFinding]) -> Iterable[RuleFinding]:
     """Return each problem of a field once.
 
     A field that all stages share has one problem, whose fix applies to all of them.
     """
-    unique: dict[tuple[str, tuple[str, str]], Finding] = {}
+    unique: dict[tuple[str, tuple[str, str]], RuleFinding] = {}
     for finding in findings:
         key = finding.message, forms.place_of(finding.path)
         first = unique.setdefault(key, finding)
@@ -185,7 +185,9 @@ def without_untouched(
     return replace(report, findings=tuple(findings))
 
 
-def is_untouched(forms: RequestForms, finding: Finding, touched: Collection[str] | None) -> bool:
+def is_untouched(
+    forms: RequestForms, finding: RuleFinding, touched: Collection[str] | None
+) -> bool:
     """Whether this is an error about an empty field that the user has not visited yet."""
     if touched is None or not finding.blocks or not forms.is_empty(finding.path):
         return False
@@ -252,7 +254,7 @@ def _folded(severity: Severity, lines: list[_Line]) -> tuple[list[_Line], list[_
     return shown, folded
 
 
-def _lines(forms: RequestForms, findings: list[Finding]) -> list[_Line]:
+def _lines(forms: RequestForms, findings: list[RuleFinding]) -> list[_Line]:
     """Return each finding with its fields.
 
     A message about several fields is one line, unless it has a fix.

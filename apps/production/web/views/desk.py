@@ -18,7 +18,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.production.domain.approvals.requirements import move_message
 from apps.production.domain.desk import DeskRow, Sheet, bulk_approval, desk_of, sheet_of
-from apps.production.domain.lifecycle.moves import SERVICES, approve_request
+from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, approve_request
 from apps.production.enums import Verb
 from apps.production.permissions import may_prioritise
 from apps.production.web.forms.moves import ApprovalForm, CommentForm, ReasonForm, ReviewForm
@@ -55,7 +55,7 @@ def decide(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
     following = _next_key(request, key)
     if form.is_valid():
         with show_errors(request, form):
-            SERVICES[Verb(verb)](
+            MOVE_FUNCTIONS[Verb(verb)](
                 request=production_request, by=request.user, at=at, **form.cleaned_data
             )
             messages.success(request, move_message(production_request, verb))

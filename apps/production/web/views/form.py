@@ -44,7 +44,7 @@ from apps.production.domain.lineage.clones import (
 from apps.production.domain.lineage.proposals import propose_values
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft, save_new
-from apps.production.domain.requests.status import last_return, notes_on_fields
+from apps.production.domain.requests.returns import last_return, notes_on_fields
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState

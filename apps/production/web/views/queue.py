@@ -68,7 +68,7 @@ def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 request, query=request.POST, changed=UnsavedChange(key, "move", form, shifts)
             )
         with show_errors(request, form):
-            old = manual_moves.move_request(
+            old = manual_moves.move_in_queue(
                 request=production_request, by=request.user, at=at, **cleaned
             )
             messages.success(
@@ -110,7 +110,7 @@ def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
     form = UndoForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            rank = manual_moves.undo_move(
+            rank = manual_moves.undo_manual_move(
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
             messages.success(
@@ -180,7 +180,7 @@ def _queue(
     at = timezone.now()
     is_preview = changed is not None and changed.shifts is not None
     part = queue_rows(user=request.user, at=at, after=after, is_computed=is_preview)
-    if changed and not any(row.may_move for row in part.rows if row.request.key == changed.key):
+    if changed and not any(row.may_reorder for row in part.rows if row.request.key == changed.key):
         raise PermissionDenied("Only approvers other than the requester can change its place.")
     context = {
         "part": part,
@@ -192,7 +192,7 @@ def _queue(
         "levels": RequestedPriority.choices,
         "history": queue_history(user=request.user),
         "sees_all": sees_all,
-        "moves_any": any(row.may_move for row in part.rows),
+        "may_reorder_any": any(row.may_reorder for row in part.rows),
         "shares": shares.share_rows(now) if sees_all else [],
         "share_days": now.used_days,
         "used": {pk: now.used_part(pk) for pk in now.weights},

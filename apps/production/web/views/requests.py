@@ -11,10 +11,10 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context
 from apps.core.domain.pagination import in_order
-from apps.core.web.query import read_query
+from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.tables import csv_file
-from apps.core.web.templatetags.look import percent
+from apps.core.web.templatetags.formatting import percent
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
 from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.filters import ORDERS, RequestFilter, ordered
@@ -23,7 +23,7 @@ from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
 #: Common views of the list: name and query.
-VIEWS = {
+STANDARD_FILTERS = {
     "All": "",
     "Mine": "mine=yes",
     "Waiting for me": "mine=turn",
@@ -83,7 +83,7 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         **views_context(request),
         "sort": sort,
-        "views": VIEWS,
+        "views": STANDARD_FILTERS,
         "shown_view": request.GET.urlencode(),
         "more_open": more_open,
         "filter": request_filter,
@@ -123,8 +123,8 @@ def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
     kept = revisions_of(production_request)
     by_number = {str(revision.pk): revision for revision in kept}.get
     expected = "a version of this request"
-    old = read_query(request, "old", by_number, expected=expected)
-    new = read_query(request, "new", by_number, expected=expected)
+    old = read_query_or_warn(request, "old", by_number, expected=expected)
+    new = read_query_or_warn(request, "new", by_number, expected=expected)
     old = old or last_reviewed(production_request)
     context = {
         "object": production_request,

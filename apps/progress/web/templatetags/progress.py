@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.core.charts import Part, share_bar
-from apps.core.web.templatetags.look import number, percent, state
+from apps.core.web.templatetags.formatting import number, percent, state
 from apps.jobs.domain.totals.totals import Sums
 from apps.production.domain.slack import slack_until
 from apps.production.models import Request

@@ -40,7 +40,7 @@ class StateSpan:
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """A service on the board. `state` includes its components; `own` is its own state."""
 
     service: Service
@@ -97,7 +97,7 @@ class _Board:
 
 def board(
     at: datetime, *, zone: tzinfo = UTC, days: int = DAYS, by_hour: bool = False
-) -> list[Row]:
+) -> list[BoardRow]:
     """Return all services in tree order, with state, next window, and slots in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
     if days:
@@ -107,12 +107,14 @@ def board(
     return _tree(services, at, slots)
 
 
-def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> Row:
+def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> BoardRow:
     """Return one service's row with its last days in `zone`, without its components."""
     return _tree([service], at, daily([service], at, zone=zone))[0]
 
 
-def _tree(services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ...]]) -> list[Row]:
+def _tree(
+    services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ...]]
+) -> list[BoardRow]:
     now = StateInterval.objects.current(at).select_related("incident__source", "window")
     plans = DowntimeWindow.services.through.objects.filter(
         downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
@@ -130,14 +132,14 @@ def _tree(services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ..
         children=children,
         faults=source_faults(at),
     )
-    rows: list[Row] = []
+    rows: list[BoardRow] = []
     for top in children[None]:
         rows += _branch(top, 0, read)
     return rows
 
 
-def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
-    below: list[Row] = []
+def _branch(service: Service, depth: int, read: _Board) -> list[BoardRow]:
+    below: list[BoardRow] = []
     for child in read.children.get(service.pk, []):
         below.extend(_branch(child, depth + 1, read))
     row = read.now.get(service.pk)
@@ -149,7 +151,7 @@ def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
     # A service with components that is not monitored itself is a group without a state of its own.
     is_group = bool(states) and service.monitoring == Monitoring.NONE and own == State.UNKNOWN
     return [
-        Row(
+        BoardRow(
             service=service,
             depth=depth,
             state=worst(states if is_group else [own, *states]),

@@ -8,7 +8,7 @@ from django.db.models import Q, QuerySet
 from django.utils.feedgenerator import Atom1Feed
 
 from apps.core.domain.hidden_characters import mark_hidden
-from apps.statusboard.domain.board.board import Row, board
+from apps.statusboard.domain.board.board import BoardRow, board
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.domain.maintenance.windows import windows_ahead
 from apps.statusboard.enums import Cause, NoteKind, State, worst
@@ -36,16 +36,16 @@ _INDICATORS = {
 }
 
 
-def monitored(at: datetime) -> list[Row]:
+def monitored(at: datetime) -> list[BoardRow]:
     """Return the monitored services that have a state of their own."""
     return _monitored(board(at, days=0))
 
 
-def _monitored(rows: Iterable[Row]) -> list[Row]:
+def _monitored(rows: Iterable[BoardRow]) -> list[BoardRow]:
     return [row for row in rows if row.has_own_state and row.cause != Cause.NOT_MONITORED]
 
 
-def headline(rows: Iterable[Row]) -> tuple[State, str]:
+def headline(rows: Iterable[BoardRow]) -> tuple[State, str]:
     """Return the worst state of a board, and a sentence that describes it."""
     state = worst([row.own for row in _monitored(rows)])
     return state, _INDICATORS[state][1]

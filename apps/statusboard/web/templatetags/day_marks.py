@@ -11,9 +11,9 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.charts import Part, week_strip
-from apps.core.web.templatetags.look import sign
+from apps.core.web.templatetags.formatting import sign
 from apps.statusboard.domain.board.availability import Slot
-from apps.statusboard.domain.board.board import Row
+from apps.statusboard.domain.board.board import BoardRow
 from apps.statusboard.enums import State, worst
 from apps.statusboard.models import Incident, Service
 
@@ -24,7 +24,7 @@ SHORT_PART = 0.1
 
 
 @register.simple_tag
-def day_marks(row: Row) -> SafeString:
+def day_marks(row: BoardRow) -> SafeString:
     """Render one mark per day or hour, linked to its incident or to the incidents of its day."""
     page = escape(row.service.get_absolute_url())
     marks = ""
@@ -38,7 +38,7 @@ def day_marks(row: Row) -> SafeString:
 
 
 @register.simple_tag
-def plain_marks(row: Row) -> SafeString:
+def plain_marks(row: BoardRow) -> SafeString:
     """Render the same marks without links, for readers outside the portal."""
     marks = (
         f'<i class="{_classes(slot)}" title="{_title(slot.summary)}"></i>' for slot in row.slots

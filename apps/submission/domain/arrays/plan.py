@@ -67,11 +67,11 @@ def _plan_next(assignment: Assignment, listing: Listing, at: datetime) -> Submis
     if takes_files(request):
         planned = _plan_files(request, assignment, listing, at)
     else:
-        planned = _plan_stage(request, assignment, listing, at)
+        planned = _plan_jobs(request, assignment, listing, at)
     return planned or _plan_merge(request, assignment, at)
 
 
-def _plan_stage(
+def _plan_jobs(
     request: Request, assignment: Assignment, listing: Listing, at: datetime
 ) -> Submission | None:
     """Plan jobs of the first stage with unplanned jobs whose previous stage is complete.

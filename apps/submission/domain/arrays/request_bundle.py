@@ -11,7 +11,7 @@ from apps.production.domain.content.scan import scan_of
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
 from apps.submission.domain.arrays.files import stages_with_files
-from apps.submission.domain.arrays.scripts import StagePlan, plan_stage, write_script
+from apps.submission.domain.arrays.scripts import StagePlan, make_stage_plan, write_script
 
 ARRAY_SIZE = 1000
 _README = """Jobs of {key}: {title}
@@ -73,7 +73,9 @@ def _plans(request: Request) -> list[StagePlan]:
     for position, stage in enumerate(content.stages):
         for point in range(scan.count):
             job = point * scan.jobs_each(stage.jobs)
-            plans.append(plan_stage(key=request.key, content=content, position=position, job=job))
+            plans.append(
+                make_stage_plan(key=request.key, content=content, position=position, job=job)
+            )
     return plans
 
 

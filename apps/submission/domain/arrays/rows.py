@@ -21,7 +21,7 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.scripts import (
     Overlay,
     StagePlan,
-    plan_stage,
+    make_stage_plan,
     stage_in_environment,
     write_script,
 )
@@ -39,7 +39,7 @@ def plans_of(request: Request, *, test_events: int = 0, job: int = 0) -> list[St
     content = content_of(request)
     plans = []
     for position in range(len(request.stages.all())):
-        plan = plan_stage(
+        plan = make_stage_plan(
             key=request.key, content=content, position=position, test_events=test_events, job=job
         )
         plans.append(plan)

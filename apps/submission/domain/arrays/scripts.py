@@ -106,7 +106,7 @@ def stage_in_environment(name: str, purpose: str) -> str:
     return f"{name[: 64 - len(suffix)]}{suffix}"
 
 
-def plan_stage(
+def make_stage_plan(
     *,
     key: str,
     content: RequestContent,

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.accounts.models import User
-from apps.archive.domain.comparison import Row, Side, compare_fully
+from apps.archive.domain.comparison import ComparedJob, DiffRow, compare_fully
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.quantities import round_duration, round_size
@@ -37,7 +37,7 @@ from apps.submission.domain.arrays.plan import (
     next_number,
 )
 from apps.submission.domain.arrays.rows import new_submission
-from apps.submission.domain.arrays.scripts import Overlay, plan_stage
+from apps.submission.domain.arrays.scripts import Overlay, make_stage_plan
 from apps.submission.domain.arrays.submissions import (
     check_may_submit,
     index_of,
@@ -60,7 +60,7 @@ class Preview:
     """
 
     submission: Submission
-    rows: Sequence[Row]
+    rows: Sequence[DiffRow]
     options: Sequence[tuple[str, str, str]]
 
 
@@ -110,8 +110,8 @@ def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Previ
     """
     origin, index, request = _origin(job, by)
     run = _debug_run(job, profile, origin, index, request, list_files, by, at)
-    before = Side("", origin.script.splitlines(), None)
-    after = Side("", run.script.splitlines(), None)
+    before = ComparedJob("", origin.script.splitlines(), None)
+    after = ComparedJob("", run.script.splitlines(), None)
     rows = compare_fully(before, after, exact=True).rows or []
     # A new array has a new token, whatever the profile.
     rows = [row for row in rows if "OPSPORTAL_SUBMISSION" not in row.right_text]
@@ -177,7 +177,7 @@ def _debug_run(
     at: datetime,
 ) -> Submission:
     """Return the unsaved row: the same job of the stage, with the changes of the profile."""
-    plan = plan_stage(
+    plan = make_stage_plan(
         key=request.key,
         content=content_of(request),
         position=origin.position,

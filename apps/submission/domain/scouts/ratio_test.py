@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Finding(Enum):
+class RatioFinding(Enum):
     """What the ends of jobs show."""
 
     UNCLEAR = "unclear"
@@ -47,7 +47,7 @@ class RatioTest:
         """
         return math.log(max(self.jobs, 1) / self.false_stop)
 
-    def find(self, failures: Iterable[bool | None]) -> Finding:
+    def find(self, failures: Iterable[bool | None]) -> RatioFinding:
         """Return what the jobs of a stage show, in the order in which they were submitted.
 
         `failures` says of each job whether it failed; None if it has not ended. Jobs that fail end
@@ -61,12 +61,12 @@ class RatioTest:
             weight = self._weight(failed=bool(failed))
             evidence = max(0.0, evidence + weight)
             if evidence >= self.broken_at:
-                return Finding.BROKEN
+                return RatioFinding.BROKEN
             if failed is not None:
                 ended += weight
         if ended <= math.log(self.missed):
-            return Finding.SOUND
-        return Finding.UNCLEAR
+            return RatioFinding.SOUND
+        return RatioFinding.UNCLEAR
 
     def _weight(self, *, failed: bool) -> float:
         if failed:

@@ -23,7 +23,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Stage
 from apps.submission.domain.arrays.submissions import index_of
 from apps.submission.domain.arrays.trials import VERDICT_WITHIN
-from apps.submission.domain.scouts.ratio_test import Finding, RatioTest
+from apps.submission.domain.scouts.ratio_test import RatioFinding, RatioTest
 from apps.submission.enums import Purpose, ScoutState, SubmissionState
 from apps.submission.models import StageScouts, Submission
 
@@ -106,9 +106,9 @@ def _judge(pk: int, at: datetime) -> None:
     )
     finding = test.find(ends.failures)
     is_scouting = row.state == ScoutState.SCOUTING
-    if finding is Finding.BROKEN:
+    if finding is RatioFinding.BROKEN:
         _stop(row, stage, ends, at)
-    elif is_scouting and finding is Finding.SOUND:
+    elif is_scouting and finding is RatioFinding.SOUND:
         row.state = ScoutState.SOUND
         row.judged_at = at
     elif is_scouting and row.ended >= row.allowed and not row.is_waiting:

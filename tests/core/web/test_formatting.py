@@ -8,7 +8,7 @@ import time_machine
 from django import forms
 from django.utils import timezone
 
-from apps.core.web.templatetags import look
+from apps.core.web.templatetags import formatting
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ from apps.core.web.templatetags import look
     ],
 )
 def test_duration(seconds, text):
-    assert look.duration(seconds) == text
+    assert formatting.duration(seconds) == text
 
 
 def test_duration_of_timedelta():
-    assert look.duration(timedelta(minutes=41)) == "41 min"
+    assert formatting.duration(timedelta(minutes=41)) == "41 min"
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_duration_of_timedelta():
     ],
 )
 def test_size(count, text):
-    assert look.size(count) == text
+    assert formatting.size(count) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "–"), (12_345, "12,345"), (0, "0")])
 def test_number(value, text):
-    assert look.number(value) == text
+    assert formatting.number(value) == text
 
 
 @time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC), tick=False)
@@ -64,7 +64,7 @@ def test_number(value, text):
 )
 def test_when_is_in_the_readers_zone(at, text):
     with timezone.override("Europe/Paris"):
-        shown = look.when(at)
+        shown = formatting.when(at)
     assert f">{text}</time>" in shown
     assert 'title="' in shown
     assert "CET" in shown
@@ -76,7 +76,7 @@ def test_period_tells_one_day_once():
             timezone.override("Europe/Paris"),
             time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)),
         ):
-            return re.sub("<[^>]*>", "", look.period(start, end))
+            return re.sub("<[^>]*>", "", formatting.period(start, end))
 
     start = datetime(2026, 11, 19, 9, 12, tzinfo=UTC)
     assert shown(start, start + timedelta(hours=3)) == "Thu 19 Nov 10:12 – 13:12"
@@ -90,23 +90,23 @@ def test_instants_in_a_text_are_in_the_readers_zone_and_the_rest_is_escaped():
         timezone.override("Europe/Paris"),
         time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)),
     ):
-        told = look.instants("<b> down 2026-11-19T09:12Z to 2026-11-19T10:00Z, 2026-02-31T10:00Z")
+        told = formatting.instants("<b> down 2026-11-19T09:12Z to 2026-11-19T10:00Z, 2026-02-31T10:00Z")
     assert (
         re.sub("<[^>]*>", "", told) == "&lt;b&gt; down Thu 19 Nov 10:12 to 11:00, 2026-02-31T10:00Z"
     )
 
 
 def test_state_is_word_sign_and_escaped():
-    assert look.state("down") == '<span class="state down">down</span>'
-    assert look.state("changes_requested") == '<span class="state waiting">changes requested</span>'
-    assert look.state("<b>") == '<span class="state unknown">&lt;b&gt;</span>'
+    assert formatting.state("down") == '<span class="state down">down</span>'
+    assert formatting.state("changes_requested") == '<span class="state waiting">changes requested</span>'
+    assert formatting.state("<b>") == '<span class="state unknown">&lt;b&gt;</span>'
 
 
 @pytest.mark.parametrize("at", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
 @pytest.mark.parametrize("zone", ["America/Chicago", "Pacific/Kiritimati"])
 def test_first_and_last_hours_of_all_time_can_be_written(at, zone):
     with timezone.override(zone):
-        assert str(at.year) in look.when(at)
+        assert str(at.year) in formatting.when(at)
 
 
 def test_the_label_of_a_time_says_the_zone():
@@ -115,20 +115,20 @@ def test_the_label_of_a_time_says_the_zone():
         name = forms.CharField()
 
     with timezone.override("America/Sao_Paulo"):
-        shown = [look.field_box(field) for field in Away()]
+        shown = [formatting.field_box(field) for field in Away()]
     assert "Until <small>America/Sao_Paulo</small></label>" in shown[0]
     assert "<small>" not in shown[1]
 
 
 def test_hidden_characters_are_shown_by_their_code_points():
-    shown = look.visible("a<b>\x1b[31m \u202eevil\u200b\t\nend")
+    shown = formatting.visible("a<b>\x1b[31m \u202eevil\u200b\t\nend")
     assert shown == (
         'a&lt;b&gt;<span class="hidden-char" title="">U+001B</span>[31m '
         '<span class="hidden-char" title="RIGHT-TO-LEFT OVERRIDE">U+202E</span>evil'
         '<span class="hidden-char" title="ZERO WIDTH SPACE">U+200B</span>\t\nend'
     )
-    assert look.visible_text("a\r\ud800b") == "a⟨U+000D⟩⟨U+D800⟩b"
-    assert look.visible("é – 漢字 😀") == look.visible_text("é – 漢字 😀") == "é – 漢字 😀"
+    assert formatting.visible_text("a\r\ud800b") == "a⟨U+000D⟩⟨U+D800⟩b"
+    assert formatting.visible("é – 漢字 😀") == formatting.visible_text("é – 漢字 😀") == "é – 漢字 😀"
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_hidden_characters_are_shown_by_their_code_points():
 )
 def test_page_says_the_zone_of_its_times(zone, text):
     with time_machine.travel(datetime(2026, 11, 20, 12, tzinfo=UTC)), timezone.override(zone):
-        assert look.page_zone() == text
+        assert formatting.page_zone() == text
 
 
 def test_period_that_is_not_over_ends_now():
     now = timezone.now()
-    assert look.reached(now - timedelta(seconds=1)) == now - timedelta(seconds=1)
-    assert look.reached(now + timedelta(hours=1)) is None
-    assert look.period(now, look.reached(now + timedelta(hours=1))).endswith("– now")
+    assert formatting.reached(now - timedelta(seconds=1)) == now - timedelta(seconds=1)
+    assert formatting.reached(now + timedelta(hours=1)) is None
+    assert formatting.period(now, formatting.reached(now + timedelta(hours=1))).endswith("– now")

@@ -1,32 +1,22 @@
-"""Show the verdict on a job, and let users override it."""
+"""The diagnosis of jobs as pages, lists and statistics show it."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import transaction
-from django.db.models import F, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.accounts.models import Principal
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
 from apps.archive.models import ArchivedJob
-from apps.core.domain.events import publish
-from apps.core.errors import InvalidFields, NotAllowed
-from apps.diagnosis.domain.causes.totals import mark_dirty
-from apps.diagnosis.domain.groups.triage import group_for
 from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
-from apps.diagnosis.domain.verdicts.experience import propose_from_corrections
-from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
+from apps.diagnosis.enums import HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
-from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.wording import headline_of
-from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.records.jobs import Mark
 from apps.jobs.models import Job
 from apps.statusboard.models import Service
@@ -142,74 +132,3 @@ def facts_of(jobs: Collection[int]) -> dict[int, dict[str, str]]:
     """Return verdict and cause of these jobs for the statistics, by job ID."""
     rows = Verdict.objects.filter(job__in=jobs).values_list("job_id", "verdict", "cause")
     return {job: {"verdict": verdict, "cause": cause} for job, verdict, cause in rows}
-
-
-@transaction.atomic
-def override_verdict(
-    *, job: Job, verdict: VerdictKind, by: Principal, at: datetime, reason: str
-) -> Verdict:
-    """Override the verdict on a job; later analyses of its log keep the override.
-
-    Raises `NotAllowed`, and `InvalidFields` without a reason.
-    """
-    if not may_correct_verdict(by, job.experiment_id):
-        raise NotAllowed("Only the OPG and liaisons of the experiment can correct a verdict.")
-    if not reason.strip():
-        raise InvalidFields({"reason": ["Enter a reason. The next shift will read it."]})
-    old = (
-        Verdict.objects.select_for_update(of=("self",))
-        .select_related("group", "job")
-        .filter(job=job)
-        .first()
-    )
-    if old is None:
-        raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
-    event_old = old.verdict
-    old.verdict = verdict
-    old.advice = Advice.NONE if old.later_state else ADVICE_OF[verdict]
-    old.overridden_by = str(by)[:150]
-    old.overridden_at = at
-    old.override_reason = reason.strip()
-    group = old.group
-    old.group = group_for(
-        old, title=group.title if group else old.summary, line=group.line if group else "", at=at
-    )
-    old.save(
-        update_fields=[
-            "verdict",
-            "advice",
-            "group",
-            "overridden_by",
-            "overridden_at",
-            "override_reason",
-        ],
-    )
-    mark_dirty({hour_of(old.ended_at)})
-    publish(
-        kind="verdict.overridden",
-        target=job,
-        by=by,
-        at=at,
-        old=event_old,
-        new=verdict,
-        reason=reason.strip(),
-    )
-    propose_from_corrections(verdict=old, at=at)
-    return old
-
-
-@transaction.atomic
-def assign_experiments(*, jobs: QuerySet[Job]) -> int:
-    """Copy the experiments of these jobs to their verdicts; return how many changed."""
-    rows = (
-        Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
-    )
-    differing = rows.exclude(experiment=F("job__experiment"))  # includes rows without experiments
-    verdicts = [
-        verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id
-    ]
-    for verdict in verdicts:
-        verdict.experiment_id = verdict.job.experiment_id
-    Verdict.objects.bulk_update(verdicts, ["experiment"], batch_size=500)
-    mark_dirty({hour_of(verdict.ended_at) for verdict in verdicts})
-    return len(verdicts)

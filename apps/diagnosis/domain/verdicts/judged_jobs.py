@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from django.db import transaction
+from django.db.models import F, QuerySet
+
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import mark_dirty
@@ -12,61 +15,56 @@ from apps.diagnosis.domain.groups.fingerprints import line_of, message_of, sympt
 from apps.diagnosis.domain.groups.triage import Failure, groups_for
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, note_later_attempt
-from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.base import Verdict as Decided
+from apps.diagnosis.engine.base import Block, EngineVerdict
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import clean_text, hour_of
 from apps.jobs.models import Job
 
 #: The fields that an analysis stores; the others of a verdict come from users or retries.
 _STORED = (
-    *(
-        "experiment",
-        "ended_at",
-        "verdict",
-        "advice",
-        "later_attempt",
-        "later_state",
-        "machine_verdict",
-        "category",
-    ),
-    *(
-        "confidence",
-        "cause",
-        "service",
-        "message",
-        "frame",
-        "symptom",
-        "group",
-        "summary",
-        "reasons",
-        "catalogue_version",
-    ),
+    "experiment",
+    "ended_at",
+    "verdict",
+    "advice",
+    "later_attempt",
+    "later_state",
+    "machine_verdict",
+    "category",
+    "confidence",
+    "cause",
+    "service",
+    "message",
+    "frame",
+    "symptom",
+    "group",
+    "summary",
+    "reasons",
+    "catalogue_version",
     "decided_at",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class JudgedJob:
     """The engine's verdict on a job, and the masked line of the log that shows the failure."""
 
     job: Job
-    verdict: Decided
+    verdict: EngineVerdict
     line: str
 
     @classmethod
-    def of(cls, job: Job, verdict: Decided, blocks: Sequence[Block]) -> Self:
-        """Return the decision with its line from the logs that were read."""
+    def of(cls, job: Job, verdict: EngineVerdict, blocks: Sequence[Block]) -> Self:
+        """Return the job and verdict with the line from the logs that were read."""
         return cls(job, verdict, clean_text(line_of(verdict, blocks)))
 
 
-def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
+def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
     """Store verdicts in the caller's transaction.
 
     An override by a user stays effective, all other fields are updated.
     """
-    decisions = sorted(decisions, key=lambda decision: decision.job.pk)
-    jobs = [decision.job for decision in decisions]
+    judged_jobs = sorted(judged_jobs, key=lambda judged: judged.job.pk)
+    jobs = [judged.job for judged in judged_jobs]
     rows = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
     before = {row.job_id: row for row in rows}
     attempts = attempts_by_job(jobs)
@@ -74,13 +72,11 @@ def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
 
     verdicts: list[Verdict] = []
     failures: list[Failure] = []
-    for decision in decisions:
-        pk = decision.job.pk
-        verdict = _verdict(decision, before.get(pk), attempts[pk], version, at)
+    for judged in judged_jobs:
+        pk = judged.job.pk
+        verdict = _verdict(judged, before.get(pk), attempts[pk], version, at)
         verdicts.append(verdict)
-        failures.append(
-            Failure(verdict, title_of(decision.verdict, verdict.message), decision.line)
-        )
+        failures.append(Failure(verdict, title_of(judged.verdict, verdict.message), judged.line))
     for verdict, group in zip(verdicts, groups_for(failures, at=at), strict=True):
         verdict.group = group
 
@@ -96,28 +92,28 @@ def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
 
 
 def _verdict(
-    decision: Decision, old: Verdict | None, attempts: Sequence[Job], version: str, at: datetime
+    judged: JudgedJob, old: Verdict | None, attempts: Sequence[Job], version: str, at: datetime
 ) -> Verdict:
     """Return the new row of a job, without its group."""
-    job = decision.job
-    decided = decision.verdict
-    cause = decided.cause
+    job = judged.job
+    engine_verdict = judged.verdict
+    cause = engine_verdict.cause
     new = Verdict(
         job=job,
         experiment_id=job.experiment_id,
         ended_at=job.ended_at,
-        verdict=old.verdict if old and old.is_overridden else decided.verdict,
-        machine_verdict=decided.verdict,
-        category=decided.category,
-        confidence=decided.confidence,
+        verdict=old.verdict if old and old.is_overridden else engine_verdict.verdict,
+        machine_verdict=engine_verdict.verdict,
+        category=engine_verdict.category,
+        confidence=engine_verdict.confidence,
         cause=cause.pattern.id[:64] if cause else "",
-        service=decided.service[:64],
-        message=message_of(decided, decision.line),
+        service=engine_verdict.service[:64],
+        message=message_of(engine_verdict, judged.line),
         frame=clean_text(cause.fields.get("frame", "") if cause else "", 200),
-        summary=decided.summary,
+        summary=engine_verdict.summary,
         reasons=[
             {"kind": r.kind, "text": clean_text(r.text), "target": clean_text(r.target)}
-            for r in decided.reasons
+            for r in engine_verdict.reasons
         ],
         catalogue_version=version,
         decided_at=at,
@@ -146,3 +142,20 @@ def _event(new: Verdict, old: Verdict | None, at: datetime) -> Event:
         new=new.verdict,
         reason=new.summary,
     )
+
+
+@transaction.atomic
+def assign_experiments(*, jobs: QuerySet[Job]) -> int:
+    """Copy the experiments of these jobs to their verdicts; return how many changed."""
+    rows = (
+        Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=jobs)
+    )
+    differing = rows.exclude(experiment=F("job__experiment"))  # includes rows without experiments
+    verdicts = [
+        verdict for verdict in differing if verdict.experiment_id != verdict.job.experiment_id
+    ]
+    for verdict in verdicts:
+        verdict.experiment_id = verdict.job.experiment_id
+    Verdict.objects.bulk_update(verdicts, ["experiment"], batch_size=500)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in verdicts})
+    return len(verdicts)
