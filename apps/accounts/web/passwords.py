@@ -38,20 +38,20 @@ def locked(
     return render(request, "accounts/locked.html", {"minutes": minutes}, status=429)
 
 
-class RulesInWords:
-    """Show the rules of a new password as sentences: Django's help text is a list in HTML."""
-
-    def get_form(self, form_class: Any = None) -> SetPasswordForm:
-        form: SetPasswordForm = super().get_form(form_class)  # type: ignore[misc]
-        form.fields["new_password1"].help_text = " ".join(password_validators_help_texts())
-        return form
+def with_rules(form: Any) -> Any:
+    """Say the rules of a new password in sentences: Django's help text is a list in HTML."""
+    form.fields["new_password1"].help_text = " ".join(password_validators_help_texts())
+    return form
 
 
-class ChangePasswordView(RulesInWords, auth.PasswordChangeView):
+class ChangePasswordView(auth.PasswordChangeView):
     """Change the user's password and end their other sessions."""
 
     template_name = "accounts/password.html"
     success_url = reverse_lazy("accounts:settings")
+
+    def get_form(self, form_class: Any = None) -> Any:
+        return with_rules(super().get_form(form_class))
 
     def form_valid(self, form: SetPasswordForm) -> HttpResponse:
         user = cast(User, self.request.user)
@@ -86,11 +86,14 @@ class ForgottenPasswordView(auth.PasswordResetView):
         return redirect(self.get_success_url())
 
 
-class NewPasswordView(RulesInWords, auth.PasswordResetConfirmView):
+class NewPasswordView(auth.PasswordResetConfirmView):
     """Set a new password with the link from the mail."""
 
     template_name = "accounts/new_password.html"
     success_url = reverse_lazy("accounts:login")
+
+    def get_form(self, form_class: Any = None) -> Any:
+        return with_rules(super().get_form(form_class))
 
     def form_valid(self, form: SetPasswordForm) -> HttpResponse:
         password = form.cleaned_data["new_password1"]

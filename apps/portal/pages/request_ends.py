@@ -163,9 +163,9 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
     submissions = reverse("submission:request", args=[request.key])
     for attention in request.attention.all():
         if attention.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:
-            words = attention.words.rstrip(".")
+            reason = attention.words.rstrip(".")
             yield EndingChange(
-                words, attention.get_kind_display(), submissions, obstacle=f"{capfirst(words)}."
+                reason, attention.get_kind_display(), submissions, obstacle=f"{capfirst(reason)}."
             )
     for stage in progress.stages:
         if stage.waiting and stage.waiting.held:
