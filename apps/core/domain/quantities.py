@@ -35,7 +35,7 @@ MAX_LENGTH = 100
 
 SIZE_HELP = "Enter a size with its unit, such as 4 GB or 3900 MB."
 DURATION_HELP = "Enter a duration such as 8 h, 1 h 30 min, 2 d or 08:00:00."
-COUNT_HELP = "Enter a whole number, such as 4000, 20,000,000 or 20 M."
+COUNT_HELP = "Enter a whole number without a sign, such as 4000, 20,000,000 or 20 M."
 
 
 def _total(text: str, units: Mapping[str, int], refusal: str, *, most: int = 1) -> int:
