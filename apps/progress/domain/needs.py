@@ -254,7 +254,7 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
     if not quiet:
         return {}
 
-    holds = list(Hold.objects.filter(lifted_at=None).values_list("experiment_id", "stage__request"))
+    holds = set(Hold.objects.filter(lifted_at=None).values_list("experiment_id", "stage__request"))
     busy = set(QueueCount.objects.filter(request__in=quiet).values_list("request_id", flat=True))
     on_its_way = Submission.objects.filter(
         request__in=quiet, cluster__submits=True, state=SubmissionState.PLANNED
@@ -271,11 +271,9 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
 
     needs = {}
     for request in quiet:
-        if request.pk in busy or {
-            (None, None),
-            (request.experiment_id, None),
-            (None, request.pk),
-        } & {*holds}:
+        # A hold is of all production, of an experiment, or of a stage of a request.
+        keys = {(None, None), (request.experiment_id, None), (None, request.pk)}
+        if request.pk in busy or keys & holds:
             continue
         if request.state == RequestState.QUEUED:
             start = automatic_starts.get(request.pk)
