@@ -187,7 +187,7 @@ class ArchivedJob(models.Model):
 
     @property
     def ending(self) -> str:
-        """Return how the tasks of an array ended: `1 of 20 failed`; empty if all ended alike."""
+        """Return how an array ended: `1 of 20 failed`; empty if its tasks ended in one state."""
         if not 0 < self.worst_tasks < self.tasks:
             return ""
         return (
@@ -320,7 +320,7 @@ class MaskingTrial(Work):
 class CaptureHost(models.Model):
     """A scheduler's host, whose capture sends jobs of these clusters with a token.
 
-    One that is `beside_portal` was added by whoever has the portal's database.
+    One that is `beside_portal` was added by a user with access to the portal's database.
     """
 
     name = models.SlugField(max_length=64, unique=True)
@@ -477,9 +477,9 @@ class Pin(models.Model):
 
 
 class RetentionRule(models.Model):
-    """How much is kept of a cluster's jobs.
+    """The limits of age and size for the stored jobs of a cluster.
 
-    A cluster's own rule counts in place of that of all clusters.
+    The rule of a cluster replaces the rule for all clusters.
     """
 
     cluster = models.ForeignKey(

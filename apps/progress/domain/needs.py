@@ -296,7 +296,7 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
 def _quiet_since(requests: Collection[Request]) -> dict[int, datetime]:
     """Return the time of the last activity of each request.
 
-    It was moved, or a job of it was submitted or finished.
+    That is a move of the request, or the submission or end of one of its jobs.
     """
     quiet_since = {pk: event.at for pk, event in arrivals(requests).items()}
     for pk, stages in stage_sums(requests).items():

@@ -1,4 +1,4 @@
-"""Hosts on which the last jobs failed: their probes tell whether the host is at fault.
+"""Probe hosts on which the last jobs failed, to find out whether the host is at fault.
 
 Two failures prove little, and more take long on a host with few slots. So such a host is probed at
 once, beside hosts that complete their jobs. If its probes are bad and theirs are good, it is the
