@@ -269,10 +269,10 @@ class ScriptWords(models.Model):
 
 
 class WordIndex(models.Model):
-    """How far the jobs are in `ScriptWords`; one row.
+    """The progress of indexing jobs in `ScriptWords`; one row.
 
-    Every job up to `indexed_to` is. Those up to `goal` come next, once none of the transactions
-    `goal_waits_for`, in which one of them could still appear, is open.
+    All jobs up to `indexed_to` are indexed. The jobs up to `goal` are next, once the transactions
+    `goal_waits_for` have ended: until then, they may still add one of these jobs.
     """
 
     indexed_to = models.BigIntegerField(default=0)
@@ -417,10 +417,10 @@ class SinkState(models.Model):
 
 
 class SinkDelivery(Work):
-    """A batch that a sink lacks.
+    """A batch that a sink has not received yet.
 
-    `attempts` are those that did not come to an end: their worker died. Until the first one, it is
-    due since the batch was captured.
+    `attempts` counts those that did not finish because their worker died. Before the first one, the
+    delivery is due since the batch was captured.
     """
 
     batch = models.ForeignKey(IntakeBatch, on_delete=models.CASCADE, related_name="deliveries")

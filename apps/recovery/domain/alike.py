@@ -17,9 +17,9 @@ _HOUR = timedelta(hours=1)
 
 
 class AlikeJobs:
-    """The number of jobs that fail like each of some verdicts, read in one query.
+    """Counts the jobs that fail in the same way as each of some verdicts, in one query.
 
-    Those that end in the same hour of the clock, in the one before and in the one after count.
+    Jobs count that end in the same hour of the clock, the previous or the next.
     """
 
     def __init__(self, verdicts: Iterable[Verdict]) -> None:
