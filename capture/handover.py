@@ -26,7 +26,7 @@ _STOP_SECONDS = 5.0
 
 
 class Backlog(NamedTuple):
-    """What is between the journal and the portal, in jobs."""
+    """Counts of the jobs in the journal that the portal lacks."""
 
     behind: int
     lag_seconds: float

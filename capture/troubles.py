@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Troubles:
-    """The reasons, by what was tried; one is logged once. `fatal` errors are the caller's."""
+    """Failures by operation, each logged once. `fatal` errors are passed on to the caller."""
 
     def __init__(self, *, fatal: tuple[type[Exception], ...] = ()) -> None:
         self._fatal = fatal

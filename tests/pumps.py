@@ -1,10 +1,9 @@
-"""A clock for what reads the text of jobs: 200 kB of any input that is made to be slow may take
-it a second.
+"""Measure the parsers of job texts: 200 kB of the worst input may take a second.
 
-The time is the CPU time of this process, so other work on the machine changes no result. What takes
-too long is stopped by a signal, which regular expressions heed too. `patterns_of` finds every
-compiled pattern of some packages, and every literal one in calls of `re`, with the methods that are
-used of it.
+CPU time of this process is measured, so other work on the machine changes no result. A call that
+takes too long is stopped by a signal, which interrupts regular expressions, too. `patterns_of`
+finds every compiled pattern of some packages, and every literal one in calls of `re`, with the
+methods used.
 """
 
 import ast
@@ -33,7 +32,7 @@ _METHODS = {"fullmatch", "match", "search", "finditer", "findall", "sub", "subn"
 
 
 class TooSlow(BaseException):
-    """It took longer than it may. No `except Exception` of what is measured catches it."""
+    """The call took too long. No `except Exception` in the measured code catches this."""
 
 
 class Pattern(NamedTuple):
@@ -205,7 +204,7 @@ def slow_input_of_parser(parser: Callable[[str], object]) -> str:
 
 def patterns_of(*packages: str) -> list[Pattern]:
     """Return the patterns of all modules of these packages,
-    each with the methods that any of them uses of it.
+    each with the methods that any of the modules calls on it.
     """
     names: dict[tuple[Any, int], str] = {}
     used: dict[tuple[Any, int], set[str]] = {}

@@ -38,7 +38,7 @@ def _hint(text: str) -> forms.TextInput:
 
 
 class SearchForm(forms.Form):
-    """What is asked for must be answered in the time of a page."""
+    """Requires searches to be narrow enough to finish within the time limit of a page."""
 
     NARROW = ("user", "request", "since", "until", "job", "script")
 
@@ -52,7 +52,7 @@ class SearchForm(forms.Form):
 
 
 class ArchivedJobs(AnyOf):
-    """Archived jobs by what is known of them, and by what is in their scripts."""
+    """Filter archived jobs by their fields and by the contents of their scripts."""
 
     words = django_filters.CharFilter(
         method="in_script",

@@ -187,7 +187,7 @@ class ArchivedJob(models.Model):
 
     @property
     def ending(self) -> str:
-        """Return how the tasks of an array ended: `1 of 20 failed`; empty if all ended alike."""
+        """Return how an array ended: `1 of 20 failed`; empty if its tasks ended in one state."""
         if not 0 < self.worst_tasks < self.tasks:
             return ""
         return (
@@ -269,10 +269,10 @@ class ScriptWords(models.Model):
 
 
 class WordIndex(models.Model):
-    """How far the jobs are in `ScriptWords`; one row.
+    """The progress of indexing jobs in `ScriptWords`; one row.
 
-    Every job up to `indexed_to` is. Those up to `goal` come next, once none of the transactions
-    `goal_waits_for`, in which one of them could still appear, is open.
+    All jobs up to `indexed_to` are indexed. The jobs up to `goal` are next, once the transactions
+    `goal_waits_for` have ended: until then, they may still add one of these jobs.
     """
 
     indexed_to = models.BigIntegerField(default=0)
@@ -320,7 +320,7 @@ class MaskingTrial(Work):
 class CaptureHost(models.Model):
     """A scheduler's host, whose capture sends jobs of these clusters with a token.
 
-    One that is `beside_portal` was added by whoever has the portal's database.
+    One that is `beside_portal` was added by a user with access to the portal's database.
     """
 
     name = models.SlugField(max_length=64, unique=True)
@@ -417,10 +417,10 @@ class SinkState(models.Model):
 
 
 class SinkDelivery(Work):
-    """A batch that a sink lacks.
+    """A batch that a sink has not received yet.
 
-    `attempts` are those that did not come to an end: their worker died. Until the first one, it is
-    due since the batch was captured.
+    `attempts` counts those that did not finish because their worker died. Before the first one, the
+    delivery is due since the batch was captured.
     """
 
     batch = models.ForeignKey(IntakeBatch, on_delete=models.CASCADE, related_name="deliveries")
@@ -477,9 +477,9 @@ class Pin(models.Model):
 
 
 class RetentionRule(models.Model):
-    """How much is kept of a cluster's jobs.
+    """The limits of age and size for the stored jobs of a cluster.
 
-    A cluster's own rule counts in place of that of all clusters.
+    The rule of a cluster replaces the rule for all clusters.
     """
 
     cluster = models.ForeignKey(

@@ -219,9 +219,9 @@ EMPTY = admin.EmptyFieldListFilter
 
 
 class ActorFilter(admin.SimpleListFilter):
-    """Who did it: people, or the portal by itself, which writes most events.
+    """Filter events by actor: people, or the portal, which writes most of them.
 
-    People are the default, unless other filters or a search ask for something else.
+    The default is people, unless other filters or a search are set.
     """
 
     title = "who did it"

@@ -118,7 +118,7 @@ class KnownDataset(Work):
 
 
 class StagingRequest(Work):
-    """A dataset that is brought to a disk for a request, and how far that is.
+    """A dataset that is brought to disk for a request, with its progress.
 
     The row waits in the queue while it is to be sent, or its progress is to be asked for.
     `external_id` is the catalogue's id, empty until it answered. The numbers of files are those of

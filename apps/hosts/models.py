@@ -102,9 +102,9 @@ class HostExclusion(models.Model):
 
 
 class CentralCause(models.Model):
-    """A time in which so many hosts of a cluster failed that the portal excluded none.
+    """A period in which too many hosts of a cluster failed for the portal to exclude any.
 
-    `incident` or `announcement` is what people were told.
+    `incident` or `announcement` is the notice that was published.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="central_causes")
@@ -257,7 +257,7 @@ class ProbeResult(models.Model):
 
 
 class MeasuredState(models.Model):
-    """The newest result of a probe on a host, and since when its results have been alike."""
+    """The newest result of a probe on a host, and since when its results are the same."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="measured_states")
     host = models.CharField(max_length=255)

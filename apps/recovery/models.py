@@ -229,7 +229,7 @@ class Decision(Work):
 class HeldStage(models.Model):
     """A stage that a rule has put on hold.
 
-    A version of a rule holds a stage once: whoever lifts the hold has answered.
+    A version of a rule holds a stage once: lifting the hold is the answer.
     """
 
     rule = models.ForeignKey(RecoveryRule, on_delete=models.CASCADE, related_name="+")

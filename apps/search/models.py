@@ -102,7 +102,7 @@ class LineWatch(models.Model):
 class JobTemplates(models.Model):
     """The templates of the lines in the logs of one job.
 
-    End and outcome are copied from the job, and follow it when its hour is counted anew.
+    End and outcome are copied from the job, and follow it when its hour is recounted.
     """
 
     job = models.OneToOneField(

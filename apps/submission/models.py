@@ -87,7 +87,7 @@ class Assignment(models.Model):
 
 
 class FilesCheck(models.Model):
-    """What a worker learned of the files that a queued request is to read.
+    """The result of looking up the input files of a queued request.
 
     It is that of `version` of the request: a changed request is looked at again.
     """
@@ -511,7 +511,7 @@ class RetryJob(models.Model):
 
 
 class KnownDatabase(models.Model):
-    """A database that this portal has had; the newest one is in use.
+    """A database of this portal; the newest one is in use.
 
     A restore adds a row: that of a dump, and one to a moment. No row is deleted.
     """

@@ -132,7 +132,7 @@ def find_connection_fault(url: str) -> str:
 
 @dataclass(frozen=True)
 class Server:
-    """What a server has of a target. `owner` is that of the database; empty: there is none."""
+    """The parts of a target that exist. `owner` is empty if the database does not exist."""
 
     has_role: bool
     owner: str

@@ -9,9 +9,9 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class BadAnswer:
-    """What is wrong with the answer `key`, which stands in `line` of the file of answers.
+    """A problem with the answer `key`, in `line` of the file of answers.
 
-    `line` counts from 1; 0: the answer does not stand in a file.
+    `line` counts from 1; it is 0 for an answer that is not from a file.
     """
 
     key: str

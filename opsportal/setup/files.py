@@ -1,7 +1,7 @@
 """Files of the setup: created whole, never replaced, read by root and one group alone.
 
-Symbolic links are not followed: whoever may write in one of these directories could lead root
-elsewhere with them.
+Symbolic links are not followed: a user who can write in one of these directories could redirect
+root with them.
 """
 
 import fcntl
@@ -161,7 +161,7 @@ def env_faults(text: str) -> dict[int, str]:
 
 
 def format_env(settings: Mapping[str, str]) -> str:
-    """Return the text of a file that systemd and a shell read alike."""
+    """Return the text of a file that systemd and a shell read in the same way."""
     lines = ["# Settings of the portal, by `opsportal setup`. docs/settings.md lists all of them."]
     for name, value in settings.items():
         lines.append(f"{name}={shlex.quote(value) if value else ''}")

@@ -19,7 +19,7 @@ _MANIFEST = "staticfiles.json"
 
 
 class Steps:
-    """Prints what is done, and whether to do it."""
+    """Prints the steps of the setup, and decides whether to take them."""
 
     def __init__(self, *, is_dry_run: bool) -> None:
         self.is_dry_run = is_dry_run

@@ -1,4 +1,4 @@
-"""Finds out what there is and what is missing, and checks every answer. Changes nothing."""
+"""Detect what exists and what is missing, and check every answer. Nothing is changed."""
 
 import os
 import pwd
@@ -39,7 +39,7 @@ _TIMEOUT_SECONDS = 5
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done.
+    """The changes to make.
 
     `statements` are the SQL that creates what is missing, by what it creates. `admin` runs them;
     `None`: a person has to.
@@ -134,7 +134,7 @@ def _list_missing(
 ) -> dict[str, str]:
     """Return the statements that create what the server lacks; without an admin, all of them.
 
-    Raises `BadAnswers` where nothing is missing, and the role cannot log in all the same.
+    Raises `BadAnswers` if nothing is missing, but the role cannot log in.
     """
     create_role = {f"role {target.role}": create_role_sql(target)}
     create_database = {f"database {target.name}": create_database_sql(target)}

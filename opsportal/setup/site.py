@@ -1,4 +1,4 @@
-"""The settings of a site: those that it has, or those that the answers give it."""
+"""The settings of a site: existing ones, or new ones from the answers."""
 
 import secrets
 from collections.abc import Iterable, Mapping

@@ -31,7 +31,7 @@ def instrument(celery_app: "Celery") -> None:
 
 
 def start(service: str) -> None:
-    """Keep a share of the traces of this process, and send them; a fork must start anew."""
+    """Sample the traces of this process, and export them. Call it again after a fork."""
     if settings.TRACES and not find_problem():
         import_module("opsportal.tracing.export").start(service)
 

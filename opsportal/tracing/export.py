@@ -63,10 +63,10 @@ class Sampler(sampling.Sampler):
 
 
 class Pause:
-    """Until when nobody tries the collector, by the clock that all processes share; 0 if it works.
+    """The time until which the collector is not tried, by the shared clock; 0 if it works.
 
-    The processes that a server forks have the same one: those of workers live for minutes, and each
-    would find out by itself.
+    All processes that a server forks share it: those of workers live for minutes, and otherwise
+    each would wait for a dead collector.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from apps.diagnosis.models import KnownError
 from apps.search.domain.query.matching import Matcher
 from apps.search.domain.query.parser import parse
 from apps.search.models import LineWatch
-from tests.diagnosis.test_where_else import jobs, read_all  # noqa: F401 -- a fixture
+from tests.diagnosis.conftest import read_all
 from tests.factories.people import experiment, liaison_of, shifter
 
 LINE = "flux capacitor <b>3</b> cannot align"
@@ -78,7 +78,7 @@ def test_pattern_of_a_template_is_escaped() -> None:
 
 @pytest.mark.django_db
 def test_line_leads_to_a_prefilled_known_error_that_can_be_saved(
-    jobs,  # noqa: F811
+    jobs,
     at,
     client,
     approver,
@@ -109,7 +109,7 @@ def test_line_leads_to_a_prefilled_known_error_that_can_be_saved(
 
 @pytest.mark.django_db
 def test_known_error_of_a_line_without_kept_logs_has_the_template_as_example(
-    jobs,  # noqa: F811
+    jobs,
     client,
     approver,
 ) -> None:
@@ -129,7 +129,7 @@ def test_known_error_of_a_line_without_kept_logs_has_the_template_as_example(
 
 
 @pytest.mark.django_db
-def test_line_is_watched_and_not_with_a_click(jobs, make_job, at, client) -> None:  # noqa: F811
+def test_line_is_watched_and_not_with_a_click(jobs, make_job, at, client) -> None:
     user = shifter()
     client.force_login(user)
     watch = reverse("diagnosis:watch-line")
@@ -150,7 +150,7 @@ def test_line_is_watched_and_not_with_a_click(jobs, make_job, at, client) -> Non
 
 
 @pytest.mark.django_db
-def test_nobody_watches_a_line_of_another_experiment(jobs, client) -> None:  # noqa: F811
+def test_nobody_watches_a_line_of_another_experiment(jobs, client) -> None:
     client.force_login(liaison_of(experiment("DUNE")))
     watch = reverse("diagnosis:watch-line")
     for template in (TEMPLATE, "0" * 16, "junk", ""):
@@ -163,7 +163,7 @@ def test_nobody_watches_a_line_of_another_experiment(jobs, client) -> None:  # n
 
 
 @pytest.mark.django_db
-def test_search_of_a_line_has_its_constant_parts(jobs, at, client) -> None:  # noqa: F811
+def test_search_of_a_line_has_its_constant_parts(jobs, at, client) -> None:
     client.force_login(shifter())
     with time_machine.travel(at + timedelta(minutes=5), tick=False):
         context = client.get(WHERE_ELSE, {"template": TEMPLATE}).context
@@ -173,7 +173,7 @@ def test_search_of_a_line_has_its_constant_parts(jobs, at, client) -> None:  # n
 
 
 @pytest.mark.django_db
-def test_watches_in_the_api(jobs, client) -> None:  # noqa: F811
+def test_watches_in_the_api(jobs, client) -> None:
     user = shifter()
     client.force_login(user)
     url = "/api/v1/line-watches/"

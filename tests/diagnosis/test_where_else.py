@@ -7,49 +7,17 @@ import time_machine
 from django.urls import reverse
 
 from apps.accounts.models import User
-from apps.clusters.models import Site
 from apps.core.models import Event
 from apps.diagnosis.domain.groups.where_else import template_of
-from apps.diagnosis.domain.reading.line_templates import queue_completed, read_completed_batch
-from apps.diagnosis.domain.verdicts.harvest import harvest_batch, queue_harvests
 from apps.jobs.models import DirtyHour, Job
 from apps.search.domain.line_totals import recount_dirty_hours
 from apps.search.domain.new_lines import announce_spread, new_lines
 from apps.search.domain.where_else import compare, newest_jobs, occurrences_of
 from apps.search.models import LineTemplate
+from tests.diagnosis.conftest import BAD, START, read_all
 from tests.factories.people import experiment, liaison_of, shifter
 
 pytestmark = pytest.mark.django_db
-
-START = "2026-11-20 10:05:0{n} INFO event {n} of /pnfs/nova/r{n}.root\n"
-BAD = START + "flux capacitor <b>17</b> cannot align\nexit 1\n"
-
-
-def read_all(jobs: list[Job], at) -> None:
-    """Read the logs of these jobs, and count their lines."""
-    keys = [job.pk for job in jobs]
-    queue_harvests(job_ids=keys, at=at)
-    queue_completed(job_ids=keys, at=at)
-    while harvest_batch(at=at):
-        pass
-    while read_completed_batch(at=at):
-        pass
-    recount_dirty_hours()
-
-
-@pytest.fixture
-def jobs(make_job, at, nova):
-    """Six failed jobs with the line, five of them at one site; two without; eight good ones."""
-    fnal, ral = (Site.objects.create(name=name) for name in ("FNAL", "RAL"))
-    made = []
-    for n in range(16):
-        log = (BAD if n < 6 else START).replace("{n}", str(n % 10))
-        state = {} if n < 8 else {"state": "completed", "exit_code": 0}
-        job = make_job(n + 1, stage="reco", log=log, **state)
-        Job.objects.filter(pk=job.pk).update(site=fnal if n < 5 else ral)
-        made.append(job)
-    read_all(made, at)
-    return made
 
 
 def find(user: User, at, line: str = "flux capacitor <b>3</b> cannot align", **more):

@@ -9,8 +9,7 @@ from apps.core.models import Event
 from apps.jobs.models import Job
 from apps.submission.models import Submission
 from apps.submission.tasks import send_to
-from tests.end_to_end.test_recovery_slurm import start  # noqa: F401
-from tests.end_to_end.test_submission_slurm import Portal, cluster  # noqa: F401
+from tests.end_to_end.test_submission_slurm import Portal
 from tests.factories.archive import archive_all
 from tests.factories.capture import capture_once
 
@@ -39,7 +38,7 @@ REASONS = {
 
 
 @pytest.fixture
-def hold(slurm, cluster, start, tmp_path):  # noqa: F811
+def hold(slurm, cluster, start, tmp_path):
     """Return a function that submits an array of two jobs and holds it in Slurm by a command."""
 
     def holding(command) -> Submission:
@@ -91,7 +90,7 @@ def test_operator_releases_held_jobs_and_they_complete(
     command,
     hold,
     slurm,
-    cluster,  # noqa: F811
+    cluster,
     browse,
     shifter,
     liaison,

@@ -27,8 +27,7 @@ from apps.production.enums import PORTAL
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Assignment, Submission
-from tests.end_to_end.test_recovery_slurm import start  # noqa: F401
-from tests.end_to_end.test_submission_slurm import Portal, cluster  # noqa: F401
+from tests.end_to_end.test_submission_slurm import Portal
 
 pytestmark = [
     pytest.mark.slurm,
@@ -42,7 +41,7 @@ PROGRAM = "#!/bin/bash\necho $SLURMD_NODENAME\n"
 
 
 @pytest.fixture
-def listed(cluster):  # noqa: F811
+def listed(cluster):
     """The cluster, whose hosts the portal has read."""
     assert read_hosts(cluster=cluster, at=timezone.now()) == 3
     return cluster
@@ -61,7 +60,7 @@ def exclude(listed, shifter):
 
 
 @pytest.fixture
-def send(slurm, listed, start):  # noqa: F811
+def send(slurm, listed, start):
     """Return a function that submits the next array of a request, each of some jobs."""
     most_arrays = 5
 

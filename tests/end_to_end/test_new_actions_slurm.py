@@ -11,12 +11,10 @@ from apps.quality.domain.data_quality import data_quality_of
 from apps.recovery.domain.rules import create_rule
 from apps.submission.models import Submission
 from tests.end_to_end.test_recovery_slurm import (
-    activate,  # noqa: F401
     decisions_on,
     recover,
-    start,  # noqa: F401
 )
-from tests.end_to_end.test_submission_slurm import Portal, cluster  # noqa: F401
+from tests.end_to_end.test_submission_slurm import Portal
 from tests.factories import clusters, people
 from tests.programs.slurm_server import running_slurm
 from tests.submission.fake_slurm import FakeSlurm
@@ -74,7 +72,7 @@ def other_cluster(other_slurm, settings):
 
 
 @pytest.fixture
-def add_rule(activate, approver):  # noqa: F811
+def add_rule(activate, approver):
     """Return a function that lets a new rule act on jobs that exit with a code."""
 
     def adding(exit_code, kind):
@@ -87,8 +85,8 @@ def add_rule(activate, approver):  # noqa: F811
 
 def test_half_the_events_are_produced_and_the_other_half_is_not_produced(
     slurm,
-    cluster,  # noqa: F811
-    start,  # noqa: F811
+    cluster,
+    start,
     add_rule,
     tmp_path,
 ):
@@ -119,9 +117,9 @@ def test_job_is_retried_on_a_second_slurm(
     kind,
     slurm,
     other_slurm,
-    cluster,  # noqa: F811
+    cluster,
     other_cluster,
-    start,  # noqa: F811
+    start,
     add_rule,
     tmp_path,
 ):

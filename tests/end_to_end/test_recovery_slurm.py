@@ -7,25 +7,21 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from apps.jobs.models import Job
-from apps.production.enums import Verb
-from apps.recovery.domain.rules import change_rule, create_rule, set_mode
-from apps.recovery.enums import Mode
-from apps.recovery.models import Decision, RecoveryRule
+from apps.recovery.domain.rules import create_rule
+from apps.recovery.models import Decision
 from apps.recovery.tasks import run as run_recovery
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
-from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.retries.batches import counts_of
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from apps.submission.tasks import release_retries, send_to
+from tests.end_to_end.conftest import MEMORY_BYTES
 from tests.end_to_end.test_submission_slurm import (
-    DECLARATION,
     OUTAGE,
     Portal,
-    cluster,  # noqa: F401
     kill_midway,
 )
-from tests.factories import people, requests, statusboard, workflows
+from tests.factories import people, statusboard
 
 pytestmark = [
     pytest.mark.slurm,
@@ -47,63 +43,6 @@ case $OPSPORTAL_JOB_INDEX in
    test $SLURMD_NODENAME != $(cat {jobs}/bad-host) || exit 71 ;;
 esac
 """
-MEMORY_BYTES = 100 * 2**20
-
-
-@pytest.fixture
-def start(slurm, cluster, nova, liaison, approver, tmp_path):  # noqa: F811
-    """Return a function that starts a request of one array of jobs that run a program."""
-
-    def starting(program, *, jobs):
-        path = tmp_path / "program"
-        path.write_text(program.replace("{jobs}", str(tmp_path)))
-        path.chmod(0o755)
-        cluster.submission |= {"array_size": jobs}
-        cluster.save()
-        stage = requests.stage(
-            "only",
-            kind="step",
-            jobs=jobs,
-            events=10 * jobs,
-            memory_bytes=MEMORY_BYTES,
-            wall_seconds=600,
-        )
-        request = requests.request_in(
-            "queued",
-            by=liaison,
-            experiment=nova,
-            approver=approver,
-            workflow=workflows.workflow("recovery", DECLARATION.replace("{program}", str(path))),
-            stages=(stage,),
-        )
-        assign_request(
-            request=request, cluster=cluster, by=approver, at=timezone.now(), verb=Verb.START
-        )
-        return request
-
-    return starting
-
-
-@pytest.fixture
-def activate(approver):
-    """Return a function that lets a rule act on all jobs that it matches."""
-
-    def activating(name):
-        now = timezone.now()
-        rule = RecoveryRule.objects.get(name=name)
-        limits = {**rule.definition["limits"], "control_percent": 0}
-        condition = {**rule.definition["condition"], "alike_jobs": 0}
-        rule = change_rule(
-            rule=rule,
-            definition={**rule.definition, "condition": condition, "limits": limits},
-            by=approver,
-            at=now,
-            reason="Test.",
-            base=rule.version,
-        )
-        set_mode(rule=rule, mode=Mode.ACTIVE, by=approver, at=now, reason="Test.")
-
-    return activating
 
 
 def let_time_pass() -> None:
@@ -116,7 +55,7 @@ def let_time_pass() -> None:
     RetryBatch.objects.update(due_at=F("due_at") - minutes)
 
 
-def recover(cluster) -> None:  # noqa: F811
+def recover(cluster) -> None:
     """Count the jobs that ended, decide about the failed ones, and retry what is due."""
     send_to(cluster_id=cluster.pk)
     run_recovery()
@@ -136,7 +75,7 @@ def arms_of(array: Submission) -> list[str]:
 
 def test_jobs_complete_with_more_memory_after_an_outage_and_on_another_host(
     slurm,
-    cluster,  # noqa: F811
+    cluster,
     start,
     activate,
     approver,
@@ -194,7 +133,7 @@ def second_attempt(array: Submission, index: int) -> tuple[object, ...]:
 
 def test_workers_killed_at_each_step_forget_no_job_and_retry_none_twice(
     slurm,
-    cluster,  # noqa: F811
+    cluster,
     start,
     activate,
     tmp_path,

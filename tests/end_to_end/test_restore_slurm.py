@@ -15,8 +15,7 @@ from apps.production.models import Hold, Request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.models import Assignment, KnownDatabase, Submission, UnknownArray
 from apps.submission.tasks import look_after_restore, send_to
-from tests.end_to_end.test_recovery_slurm import start  # noqa: F401
-from tests.end_to_end.test_submission_slurm import Portal, cluster  # noqa: F401
+from tests.end_to_end.test_submission_slurm import Portal
 
 pytestmark = [
     pytest.mark.slurm,
@@ -77,8 +76,8 @@ def names_in_slurm(slurm, request_key: str) -> list[str]:
 
 def test_nothing_runs_twice_after_a_restore(
     slurm,
-    cluster,  # noqa: F811
-    start,  # noqa: F811
+    cluster,
+    start,
     copies: Copies,
     tmp_path: Path,
     approver,

@@ -11,8 +11,7 @@ from apps.jobs.models import Job
 from apps.production.models import Hold
 from apps.submission.enums import ScoutState
 from apps.submission.models import StageScouts
-from tests.end_to_end.test_recovery_slurm import start  # noqa: F401
-from tests.end_to_end.test_submission_slurm import Portal, cluster  # noqa: F401
+from tests.end_to_end.test_submission_slurm import Portal
 
 pytestmark = [
     pytest.mark.slurm,
@@ -44,8 +43,8 @@ def no_time_limit(slurm):
 
 def test_broken_stage_stops_after_its_first_jobs_and_goes_on_by_a_click(
     slurm,
-    cluster,  # noqa: F811
-    start,  # noqa: F811
+    cluster,
+    start,
     tmp_path: Path,
     approver,
     client,
@@ -73,8 +72,8 @@ def test_broken_stage_stops_after_its_first_jobs_and_goes_on_by_a_click(
 
 def test_stage_that_asked_far_too_much_memory_gets_less_and_completes(
     slurm,
-    cluster,  # noqa: F811
-    start,  # noqa: F811
+    cluster,
+    start,
     no_time_limit,
     tmp_path: Path,
 ):

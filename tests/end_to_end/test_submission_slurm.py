@@ -18,7 +18,6 @@ from django.utils import timezone
 
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
-from apps.clusters.domain import ensure_cluster
 from apps.core import tasks as core_tasks
 from apps.core.models import Event
 from apps.diagnosis.enums import HarvestState
@@ -47,7 +46,8 @@ from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries.batches import counts_of, plan_batch
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from apps.submission.tasks import release_retries, send_to
-from tests.factories import people, requests, workflows
+from tests.end_to_end.conftest import DECLARATION
+from tests.factories import requests, workflows
 from tests.factories.archive import archive_all
 from tests.factories.capture import capture_once
 
@@ -59,14 +59,6 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-DECLARATION = """
-title: Steps
-stages:
-  step:
-    title: Step
-    arguments: [name, release, configuration, output_dataset, events, jobs, memory_bytes, wall_seconds]
-    command: ["{program}", "{configuration}", "{stage}", "{job_index}", "{first_event}", "{events_per_job}"]
-"""
 #: Says what it was told, and what it made; job 1 of the stage `sim` finds a service down the first
 #: time.
 PROGRAM = """#!/bin/bash
@@ -76,28 +68,6 @@ then echo "HTTP error: 503 Service Unavailable: samweb.declareFile" >&2; exit 65
 fi
 echo "$5" > {jobs}/made-$OPSPORTAL_STAGE-$OPSPORTAL_JOB_INDEX
 """
-
-
-@pytest.fixture
-def cluster(slurm, settings):
-    settings.LOG_ROOTS = [slurm.jobs_dir]
-    cluster = ensure_cluster(
-        name=slurm.cluster,
-        scheduler="slurm",
-        by="test",
-        at=people.LONG_AGO,
-        options={"conf": str(slurm.conf), "log_owners": "root"},
-    )
-    cluster.submits = True
-    output = str(slurm.jobs_dir / "%A_%a.out")
-    cluster.submission = {
-        "directory": str(slurm.jobs_dir),
-        "output": output,
-        "array_size": 2,
-        "test_events": 5,
-    }
-    cluster.save()
-    return cluster
 
 
 @pytest.fixture

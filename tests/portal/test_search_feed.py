@@ -12,7 +12,7 @@ from apps.notifications.models import Preferences
 from apps.portal.pages import text_search
 from apps.search.domain.engine.base import SearchRefused
 from tests.factories import people
-from tests.portal.test_text_search import AT, LOG, logs  # noqa: F401 -- a fixture
+from tests.portal.conftest import AT, LOG
 from tests.search.kept_logs import job, keep_log
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +38,7 @@ def entries(response) -> list[dict[str, str]]:
     return rows
 
 
-def test_feed_has_the_hits_of_the_search_newest_first(logs, shifter) -> None:  # noqa: F811
+def test_feed_has_the_hits_of_the_search_newest_first(logs, shifter) -> None:
     mine, other = logs
     rows = entries(read(token_of(shifter), '"cannot open"'))
     host = rows[0]["id"].partition(",")[0]
@@ -56,7 +56,7 @@ def test_feed_has_the_hits_of_the_search_newest_first(logs, shifter) -> None:  #
     )
 
 
-def test_ids_stay_and_an_unchanged_feed_is_not_sent_again(logs, shifter) -> None:  # noqa: F811
+def test_ids_stay_and_an_unchanged_feed_is_not_sent_again(logs, shifter) -> None:
     token = token_of(shifter)
     first = read(token, "cannot")
     etag = {"If-None-Match": first["ETag"]}
@@ -68,7 +68,7 @@ def test_ids_stay_and_an_unchanged_feed_is_not_sent_again(logs, shifter) -> None
     assert {row["id"] for row in narrower} < {row["id"] for row in entries(first)}
 
 
-def test_feed_has_what_the_owner_may_see_now(logs, shifter) -> None:  # noqa: F811
+def test_feed_has_what_the_owner_may_see_now(logs, shifter) -> None:
     liaison = people.person("nova-only", ("liaison", people.nova()))
     token = token_of(liaison)
     response = read(token, '"cannot open"')
@@ -81,7 +81,7 @@ def test_feed_has_what_the_owner_may_see_now(logs, shifter) -> None:  # noqa: F8
     assert read(token, '"cannot open"').status_code == 404
 
 
-def test_token_alone_opens_the_feed(logs, shifter, browse) -> None:  # noqa: F811
+def test_token_alone_opens_the_feed(logs, shifter, browse) -> None:
     token = token_of(shifter)
     assert read("x" * 56, "cannot").status_code == 404
     assert browse(shifter).get("/feeds/nothing/search.atom?q=cannot").status_code == 404
@@ -89,7 +89,7 @@ def test_token_alone_opens_the_feed(logs, shifter, browse) -> None:  # noqa: F81
     assert read(token, "cannot").status_code == 404
 
 
-def test_errors_are_said_as_such(logs, shifter, monkeypatch) -> None:  # noqa: F811
+def test_errors_are_said_as_such(logs, shifter, monkeypatch) -> None:
     token = token_of(shifter)
     for query in ("since:foo", "/(/", "x" * 2_000, '"'):
         response = read(token, query)
@@ -106,7 +106,7 @@ def test_errors_are_said_as_such(logs, shifter, monkeypatch) -> None:  # noqa: F
     assert (response.status_code, response["Retry-After"]) == (503, "300")
 
 
-def test_page_links_the_feed(logs, shifter, browse) -> None:  # noqa: F811
+def test_page_links_the_feed(logs, shifter, browse) -> None:
     client = browse(shifter)
     page = client.get("/search/", {"q": '"cannot open"'}).content.decode()
     assert "/notifications/settings/#feeds" in page

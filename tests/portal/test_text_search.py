@@ -1,14 +1,11 @@
 """The page and the API of the search in logs and scripts."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.urls import reverse
-from django.utils import timezone
 
 from apps.archive.models import ArchivedJob
-from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.groups.where_else import template_of
 from apps.portal.pages import text_search
 from apps.search.api import views
@@ -17,29 +14,13 @@ from apps.search.domain.engine.base import Hits, Scope
 from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.query.clauses import Query
 from apps.search.models import LogIndex
-from tests.archive.conftest import index_words
 from tests.factories import people
 from tests.factories.archive import captured_job, store
 from tests.pages import text_of
+from tests.portal.conftest import AT, LOG
 from tests.search.kept_logs import job, keep_log
 
 pytestmark = pytest.mark.django_db
-AT = timezone.now() - timedelta(hours=1)
-LOG = b"start\nart: <b>cannot open</b> libA.so: Input/output error\nexit 21\n"
-
-
-@pytest.fixture
-def logs():
-    LogIndex.objects.create(pk=1, complete=True)
-    nova, dune = people.nova(), people.dune()
-    mine = job(1, at=AT, experiment=nova, stage="reco", host="wn-1")
-    keep_log(mine, LOG)
-    other = job(2, at=AT - timedelta(hours=1), experiment=dune, stage="sim", host="wn-2")
-    keep_log(other, b"ok", LOG)
-    store(captured_job(3, script=b"#!/bin/sh\necho cannot open x\n", user="ana"))
-    ArchivedJob.objects.update(experiment=nova, state=JobState.FAILED)
-    index_words()
-    return mine, other
 
 
 def test_page_shows_marked_lines_with_links_newest_first(logs, browse, shifter) -> None:

@@ -1,6 +1,10 @@
+import json
+
 import pytest
 
 from apps.clusters.models import Cluster
+from apps.production.enums import Verb
+from apps.submission.domain.arrays.assignment import assign_request
 from tests.factories import clusters, requests, submissions
 from tests.factories.requests import AT
 from tests.factories.workflows import workflow
@@ -67,3 +71,51 @@ def end_jobs():
     by number of task.
     """
     return submissions.end_jobs
+
+
+READING_DECLARATION = """
+title: Reading files
+stages:
+  stage:
+    title: Stage
+    arguments:
+      [name, release, configuration, input_dataset, output_dataset, jobs, memory_bytes,
+       wall_seconds]
+    command: ["/usr/bin/printf", "%s", "{configuration}", "{files}"]
+"""
+NAMES = [f"raw_{number}.root" for number in range(10)]
+
+
+@pytest.fixture
+def catalogue(tmp_path, settings):
+    """Return a function that says which files the dataset has."""
+    path = tmp_path / "datasets.json"
+    settings.DATASET_CATALOGUE = f"file:{path}"
+
+    def has(*names):
+        files = [{"name": name, "events": 100, "size_bytes": 2_000} for name in names]
+        path.write_text(json.dumps({"datasets": [{"name": "raw", "file_list": files}]}))
+
+    has(*NAMES)
+    return has
+
+
+@pytest.fixture
+def reading(db, catalogue, liaison, nova, approver):
+    """Return a function that makes a queued request of a stage that reads the files of `raw`."""
+    reads_files = workflow("reading", READING_DECLARATION)
+
+    def make(jobs=4, **changes):
+        stage = requests.stage("reco", jobs=jobs, events=None, input_dataset="raw")
+        content = {"workflow": reads_files, "stages": (stage,), "later": AT, **changes}
+        return requests.request_in(
+            "queued", by=liaison, experiment=nova, approver=approver, **content
+        )
+
+    return make
+
+
+@pytest.fixture
+def started(reading, cluster, approver):
+    """Return the assignment of such a request that has started."""
+    return assign_request(request=reading(), cluster=cluster, by=approver, at=AT, verb=Verb.START)

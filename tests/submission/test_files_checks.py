@@ -9,13 +9,12 @@ from apps.production.models import Request
 from apps.submission.domain.dispatch.start import automatic_start_of, obstacle, start_next
 from apps.submission.models import FilesCheck
 from tests.factories.requests import AT
-from tests.submission.arrays.test_files import catalogue, reading  # noqa: F401 fixtures
 
 MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def queued(reading, catalogue):  # noqa: F811
+def queued(reading, catalogue):
     """Return a queued request whose four jobs read a dataset of two files: too few."""
     catalogue("raw_0.root", "raw_1.root")
     return reading()
@@ -48,7 +47,7 @@ def test_worker_stores_what_it_learned_and_the_page_shows_its_age(
     assert (start.obstacle, start.files_checked_at) == (check.error, AT)
 
 
-def test_request_starts_once_its_files_are_there(queued, cluster, catalogue):  # noqa: F811
+def test_request_starts_once_its_files_are_there(queued, cluster, catalogue):
     assert start_next(cluster=cluster, at=AT) is None
     catalogue(*[f"raw_{number}.root" for number in range(10)])
     assert start_next(cluster=cluster, at=AT + MINUTE) == queued

@@ -41,19 +41,12 @@ from apps.submission.domain.files.recovery import give_files_back, request_missi
 from apps.submission.tasks import check_files
 from apps.submission.web.forms import FilesForm
 from tests.factories.requests import AT
-from tests.submission.arrays.test_files import (  # noqa: F401 fixtures
-    HOUR,
-    NAMES,
-    catalogue,
-    counts,
-    reading,
-    send,
-    started,
-)
+from tests.submission.arrays.test_files import HOUR, counts, send
+from tests.submission.conftest import NAMES
 
 
 @pytest.fixture
-def with_failures(started, end_jobs):  # noqa: F811
+def with_failures(started, end_jobs):
     """Return a running request whose second and third job failed, with five files."""
     array = send(started)
     end_jobs(array, failed={1, 2})
@@ -83,7 +76,7 @@ def test_a_stage_without_a_ledger_shows_what_goes_in_and_out(client, liaison, ma
     stage.input_dataset = "raw"
     stage.save(update_fields=["input_dataset"])
     assert "No catalogue has answered how many files it has" in client.get(url).content.decode()
-    catalogue = Catalogue.objects.create(name="sam", kind="sam", base_url="/x")  # noqa: F811
+    catalogue = Catalogue.objects.create(name="sam", kind="sam", base_url="/x")
     KnownDataset.objects.create(
         catalogue=catalogue, name="raw", exists=True, files=4711, events=99, answered_at=AT,
         requested_at=AT, due_at=AT, is_waiting=False,
@@ -338,7 +331,7 @@ def test_a_recovery_runs_with_exactly_its_files(
     assert counts(made) == {"done": 5}
 
 
-def test_another_result_can_count(client, liaison, approver, started, end_jobs):  # noqa: F811
+def test_another_result_can_count(client, liaison, approver, started, end_jobs):
     array = send(started)
     jobs = end_jobs(array, failed={0})
     dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)

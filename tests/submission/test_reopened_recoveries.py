@@ -26,14 +26,7 @@ from apps.submission.domain.files.recovery import (
 )
 from tests.factories import requests
 from tests.factories.requests import AT
-from tests.submission.arrays.test_files import (  # noqa: F401 fixtures
-    HOUR,
-    catalogue,
-    reading,
-    send,
-    started,
-    states,
-)
+from tests.submission.arrays.test_files import HOUR, send, states
 from tests.submission.test_files_pages import with_failures  # noqa: F401 fixtures
 
 NAMES = [f"raw_{number}.root" for number in range(3, 8)]
@@ -158,7 +151,7 @@ def test_it_stays_rejected_while_another_recovery_has_its_files(
 
 def test_only_the_stage_that_it_recovers_and_later_ones_count(
     reject,
-    reading,  # noqa: F811
+    reading,
     cluster,
     end_jobs,
     liaison,

@@ -18,7 +18,7 @@ def quota_of(token: ApiToken) -> Quota:
 
 
 class CallsThrottle(BaseThrottle):
-    """Limits the calls with a token, and says in the headers of each answer what is left.
+    """Limits the calls with a token; the headers of each response have the remaining quota.
 
     The headers are those of
     https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-06

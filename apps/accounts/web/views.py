@@ -23,7 +23,7 @@ from apps.core.web.errors import show_errors
 
 
 class LogoutView(auth_views.LogoutView):
-    """End the session; whoever came by single sign-on is told that another one lasts."""
+    """End the session, and remind users of single sign-on that their session there continues."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         backend = str(request.session.get(BACKEND_SESSION_KEY, ""))

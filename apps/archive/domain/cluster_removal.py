@@ -21,7 +21,7 @@ REASON = "cluster removed"
 
 
 class Contents(NamedTuple):
-    """What is deleted with a cluster: rows by kind, compressed bytes, and requests to recount."""
+    """The data deleted with a cluster: rows by kind, compressed bytes, and requests to recount."""
 
     rows: dict[str, int]
     archive_bytes: int

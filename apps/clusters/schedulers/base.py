@@ -480,7 +480,7 @@ class Submits(Protocol):
         """
 
     def find_submitted(self, name: str) -> str | None:
-        """Return the spool ID of the job with this name; None if there certainly is none.
+        """Return the spool ID of the job with this name; None if the job certainly does not exist.
 
         Finds queued, running and finished jobs. Raises `SchedulerError` if the answer is unknown.
         """

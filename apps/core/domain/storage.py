@@ -22,7 +22,7 @@ FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamesp
 
 @dataclass(frozen=True, slots=True)
 class TableNow:
-    """A table: rows, about; bytes with its indexes; and by how many bytes it grows in a day.
+    """The size of a table: approximate rows, bytes with indexes, and bytes added per day.
 
     `daily_bytes` is None until it has been measured for a day.
     """

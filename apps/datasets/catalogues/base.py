@@ -48,7 +48,7 @@ class Medium(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
-    """What a catalogue knows of a dataset without its list of files.
+    """The metadata of a dataset in a catalogue, without its list of files.
 
     Values that the catalogue does not know are None. `frozen` is whether its list of files can no
     longer change.
@@ -193,7 +193,7 @@ class Stages(Protocol):
         ...
 
     def stage_progress(self, request_id: str) -> StageProgress:
-        """Return how far a request is."""
+        """Return the progress of a request."""
         ...
 
 

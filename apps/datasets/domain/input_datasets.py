@@ -22,7 +22,7 @@ _BACK_OFFICE = "portal"
 
 @dataclass(frozen=True)
 class InputDataset:
-    """An input dataset: what is known of it, and the newest request to bring it to disk.
+    """An input dataset, its newest answer, and the newest request to bring it to disk.
 
     `stages_in` is the catalogue that can bring it to disk.
     """

@@ -55,7 +55,7 @@ class EndedJob:
 
 @dataclass
 class NumberOutcome:
-    """What the jobs of a number came to, in all arrays: the first one, and its retries.
+    """The outcomes of the jobs of a number in all arrays: the first job, and its retries.
 
     `completed` and `failed` are in the order in which they ended. `is_taken` says whether a job of
     this number is planned, queued or running.
@@ -282,7 +282,7 @@ def _change_state(
 
 @transaction.atomic
 def record_outcomes(*, stage: Stage, outcomes: Mapping[int, NumberOutcome], at: datetime) -> None:
-    """Store what the jobs of these numbers came to. Repeating it changes nothing.
+    """Store the outcomes of the jobs of these numbers; safe to repeat.
 
     A file that was given up becomes done if a late job completes with it; no other outcome changes
     it. The caller locks the ledger.
@@ -473,7 +473,7 @@ def correct_totals(stage: Stage, *, at: datetime) -> dict[str, tuple[int, int]]:
 
 
 def recount(stage: Stage) -> dict[str, int]:
-    """Return the totals of a stage, counted anew from its files."""
+    """Recount the files of a stage, and return its totals."""
     rows = InputFile.objects.filter(stage=stage).order_by()
     counted = {state.value: 0 for state in FileState}
     counted.update(rows.values_list("state").annotate(files=Count("pk")))

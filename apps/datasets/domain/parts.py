@@ -13,7 +13,7 @@ MOST_PARTS = 50
 
 @dataclass(frozen=True)
 class Parts:
-    """What a dataset is a part of, and what is a part of it, newest first."""
+    """The datasets that contain a dataset, and its own parts, newest first."""
 
     part_of: list[DatasetPart]
     parts: list[DatasetPart]

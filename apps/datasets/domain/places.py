@@ -20,9 +20,9 @@ _TOO_SLOW = f"The catalogue took longer than {LOCATING_TIME.seconds // 60} minut
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """How many files of a dataset are where.
+    """The number of files of a dataset by location.
 
-    The numbers are None if it is unknown, and `reason` says why, if there is something to say. A
+    Unknown numbers are None; `reason` may say why. A
     file whose replicas are on storage of an unknown kind is in `files` alone.
     """
 

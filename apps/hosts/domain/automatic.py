@@ -3,7 +3,7 @@
 The rule is that of failure groups of hosts (`apps.diagnosis.domain.groups.broken_hosts`); its
 figures are the evidence. Fewer failures are enough where probes confirm them. If more hosts fail
 within an hour than may be excluded, their cause is central: nothing is excluded, and people are
-told once.
+notified once.
 """
 
 import math

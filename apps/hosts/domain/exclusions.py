@@ -25,7 +25,7 @@ MOST_DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks against a host: jobs that failed of those that ended, and their failure group."""
+    """The evidence against a host: its ended and failed jobs, and their failure group."""
 
     failed: int
     ended: int

@@ -27,7 +27,7 @@ _BATCH = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a scheduler said of a host at one time; `booted_at` is None if it did not say."""
+    """The state of a host that a scheduler reported; `booted_at` is None if not reported."""
 
     state: str
     words: str = ""
@@ -108,7 +108,7 @@ def _is_new_boot(span: HostSpan | None, look: Look) -> bool:
 def _span(
     cluster: Cluster, host: str, look: Look, at: datetime, *, before: HostSpan | None
 ) -> HostSpan:
-    """Return a new span; a host whose boot is not told has that of the span before."""
+    """Return a new span. Without a reported boot time, it has that of the previous span."""
     rebooted = _is_new_boot(before, look)
     booted_at = look.booted_at
     if before is not None and before.booted_at is not None and not rebooted:

@@ -34,8 +34,8 @@ class Failures:
 class HistoryRow:
     """A span of a host's state, or an exclusion of it: one of the two is None.
 
-    `until` is None while it lasts. `unknown_from` is the last look, if from then on to `until`, or
-    to now, the state is unknown. `failures` is None if its jobs are not counted.
+    `until` is None while it lasts. `unknown_from` is set if the state is unknown from then to
+    `until`, or to now. `failures` is None if its jobs are not counted.
     """
 
     span: HostSpan | None

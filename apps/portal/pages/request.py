@@ -182,7 +182,7 @@ def _kinds(attention: Sequence[Attention]) -> set[str]:
 
 
 def _troubles(attention: Sequence[Attention]) -> set[str]:
-    """Return the kinds of attention that keep a request from going on; late is none."""
+    """Return the kinds of attention that block a request, which excludes being late."""
     return _kinds(attention) - {AttentionKind.LATE}
 
 

@@ -21,7 +21,7 @@ def lacks_cluster(request: Request) -> bool:
 
 
 def waits_for_cluster(request: Request, progress: RequestNow | None) -> bool:
-    """Whether a request was started, and no job of it can come because no cluster is chosen.
+    """Whether a started request cannot get jobs because no cluster is chosen.
 
     Once it has a job, its jobs are submitted by hand.
     """

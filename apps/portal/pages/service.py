@@ -1,4 +1,4 @@
-"""The page of a service: its state and history, related services, and what needs it."""
+"""The page of a service: its state and history, related services, and dependent requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

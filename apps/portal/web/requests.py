@@ -28,6 +28,12 @@ from apps.production.web.forms.moves import (
 )
 from apps.production.web.lookup import request_or_404
 
+#: The forms of moves that need more than a reason.
+MOVE_FORMS: dict[str, type[ReasonForm]] = {
+    Verb.SUPERSEDE.value: SuccessorForm,
+    Verb.REQUEST_CHANGES.value: ReviewForm,
+}
+
 
 @require_safe
 def request_detail(request: AuthenticatedRequest, key: str) -> HttpResponse:
@@ -47,7 +53,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
     needed = any(
         step.reason_needed for step in transitions_from(production_request.state, Verb(verb))
     )
-    form = _form_of(verb)(request.POST, reason_needed=needed)
+    form = MOVE_FORMS.get(verb, ReasonForm)(request.POST, reason_needed=needed)
     if not form.is_valid():
         return _page(request, production_request, open_form=verb, form=form)
 
@@ -132,7 +138,7 @@ def _empty_form(page: RequestPage) -> ReasonForm | None:
     production_request = page.object
     step = page.step
     if step is not None:
-        return _form_of(step.verb)(
+        return MOVE_FORMS.get(step.verb, ReasonForm)(
             initial={"version": production_request.version}, reason_needed=step.reason_needed
         )
     if page.sets_priority:
@@ -149,9 +155,3 @@ def _empty_form(page: RequestPage) -> ReasonForm | None:
             initial={"version": production_request.version, "deadline": production_request.deadline}
         )
     return None
-
-
-def _form_of(verb: str) -> type[ReasonForm]:
-    return {Verb.SUPERSEDE.value: SuccessorForm, Verb.REQUEST_CHANGES.value: ReviewForm}.get(
-        verb, ReasonForm
-    )

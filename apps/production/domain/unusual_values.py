@@ -1,6 +1,6 @@
 """The findings of the checks on the approver's desk: the value, and past jobs to compare with.
 
-Reads nothing: the check report has all of it.
+No query is needed: the check report contains all the data.
 """
 
 from collections.abc import Mapping

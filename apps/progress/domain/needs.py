@@ -254,7 +254,7 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
     if not quiet:
         return {}
 
-    holds = list(Hold.objects.filter(lifted_at=None).values_list("experiment_id", "stage__request"))
+    holds = set(Hold.objects.filter(lifted_at=None).values_list("experiment_id", "stage__request"))
     busy = set(QueueCount.objects.filter(request__in=quiet).values_list("request_id", flat=True))
     on_its_way = Submission.objects.filter(
         request__in=quiet, cluster__submits=True, state=SubmissionState.PLANNED
@@ -271,11 +271,9 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
 
     needs = {}
     for request in quiet:
-        if request.pk in busy or {
-            (None, None),
-            (request.experiment_id, None),
-            (None, request.pk),
-        } & {*holds}:
+        # A hold is of all production, of an experiment, or of a stage of a request.
+        keys = {(None, None), (request.experiment_id, None), (None, request.pk)}
+        if request.pk in busy or keys & holds:
             continue
         if request.state == RequestState.QUEUED:
             start = automatic_starts.get(request.pk)
@@ -298,7 +296,7 @@ def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> d
 def _quiet_since(requests: Collection[Request]) -> dict[int, datetime]:
     """Return the time of the last activity of each request.
 
-    It was moved, or a job of it was submitted or finished.
+    That is a move of the request, or the submission or end of one of its jobs.
     """
     quiet_since = {pk: event.at for pk, event in arrivals(requests).items()}
     for pk, stages in stage_sums(requests).items():

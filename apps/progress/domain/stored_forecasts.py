@@ -41,9 +41,9 @@ def note_starts(*, at: datetime) -> None:
     ]
     QueueEntry.objects.filter(pk__in=changed).update(starts_on="")
     for pk, name in soon.items():
-        changed += [pk] * QueueEntry.objects.filter(pk=pk).exclude(starts_on=name).update(
-            starts_on=name
-        )
+        entry = QueueEntry.objects.filter(pk=pk).exclude(starts_on=name)
+        if entry.update(starts_on=name):
+            changed.append(pk)
     if changed:
         keep_forecasts(at=at, requests=Request.objects.filter(pk__in=changed))
 

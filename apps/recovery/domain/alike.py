@@ -1,7 +1,7 @@
-"""How many jobs fail alike at about the same time: by the same known error and service.
+"""Count the jobs that fail by the same known error and service at about the same time.
 
-An outage fails many jobs, while a verdict that takes a problem of code for one of a service stands
-alone. So a rule can ask for company before it acts.
+An outage fails many jobs, while a code problem mistaken for a service problem stands alone. A rule
+can therefore require a number of such jobs before it acts.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ _HOUR = timedelta(hours=1)
 
 
 class AlikeJobs:
-    """The number of jobs that fail like each of some verdicts, read in one query.
+    """Counts the jobs that fail in the same way as each of some verdicts, in one query.
 
-    Those that end in the same hour of the clock, in the one before and in the one after count.
+    Jobs count that end in the same hour of the clock, the previous or the next.
     """
 
     def __init__(self, verdicts: Iterable[Verdict]) -> None:

@@ -29,10 +29,11 @@ _DRAWS = 1_000_000
 
 @dataclass
 class Budget:
-    """What each rule may still use.
+    """The remaining budget of each rule.
 
     `left` has the core-seconds of today by the primary key of the rule, `retries_left` the retries
-    of jobs of a request by the primary keys of rule and request; what it lacks has no limit.
+    of jobs of a request by the primary keys of rule and request; without an entry, there is no
+    limit.
     """
 
     left: dict[int, float]

@@ -53,7 +53,7 @@ class Scope(_Part):
 
 
 class Condition(_Part):
-    """What the failure must be. An empty list matches anything; the others must hold one value.
+    """Conditions on a failure. An empty list matches anything, any other list one of its values.
 
     `hold_reasons` are parts of the reason for which the scheduler held the job when it ended, in
     upper or lower case; see `apps.recovery.domain.matching.hold_reason`.

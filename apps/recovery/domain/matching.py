@@ -14,7 +14,7 @@ from apps.recovery.models import RecoveryRule
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What rules look at: the verdict with its job, and the workflow type of its request.
+    """The input of rules: the verdict with its job, and the workflow type of its request.
 
     `alike_jobs` is how many jobs fail alike, this one counted; see `apps.recovery.domain.alike`.
     """

@@ -126,7 +126,7 @@ def leave_to_fail(*, decision: Decision, by: User, at: datetime, reason: str) ->
 
 
 def _jobs_to_answer(decision: Decision, by: User, at: datetime) -> list[Decision]:
-    """Return the jobs of a question; whoever sees them, by a role in the experiment, may answer."""
+    """Return the jobs of a question. Users who see them by a role in the experiment may answer."""
     lock_for_this_transaction("recovery.decisions")
     jobs = read_owner_question(decision=decision, user=by, at=at).jobs
     if not jobs:

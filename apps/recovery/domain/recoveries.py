@@ -119,7 +119,7 @@ def _retries_of_rules(decisions: Sequence[Decision]) -> set[tuple[int, str]]:
 
 @transaction.atomic
 def recount_weeks(mondays: Iterable[date]) -> None:
-    """Count the failed first attempts of these weeks anew."""
+    """Recount the failed first attempts of these weeks."""
     lock_for_this_transaction("recovery.weeks")
     totals = []
     counted = sorted(set(mondays))

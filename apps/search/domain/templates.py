@@ -67,8 +67,8 @@ class StoredLog:
 def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
     """Replace the templates of these jobs, in a constant number of queries.
 
-    The hours of the jobs are counted anew afterwards, and users who watch a line are notified. Safe
-    to repeat.
+    The hours of the jobs are then recounted, and users who watch a line are notified. Safe to
+    repeat.
     """
     stored_logs = _as_stored(logs)
     if not stored_logs:

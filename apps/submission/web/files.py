@@ -1,4 +1,4 @@
-"""Pages of the files of a stage: where each stands, what was written, and what is decided."""
+"""Pages of the files of a stage: their states, the output files, and decisions."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -90,7 +90,9 @@ def test_instants_in_a_text_are_in_the_readers_zone_and_the_rest_is_escaped():
         timezone.override("Europe/Paris"),
         time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC)),
     ):
-        told = formatting.instants("<b> down 2026-11-19T09:12Z to 2026-11-19T10:00Z, 2026-02-31T10:00Z")
+        told = formatting.instants(
+            "<b> down 2026-11-19T09:12Z to 2026-11-19T10:00Z, 2026-02-31T10:00Z"
+        )
     assert (
         re.sub("<[^>]*>", "", told) == "&lt;b&gt; down Thu 19 Nov 10:12 to 11:00, 2026-02-31T10:00Z"
     )
@@ -98,7 +100,10 @@ def test_instants_in_a_text_are_in_the_readers_zone_and_the_rest_is_escaped():
 
 def test_state_is_word_sign_and_escaped():
     assert formatting.state("down") == '<span class="state down">down</span>'
-    assert formatting.state("changes_requested") == '<span class="state waiting">changes requested</span>'
+    assert (
+        formatting.state("changes_requested")
+        == '<span class="state waiting">changes requested</span>'
+    )
     assert formatting.state("<b>") == '<span class="state unknown">&lt;b&gt;</span>'
 
 
@@ -128,7 +133,9 @@ def test_hidden_characters_are_shown_by_their_code_points():
         '<span class="hidden-char" title="ZERO WIDTH SPACE">U+200B</span>\t\nend'
     )
     assert formatting.visible_text("a\r\ud800b") == "a⟨U+000D⟩⟨U+D800⟩b"
-    assert formatting.visible("é – 漢字 😀") == formatting.visible_text("é – 漢字 😀") == "é – 漢字 😀"
+    assert (
+        formatting.visible("é – 漢字 😀") == formatting.visible_text("é – 漢字 😀") == "é – 漢字 😀"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Files are divided among jobs, and the ledger follows what the jobs came to."""
 
-import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,59 +27,12 @@ from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import give_up, take_back
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
-from tests.factories import requests
 from tests.factories.jobs import row
 from tests.factories.people import person
 from tests.factories.requests import AT
-from tests.factories.workflows import workflow
+from tests.submission.conftest import NAMES
 
 HOUR = timedelta(hours=1)
-DECLARATION = """
-title: Reading files
-stages:
-  stage:
-    title: Stage
-    arguments:
-      [name, release, configuration, input_dataset, output_dataset, jobs, memory_bytes,
-       wall_seconds]
-    command: ["/usr/bin/printf", "%s", "{configuration}", "{files}"]
-"""
-NAMES = [f"raw_{number}.root" for number in range(10)]
-
-
-@pytest.fixture
-def catalogue(tmp_path, settings):
-    """Return a function that says which files the dataset has."""
-    path = tmp_path / "datasets.json"
-    settings.DATASET_CATALOGUE = f"file:{path}"
-
-    def has(*names):
-        files = [{"name": name, "events": 100, "size_bytes": 2_000} for name in names]
-        path.write_text(json.dumps({"datasets": [{"name": "raw", "file_list": files}]}))
-
-    has(*NAMES)
-    return has
-
-
-@pytest.fixture
-def reading(db, catalogue, liaison, nova, approver):
-    """Return a function that makes a queued request of a stage that reads the files of `raw`."""
-    reads_files = workflow("reading", DECLARATION)
-
-    def make(jobs=4, **changes):
-        stage = requests.stage("reco", jobs=jobs, events=None, input_dataset="raw")
-        content = {"workflow": reads_files, "stages": (stage,), "later": AT, **changes}
-        return requests.request_in(
-            "queued", by=liaison, experiment=nova, approver=approver, **content
-        )
-
-    return make
-
-
-@pytest.fixture
-def started(reading, cluster, approver):
-    """Return the assignment of such a request that has started."""
-    return assign_request(request=reading(), cluster=cluster, by=approver, at=AT, verb=Verb.START)
 
 
 def send(assignment, at=AT):

@@ -29,7 +29,7 @@ CLOCK_TOLERANCE = timedelta(seconds=60)
 
 
 class DamagedContent(DomainError):
-    """A content differs from what was stored; the message is that of `archive verify`."""
+    """A stored content is damaged; `archive verify` prints the same message."""
 
 
 def read_blob(blob: Blob) -> bytes:

@@ -89,7 +89,7 @@ class Attempt(NamedTuple):
 
 
 class JobRows(NamedTuple):
-    """The row of an attempt and those of its steps."""
+    """The rows of an attempt and of its steps."""
 
     job: Row
     steps: list[Row]

@@ -38,15 +38,14 @@ class Command(migrate.Command):
 
 @contextmanager
 def rendered_once() -> Iterator[None]:
-    """Render no model again because another one changes, nor for what no statement depends on.
+    """Render only the models that a statement of a migration depends on.
 
-    Where a field or a model is added, Django renders all models that are related to it in any way,
-    which are nearly all, and takes most of the time of a migration for it. The statements need the
-    changed model alone: the others find it by its name, and refer to its primary key, which stays
-    as it is. For new indexes, constraints, options and words of fields, nothing is rendered.
+    When a field or model is added, Django renders all models related to it in any way. These are
+    nearly all, and rendering them takes most of the time of a migration. The statements need only
+    the changed model: others refer to it by name, and to its primary key, which does not change.
+    For new indexes, constraints, options and labels of fields, nothing is rendered.
 
-    What `RunPython` gets, and what is left after a change that other models depend on, is rendered
-    anew as a whole.
+    All models are rendered again for `RunPython`, and after a change that other models depend on.
     """
     changed = {
         "add_index": _keep_rendered,

@@ -1,4 +1,4 @@
-"""What is known of a line of a log: the jobs that wrote it, and their failure groups."""
+"""Where a log line occurs: the jobs that wrote it, and their failure groups."""
 
 import re
 from collections import Counter

@@ -1,8 +1,8 @@
-"""Hosts on which the last jobs failed: their probes tell whether the host is at fault.
+"""Probe hosts on which the last jobs failed, to find out whether the host is at fault.
 
-Two failures prove little, and more take long on a host with few slots. So such a host is probed at
-once, beside hosts that complete their jobs. If its probes are bad and theirs are good, it is the
-host; in an outage those of all hosts are bad.
+Two failures prove little, and more failures take long on a host with few slots. So such a host is
+probed at once, along with hosts that complete their jobs. If only its probes are bad, the host is
+at fault; in an outage, the probes of all hosts are bad.
 """
 
 from collections import defaultdict

@@ -9,7 +9,7 @@ PROBLEM_SECONDS = 10.0
 
 
 def clock_finding(server: str, *, theirs: datetime, before: datetime, after: datetime) -> Finding:
-    """Judge the time that a server told between two moments of this host. All are aware."""
+    """Compare a server's time with this host's time before and after reading it. All are aware."""
     name = f"clock and {server}"
     seconds = 0.0
     if theirs < before:

@@ -88,7 +88,7 @@ def check_captures(at: datetime) -> Iterator[Finding]:
 
 
 def check_queues(at: datetime) -> Iterator[Finding]:
-    """Check that no queue is late, and that no work of it fails."""
+    """Check that no queue is late, and that none has failing work."""
     late = False
     for figures in all_queues(at=at):
         name = f"queue {figures.name}"

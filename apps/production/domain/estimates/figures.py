@@ -286,6 +286,9 @@ def _stage(
     shortest = walls.quantile(QUANTILES[0]) or 0.0
     exceeds_limit = bool(stage.wall_seconds) and shortest > (stage.wall_seconds or 0)
     days = None if exceeds_limit else _days(stage, rows, walls, at_once)
+    jobs_at_once = None
+    if stage.jobs and days and days.mid:
+        jobs_at_once = stage.jobs * _median_within_limit(stage, walls) / DAY / days.mid
     return StageEstimate(
         name=name,
         past_jobs=sum(row.completed for row in rows),
@@ -303,9 +306,7 @@ def _stage(
         wall_most=walls.quantile(0.9),
         memory_most=memories.quantile(0.9),
         core_seconds=_core_seconds(stage, rows),
-        at_once=stage.jobs * _median_within_limit(stage, walls) / DAY / days.mid
-        if stage.jobs and days and days.mid
-        else None,
+        at_once=jobs_at_once,
         days=days,
         disk_bytes=disk,
         disk_basis=disk_basis,

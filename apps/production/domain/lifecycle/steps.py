@@ -158,10 +158,13 @@ def step_of(request: Request, verb: Verb) -> Transition:
         raise InvalidTransition(
             f"“{verb.label}” is not possible: {request} is {state_text(request)}."
         )
-    refusals = [refusal_of(step, request) for step in steps]
-    if "" not in refusals:
-        raise InvalidTransition(f"“{verb.label}” is not possible for {request}: {refusals[0]}")
-    return steps[refusals.index("")]
+    refusals = []
+    for step in steps:
+        refusal = refusal_of(step, request)
+        if not refusal:
+            return step
+        refusals.append(refusal)
+    raise InvalidTransition(f"“{verb.label}” is not possible for {request}: {refusals[0]}")
 
 
 def check_actor(request: Request, verb: Verb, by: Principal, at: datetime) -> None:

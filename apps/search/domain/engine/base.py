@@ -73,7 +73,7 @@ class Cursor:
 
     @staticmethod
     def of(text: str) -> "Cursor | None":
-        """Return the cursor that was made this text; None if there was none."""
+        """Parse a cursor; None if the text is invalid."""
         try:
             place = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
             at, source, key = place
@@ -117,9 +117,9 @@ class Engine(Protocol):
     has_experiments: bool
 
     def store(self, logs: Sequence[KeptLog], *, only: LogIndex | None = None) -> Mapping[int, str]:
-        """Replace what all indexes, or one, have of the logs of these jobs; safe to repeat.
+        """Replace the logs of these jobs in all indexes, or in one; safe to repeat.
 
-        Of a log without texts nothing stays. Return why logs were refused, by job.
+        The entry of a log without texts is removed. Return why logs were refused, by job.
         """
 
     def forget(self, jobs: Iterable[int]) -> set[int]:

@@ -1,4 +1,4 @@
-"""The texts decide: which candidates of an index fulfil a query, whichever engine has the index."""
+"""Check the candidates of an index against their texts, for any engine."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

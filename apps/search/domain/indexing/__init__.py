@@ -1,1 +1,1 @@
-"""How logs get into the index of the search, stay equal to what is kept, and are compared."""
+"""Index logs for the search, keep the index equal to the stored logs, and verify it."""

@@ -31,7 +31,7 @@ LOGS_TO_INDEX = Queue(
 
 
 def queue_words(jobs: Iterable[int], *, at: datetime) -> None:
-    """Have the words of these jobs' logs replaced by a worker: to find them takes long."""
+    """Queue the logs of these jobs for a worker, because extracting their words is slow."""
     rows = [LogToIndex(job_id=job, due_at=at) for job in sorted(jobs)]
     LogToIndex.objects.bulk_create(
         rows,

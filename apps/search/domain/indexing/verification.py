@@ -1,4 +1,4 @@
-"""Compare what is kept of logs with what the index that searches use has of them."""
+"""Compare the stored logs with the index that searches use."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

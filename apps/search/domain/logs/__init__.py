@@ -1,1 +1,1 @@
-"""What is kept of the logs of jobs, and the index of its words."""
+"""The stored parts of job logs, and the index of their words."""

@@ -26,7 +26,7 @@ class KeptText:
 
 @dataclass(frozen=True, slots=True)
 class KeptLog:
-    """What is kept of the logs of one ended job, by its primary key, and of its experiment."""
+    """The stored log texts of an ended job, with the primary keys of the job and experiment."""
 
     job: int
     ended_at: datetime
@@ -39,7 +39,7 @@ class KeptLog:
 
 
 class ReadsKeptTexts(Protocol):
-    """Reads what is kept of the logs of jobs."""
+    """Reads the stored log texts of jobs."""
 
     def texts_of(self, jobs: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
         """Return the kept texts of these jobs; jobs without any are left out."""

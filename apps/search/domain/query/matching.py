@@ -1,6 +1,6 @@
-"""Whether a text fulfils the words and phrases of a query, and which parts of it do.
+"""Match texts with the words and phrases of a query, and find the matching parts.
 
-Knows no Django and no database. Expressions are matched elsewhere, within a budget.
+Independent of Django and the database. Expressions are matched elsewhere, within a budget.
 """
 
 import re

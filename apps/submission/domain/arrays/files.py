@@ -1,4 +1,4 @@
-"""The input files of jobs: list them, divide them among jobs, and follow what the jobs came to."""
+"""The input files of jobs: list them, divide them among jobs, and store the jobs' outcomes."""
 
 import logging
 from collections import defaultdict
@@ -347,9 +347,9 @@ def follow_numbers(stage: Stage, numbers: Collection[int], *, at: datetime) -> N
 
 
 def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[int, NumberOutcome]:
-    """Return what the jobs of these numbers came to in all production arrays of their stage.
+    """Return the outcomes of the jobs of these numbers in all production arrays of their stage.
 
-    The rows of old jobs are moved to files: what became of them is known from their arrays.
+    The rows of old jobs are moved to files; their outcomes are known from their arrays.
     """
     outcomes = {number: NumberOutcome() for number in numbers}
     if not outcomes:

@@ -50,7 +50,7 @@ class LoggedOutputs:
 
 
 def named_file(file: Mapping[str, Any]) -> NamedFile | None:
-    """Return a file as a log names it; None if a field has the wrong type or the name is none."""
+    """Parse an output file named in a log; None if its name or the type of a field is invalid."""
     name = file.get("name")
     checksum = file.get("checksum", "")
     parents = file.get("parents", [])

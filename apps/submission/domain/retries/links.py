@@ -101,8 +101,8 @@ def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
 def count_alike(batch: RetryBatch) -> int:
     """Return how many retries of a batch failed in the most common way, in two queries.
 
-    Retries fail alike if their verdicts are in one failure group or, without a group, of one
-    category. Retries without a verdict are not counted: their logs are being read.
+    Retries fail in the same way if their verdicts are in one failure group or, without a group,
+    of one category. Retries without a verdict are not counted: their logs are being read.
     """
     failed = Verdict.objects.filter(
         job__in=batch.jobs.filter(state=RetryState.FAILED).values("job")
