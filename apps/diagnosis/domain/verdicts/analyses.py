@@ -9,7 +9,6 @@ from typing import Self
 
 from django.db import DatabaseError
 
-from apps.clusters.schedulers.base import JobState
 from apps.core.domain.work import BackOff
 from apps.diagnosis import wording
 from apps.diagnosis.domain.known_errors.current import current_classifiers
@@ -23,7 +22,7 @@ from apps.diagnosis.domain.reading.log_access import locate_logs
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
-from apps.diagnosis.domain.verdicts.decisions import Decision
+from apps.diagnosis.domain.verdicts.decisions import Decision, needs_verdict
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.evidence.catalogue import Catalogue
@@ -298,10 +297,9 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
     if fresh_blocks:
         phases = phases_in_logs(job, fresh_blocks, markers)
         lines = template_lines(blocks)
-    # A completed job without a known error gets no verdict.
-    is_judged = (
-        job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN
-    )
+    decision = None
+    if needs_verdict(job, diagnosis.verdict):
+        decision = Decision.of(job, diagnosis.verdict, blocks)
     return Outcome(
         harvest,
         _state_of(read),
@@ -313,7 +311,7 @@ def _conclude(harvest: LogHarvest, context: Context, read: Sequence[ReadResult])
             lines=lines,
             omitted=diagnosis.omitted,
         ),
-        decision=Decision.of(job, diagnosis.verdict, blocks) if is_judged else None,
+        decision=decision,
         needs_survey=needs_survey,
         is_read=bool(fresh_blocks) or not blocks,
     )

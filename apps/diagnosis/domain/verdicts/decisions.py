@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import mark_dirty
@@ -14,6 +15,7 @@ from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, note_later_attempt
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.base import Verdict as Decided
+from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import clean_text, hour_of
 from apps.jobs.models import Job
@@ -58,6 +60,14 @@ class Decision:
     def of(cls, job: Job, verdict: Decided, blocks: Sequence[Block]) -> Self:
         """Return the decision with its line from the logs that were read."""
         return cls(job, verdict, clean_text(line_of(verdict, blocks)))
+
+
+def needs_verdict(job: Job, verdict: Decided) -> bool:
+    """Return whether the engine's verdict on a job is stored.
+
+    A completed job without a known error gets none.
+    """
+    return job.state != JobState.COMPLETED or verdict.category is not Category.UNKNOWN
 
 
 def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:

@@ -8,7 +8,6 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
 from apps.accounts.models import Principal
-from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
@@ -20,7 +19,7 @@ from apps.diagnosis.domain.reading.job_facts import facts_for_logs, facts_of, ou
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
 from apps.diagnosis.domain.verdicts.analyses import evidence_of
-from apps.diagnosis.domain.verdicts.decisions import Decision, store_verdicts
+from apps.diagnosis.domain.verdicts.decisions import Decision, needs_verdict, store_verdicts
 from apps.diagnosis.engine.base import Block, Pattern
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
 from apps.diagnosis.engine.evidence.catalogue import Catalogue
@@ -28,7 +27,6 @@ from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.enums import (
     RECLASSIFICATION_MOVES,
     RECLASSIFYING,
-    Category,
     ReclassificationState,
     Stream,
 )
@@ -204,7 +202,7 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
     cause = decided.cause.pattern.id[:64] if decided.cause else ""
     if (verdict.machine_verdict, verdict.cause) == (decided.verdict, cause):
         return ""
-    if job.state == JobState.COMPLETED and decided.category is Category.UNKNOWN:
+    if not needs_verdict(job, decided):
         return ""
     if apply:
         _store(harvest, with_novel_lines(diagnosis, job, blocks), blocks, at)
