@@ -277,10 +277,9 @@ def set_priority(
         raise InvalidFields(problems)
     old = request.level
     ranks = {"rank_old": rank_of(request)}
-    request.priority = request.priority if priority is None else priority
-    if priority_class is None:
-        request.priority_class = request.priority_class
-    else:
+    if priority is not None:
+        request.priority = priority
+    if priority_class is not None:
         request.priority_class = priority_class
     request.version += 1
     request.save(update_fields=["priority", "priority_class", "version"])
