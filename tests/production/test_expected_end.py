@@ -110,7 +110,7 @@ def test_checks_and_api_count_the_wait_of_one_in_the_queue(waiting, liaison, bro
     )
     assert answer["estimate"]["begins"] == [day.isoformat() for day in start.days]
     assert answer["estimate"]["finish"] == [day.isoformat() for day in known.finish]
-    assert known.finish[0] > start.days[0]
+    assert known.finish.early > start.days.early
 
 
 def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):

@@ -112,7 +112,7 @@ def _signatures(
     names = ", ".join(slot.name for slot in approval.missing)
     end = prospects[0][1].forecast.end if prospects else None
     yield EndingChange(
-        f"Signature of {names}", " or ".join([*people][:3]), end=end[1] if end else None
+        f"Signature of {names}", " or ".join([*people][:3]), end=end.likely if end else None
     )
 
     if prospects:
@@ -130,13 +130,13 @@ def _classes(
         if then.rank < rank:
             days = None
             if was and end and then.forecast.start:
-                days = (was[1] - end[1]).days
+                days = (was.likely - end.likely).days
             text = f"{then.rank} instead of {now[1].rank} in the queue"
             yield EndingChange(
                 f"Class {name} instead of {now[0]}",
                 text,
                 class_url,
-                end[1] if end and days else None,
+                end.likely if end and days else None,
                 days,
                 is_obstacle=False,
             )

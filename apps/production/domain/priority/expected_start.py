@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from django.utils import timezone
 
 from apps.core.models import Event
+from apps.production.domain.forecast import Days
 from apps.production.enums import RequestState
 from apps.production.models import QueueState
 
@@ -41,9 +42,9 @@ class Start:
         return self.likely is not None
 
     @property
-    def days(self) -> tuple[date, date, date] | None:
+    def days(self) -> Days | None:
         if self.early and self.likely and self.late:
-            return (self.early, self.likely, self.late)
+            return Days(self.early, self.likely, self.late)
         return None
 
 
