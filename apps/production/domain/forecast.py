@@ -17,6 +17,8 @@ from apps.production.models import Request
 FAR_DAYS = 3650
 #: The end of the basis of an expected end that a hold prevents.
 ON_HOLD = "is on hold"
+#: A basis that begins with this says that a date is unknown, and why.
+UNKNOWN = "Unknown"
 #: What a forecast may assume. The texts follow a date.
 TEST_PASSES = "if its test passes today"
 STARTED_TODAY = "if it started today"
@@ -94,6 +96,15 @@ class Forecast:
     @property
     def is_wide(self) -> bool:
         return self.end is not None and self.end.early != self.end.late
+
+    @property
+    def why_no_end(self) -> str:
+        """The sentence on the end of a forecast without one."""
+        if self.basis.startswith(UNKNOWN):
+            heading = "Expected end"
+        else:
+            heading = "Expected end unknown"
+        return f"{heading}: {self.basis.removesuffix('.')}."
 
     def columns(self) -> dict[str, Any]:
         """Return the fields of a request in which the forecast is stored."""
