@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Principal, User
-from apps.accounts.permissions import is_approver, is_liaison, scope_of
+from apps.accounts.permissions import is_approver, is_liaison, is_operator, scope_of
 from apps.production.enums import (
     ARGUMENT_EDITABLE,
     EDITABLE,
@@ -41,10 +41,7 @@ def _approver(user: Principal, request: "Request") -> bool:
 
 
 def _operator(user: Principal, request: "Request") -> bool:
-    scope = scope_of(user)
-    return scope.has(Role.APPROVER, request.experiment_id) or scope.has(
-        Role.SHIFTER, request.experiment_id
-    )
+    return is_operator(user, request.experiment_id)
 
 
 def _liaison_or_approver(user: Principal, request: "Request") -> bool:
