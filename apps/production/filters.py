@@ -18,6 +18,7 @@ from django.db.models import (
 from django.db.models.functions import Cast, Coalesce
 from django.utils import timezone
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.core.web.moments import DayFilter
@@ -25,7 +26,6 @@ from apps.core.web.query import AnyOf, Several
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.enums import AttentionKind, RequestedPriority, RequestState
 from apps.production.models import MAX_PRIORITY, Attention, Request, Stage, WorkflowType
-from apps.production.permissions import visible_experiments
 
 #: The orders of a list of requests: parameter, and column that `ordered` adds or the model has.
 ORDERS = {
