@@ -172,7 +172,7 @@ def _steps(
         steps.append(Activity(archived.captured_at, "script and environment captured"))
     if job.started_at:
         steps.append(Activity(job.started_at, f"started on {job.host}"))
-    steps.append(Activity(job.ended_at, _state(job)))
+    steps.append(Activity(job.ended_at, JobState(job.state).text))
     steps.append(Activity(job.collected_at, "collected from accounting"))
     if verdict:
         steps.append(
@@ -182,14 +182,11 @@ def _steps(
         )
     later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
     steps += [
-        Activity(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later
+        Activity(other.ended_at, f"attempt {other.attempt} {JobState(other.state).text}")
+        for other in later
     ]
     if retry:
-        steps.append(Activity(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
+        steps.append(Activity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}"))
     for event in events_of(job)[:50]:
         steps.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(steps, key=lambda step: step.at)
-
-
-def _state(job: Job) -> str:
-    return job.state.replace("_", " ")
