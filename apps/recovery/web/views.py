@@ -416,4 +416,4 @@ def _form_page(
     request: AuthenticatedRequest, form: RuleForm, changed: RecoveryRule | None
 ) -> HttpResponse:
     context = {"form": form, "rule": changed}
-    return render(request, "recovery/form.html", context, status=422 if form.errors else 200)
+    return render(request, "recovery/form.html", context, status=400 if form.errors else 200)
