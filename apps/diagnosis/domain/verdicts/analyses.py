@@ -132,6 +132,11 @@ class Outcome:
     is_read: bool = True
 
     @property
+    def needs_no_verdict(self) -> bool:
+        """Whether the logs show that the job has none."""
+        return self.content is not None and self.decision is None
+
+    @property
     def size_bytes(self) -> int:
         """Return roughly how much memory the content takes."""
         kept = self.content or Content((), ())

@@ -8,6 +8,7 @@ from typing import Self
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
+from apps.diagnosis import wording
 from apps.diagnosis.domain.causes.totals import mark_dirty
 from apps.diagnosis.domain.groups.fingerprints import line_of, message_of, symptom_of, title_of
 from apps.diagnosis.domain.groups.triage import Failure, groups_for
@@ -103,6 +104,35 @@ def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
         if _differs(row, before):
             events.append(_event(row, before.get(row.job_id), at))
     publish_all(events=events)
+
+
+def withdraw_verdicts(jobs: Sequence[Job], *, at: datetime) -> None:
+    """Delete the verdicts on jobs that need none, in the caller's transaction.
+
+    Those of `may_be_withdrawn`; the others stay.
+    """
+    rows = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
+    withdrawn = [row for row in rows.select_related("job") if may_be_withdrawn(row)]
+    Verdict.objects.filter(pk__in=[row.pk for row in withdrawn]).delete()
+    mark_dirty(hour_of(row.ended_at) for row in withdrawn)
+    events = []
+    for row in withdrawn:
+        events.append(
+            new_event(
+                kind="verdict.withdrawn",
+                target=row.job,
+                by="diagnosis",
+                at=at,
+                old=row.verdict,
+                reason=wording.COMPLETED,
+            )
+        )
+    publish_all(events=events)
+
+
+def may_be_withdrawn(verdict: Verdict) -> bool:
+    """Return whether a verdict can go: no user overrode it, and no retry followed from it."""
+    return not verdict.is_overridden and not verdict.retried_as
 
 
 def _verdict(
