@@ -158,7 +158,7 @@ class _Shareable(serializers.SlugRelatedField[Experiment]):
     def get_queryset(self) -> QuerySet[Experiment]:
         request = self.context.get("request")
         if request:
-            return domain.shareable(request.user)
+            return domain.visible_experiments(request.user)
         return Experiment.objects.none()
 
 

@@ -377,8 +377,11 @@ def kept_query(query: str) -> str:
     return normal
 
 
-def shareable(user: User) -> QuerySet[Experiment]:
-    """Return the experiments with which a user can share views."""
+def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
+    """Return the experiments whose names this user may see.
+
+    These are the experiments in which the user has a role; all for the OPG.
+    """
     scope = scope_of(user)
     if scope.sees_all:
         return Experiment.objects.all()

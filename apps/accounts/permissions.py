@@ -92,3 +92,9 @@ def is_approver(user: Anyone, experiment_id: int | None = None) -> bool:
 
 def is_liaison(user: Anyone, experiment_id: int | None = None) -> bool:
     return scope_of(user).has(Role.LIAISON, experiment_id)
+
+
+def is_operator(user: Anyone, experiment_id: int | None = None) -> bool:
+    """Return whether the user operates production, as an approver or shifter."""
+    scope = scope_of(user)
+    return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)

@@ -4,11 +4,11 @@ import django_filters as filters
 from django import forms
 from django.db.models import QuerySet
 
+from apps.accounts.domain import visible_experiments
 from apps.core.web.query import AnyOf, Several
 from apps.datasets.domain.listing import with_name_like
 from apps.production.enums import RequestState
 from apps.production.models import Stage
-from apps.production.permissions import visible_experiments
 
 #: The orders of the list: parameter, and column of the stage.
 ORDERS = {"created": "id", "name": "output_dataset", "release": "release"}

@@ -8,16 +8,12 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.domain.locks import exclusive_lock
-from apps.datasets.domain.look_ups import (
-    ASKING_LOCK,
-    ask_catalogue,
-    catalogues_to_ask,
-    forget_datasets,
-)
-from apps.datasets.domain.making import MAKING_LOCK, catalogues_to_make_in, make_datasets
+from apps.datasets.domain.asking import catalogues_to_ask_about
+from apps.datasets.domain.look_ups import ASKING_LOCK, LOOK_UPS, ask_catalogue, forget_datasets
+from apps.datasets.domain.making import MAKING_LOCK, MAKINGS, make_datasets
 from apps.datasets.domain.staging import (
     STAGING_LOCK,
-    catalogues_to_stage,
+    STAGINGS,
     close_overdue,
     follow_stagings,
 )
@@ -46,7 +42,7 @@ def _alone(lock: int, catalogue_id: int, ask: AsksCatalogue) -> None:
 @shared_task(name="datasets.look_up")
 def look_up() -> None:
     """Start a task for every catalogue that has datasets to look up."""
-    for pk in catalogues_to_ask(timezone.now()).values_list("pk", flat=True):
+    for pk in catalogues_to_ask_about(LOOK_UPS, timezone.now()).values_list("pk", flat=True):
         look_up_in.delay(catalogue_id=pk)
 
 
@@ -66,7 +62,7 @@ def forget_unneeded() -> None:
 def stage() -> None:
     """Start a task for every catalogue with datasets to bring to disk, and end overdue waits."""
     close_overdue(at=timezone.now())
-    for pk in catalogues_to_stage(timezone.now()).values_list("pk", flat=True):
+    for pk in catalogues_to_ask_about(STAGINGS, timezone.now()).values_list("pk", flat=True):
         stage_in.delay(catalogue_id=pk)
 
 
@@ -79,7 +75,7 @@ def stage_in(*, catalogue_id: int) -> None:
 @shared_task(name="datasets.make")
 def make() -> None:
     """Start a task for every catalogue with datasets to make."""
-    for pk in catalogues_to_make_in(timezone.now()).values_list("pk", flat=True):
+    for pk in catalogues_to_ask_about(MAKINGS, timezone.now()).values_list("pk", flat=True):
         make_in.delay(catalogue_id=pk)
 
 

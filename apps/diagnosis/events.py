@@ -76,6 +76,7 @@ declare(
     EventKind("reclassification.applied", "applied it", "is being applied"),
     EventKind("reclassification.cancelled", "cancelled it", "was cancelled"),
     EventKind("verdict.decided", "decided the verdict: {new}", "has a new verdict"),
+    EventKind("verdict.withdrawn", "withdrew the verdict: {old}", "has no verdict any more"),
     EventKind(
         "verdict.overridden", "overrode the verdict: {old} → {new}", "had its verdict overridden"
     ),

@@ -35,15 +35,19 @@ from apps.jobs.enums import NONE
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
 
 
-class _OfExperiment(AnyOf):
-    experiment = django_filters.ModelChoiceFilter(
-        queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
-    )
+class _NothingIfInvalid(AnyOf):
+    """Filters of which an invalid one matches nothing."""
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.form.errors:
             return queryset.none()
         return super().filter_queryset(queryset)
+
+
+class _OfExperiment(_NothingIfInvalid):
+    experiment = django_filters.ModelChoiceFilter(
+        queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
+    )
 
 
 class _OfGroups(_OfExperiment):
@@ -238,7 +242,7 @@ class KnownErrors(_OfExperiment):
         return rows.filter(_IN_STATE[value])
 
 
-class ExitCodes(AnyOf):
+class ExitCodes(_NothingIfInvalid):
     """Filters of the meanings of exit codes."""
 
     number = django_filters.NumberFilter(label="Number", min_value=-(2**31), max_value=2**31 - 1)
@@ -250,11 +254,6 @@ class ExitCodes(AnyOf):
     class Meta:
         model = ExitCodeMeaning
         fields = ["number", "scope", "name", "category", "q"]
-
-    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.form.errors:
-            return queryset.none()
-        return super().filter_queryset(queryset)
 
     def matching_text(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep codes with this text in title, help or source."""

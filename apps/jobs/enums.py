@@ -4,7 +4,7 @@ from django.db import models
 
 from apps.clusters.schedulers.base import JobState
 
-STATE_CHOICES = [(state.value, state.value.replace("_", " ").capitalize()) for state in JobState]
+STATE_CHOICES = [(state.value, state.text.capitalize()) for state in JobState]
 
 #: Suffix of the stage name of debug re-runs, which are in no statistics and never part of a stage.
 DEBUG_STAGE = ".debug"

@@ -19,6 +19,16 @@ def kind_of_move(verb: Verb) -> str:
     return f"request.{verb.name.lower()}"
 
 
+#: Kinds of events that decide on a submitted request: signatures, approval, return and rejection.
+DECISIONS = (
+    "request.sign",
+    kind_of_move(Verb.APPROVE),
+    kind_of_move(Verb.REQUEST_CHANGES),
+    kind_of_move(Verb.RETURN),
+    kind_of_move(Verb.REJECT),
+)
+
+
 # Moves between states. Each verb has one kind of event.
 declare(
     EventKind(

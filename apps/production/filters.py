@@ -18,14 +18,15 @@ from django.db.models import (
 from django.db.models.functions import Cast, Coalesce
 from django.utils import timezone
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.core.web.moments import DayFilter
 from apps.core.web.query import AnyOf, Several
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.enums import AttentionKind, RequestedPriority, RequestState
+from apps.production.events import DECISIONS
 from apps.production.models import MAX_PRIORITY, Attention, Request, Stage, WorkflowType
-from apps.production.permissions import visible_experiments
 
 #: The orders of a list of requests: parameter, and column that `ordered` adds or the model has.
 ORDERS = {
@@ -37,7 +38,6 @@ ORDERS = {
     "requested": "requested_rank",
     "title": "title",
 }
-_DECISIONS = ("request.sign", "request.approve", "request.request_changes", "request.reject")
 #: Up to this many matches of a text are looked up by primary key.
 _FEW = 1000
 _DAY = forms.DateInput(attrs={"type": "date"})
@@ -67,7 +67,7 @@ def _rank(field: str) -> Case:
 def _decided_by(user: User) -> Q:
     """Return a condition for the requests that a user signed, returned or rejected."""
     decisions = Event.objects.filter(
-        kind__in=_DECISIONS, actor=user.username, target_type=Request._meta.label_lower
+        kind__in=DECISIONS, actor=user.username, target_type=Request._meta.label_lower
     )
     keys = decisions.order_by().values_list(Cast("target_id", BigIntegerField()))
     return Q(pk__in=keys)

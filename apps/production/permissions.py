@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from django.db.models import QuerySet
-
 from apps.accounts.enums import Role
-from apps.accounts.models import Experiment, Principal, User
-from apps.accounts.permissions import is_approver, is_liaison, scope_of
+from apps.accounts.models import Principal, User
+from apps.accounts.permissions import is_approver, is_liaison, is_operator, scope_of
 from apps.production.enums import (
     ARGUMENT_EDITABLE,
     EDITABLE,
@@ -41,10 +39,7 @@ def _approver(user: Principal, request: "Request") -> bool:
 
 
 def _operator(user: Principal, request: "Request") -> bool:
-    scope = scope_of(user)
-    return scope.has(Role.APPROVER, request.experiment_id) or scope.has(
-        Role.SHIFTER, request.experiment_id
-    )
+    return is_operator(user, request.experiment_id)
 
 
 def _liaison_or_approver(user: Principal, request: "Request") -> bool:
@@ -53,17 +48,6 @@ def _liaison_or_approver(user: Principal, request: "Request") -> bool:
     return is_liaison_of(user, request) or (
         is_submitted and is_approver(user, request.experiment_id)
     )
-
-
-def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
-    """Return the experiments whose names this user may see.
-
-    These are the experiments in which the user has a role; all for the OPG.
-    """
-    scope = scope_of(user)
-    if scope.sees_all:
-        return Experiment.objects.all()
-    return Experiment.objects.filter(pk__in=scope.experiments)
 
 
 PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {

@@ -14,13 +14,14 @@ from apps.datasets import tasks
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import CATALOGUES
 from apps.datasets.domain import look_ups
+from apps.datasets.domain.asking import catalogues_to_ask_about
 from apps.datasets.domain.look_ups import (
     ABSENT_FOR,
     FRESH,
     KEPT,
+    LOOK_UPS,
     BackOfficeCatalogues,
     ask_catalogue,
-    catalogues_to_ask,
     forget_datasets,
 )
 from apps.datasets.models import Catalogue, KnownDataset
@@ -113,9 +114,9 @@ def test_unknown_dataset_is_queued_and_known_after_a_worker_has_asked(sam, answe
         find("raw", "none")
     assert answers[sam.base_url].asked == []  # no page waits for a catalogue
 
-    assert list(catalogues_to_ask(clock.at)) == [sam]
+    assert list(catalogues_to_ask_about(LOOK_UPS, clock.at)) == [sam]
     assert ask(sam, clock) == 2
-    assert list(catalogues_to_ask(clock.at)) == []
+    assert list(catalogues_to_ask_about(LOOK_UPS, clock.at)) == []
 
     assert find("raw", "none") == {"raw": Dataset("raw", 3, 70, 9)}
     sam.refresh_from_db()

@@ -9,11 +9,11 @@ from django.utils import timezone
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets import tasks
+from apps.datasets.domain.asking import catalogues_to_ask_about
 from apps.datasets.domain.ledger import NewFile, add_files, give_up_files
 from apps.datasets.domain.making import (
     MAKINGS,
     catalogues_that_make,
-    catalogues_to_make_in,
     make_datasets,
     order_dataset,
 )
@@ -85,7 +85,7 @@ def test_dataset_is_made_once_by_a_worker(rucio, running, liaison, clock):
     made = order(running, liaison, clock.at)
     assert order(running, liaison, clock.at).pk == made.pk
     assert rucio.server.requests == []  # nothing is asked for the page
-    assert list(catalogues_to_make_in(clock.at)) == [rucio.row]
+    assert list(catalogues_to_ask_about(MAKINGS, clock.at)) == [rucio.row]
 
     assert make_datasets(rucio.row, now=clock) == 1
     assert rucio.server.datasets["mine"] == RAW[:2]

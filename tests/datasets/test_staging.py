@@ -11,13 +11,13 @@ from apps.core.errors import InvalidTransition, NotAllowed
 from apps.datasets import tasks
 from apps.datasets.catalogues.base import Refused
 from apps.datasets.domain import staging
+from apps.datasets.domain.asking import catalogues_to_ask_about
 from apps.datasets.domain.look_ups import BackOfficeCatalogues
 from apps.datasets.domain.staging import (
     DEADLINE,
     STAGINGS,
     ask_now,
     cancel_waiting,
-    catalogues_to_stage,
     close_overdue,
     follow_stagings,
     request_staging,
@@ -116,7 +116,7 @@ def test_dataset_is_requested_once_and_followed_until_it_is_on_disk(
     assert rucio.server.requests == []  # the page sends nothing
     again = request_staging(request=reading, dataset=NAME, by=liaison, at=clock.at)
     assert again.pk == staged.pk
-    assert list(catalogues_to_stage(clock.at)) == [rucio.row]
+    assert list(catalogues_to_ask_about(STAGINGS, clock.at)) == [rucio.row]
 
     assert follow(rucio, clock) == 1
     rule = rucio.server.rules[0]

@@ -111,7 +111,7 @@ def test_all_places_agree(
             assert api[request.key]["slack_days"] == (slack and slack.days)
             assert api[request.key]["expected_end_assumption"] == forecast.assumption
             page = text_of(browse(liaison), request.get_absolute_url())
-            assert f"expected {forecast.end[1]:%-d %b %Y}" in page
+            assert f"expected {forecast.end.likely:%-d %b %Y}" in page
             days_left = (request.deadline - today).days if request.deadline else 0
             assert words_of(slack, days_left=days_left) in page
             estimate = facts_for(
@@ -143,7 +143,7 @@ def _check_late(request, slack, forecast, late_in_report):
         mail = (
             Event.objects.filter(kind="request.late", target_id=str(request.pk)).latest("id").reason
         )
-        assert f"{forecast.end[1]:%-d %b %Y}" in mail
+        assert f"{forecast.end.likely:%-d %b %Y}" in mail
         assert f"{slack.days_late:,} day" in mail
 
 
@@ -167,12 +167,12 @@ def _check_unapproved(request, approver, browse, at):
             forecast.assumption,
         )
     expected = (
-        f"Expected {forecast.end[1]:%-d %b %Y} in class {request.requested_priority}, "
+        f"Expected {forecast.end.likely:%-d %b %Y} in class {request.requested_priority}, "
         f"{forecast.assumption}."
     )
     page = text_of(browse(approver), request.get_absolute_url())
     assert expected in page
-    is_late = request.deadline is not None and forecast.end[1] > request.deadline
+    is_late = request.deadline is not None and forecast.end.likely > request.deadline
     assert ("That is after its deadline." in page) == is_late
 
 

@@ -12,7 +12,7 @@ from django.template.loader import render_to_string
 from apps.portal.pages.request import Schedule, request_page
 from apps.portal.pages.request_use import Use
 from apps.production.domain.attention import Need, keep_attention
-from apps.production.domain.forecast import Forecast
+from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.enums import AttentionKind, Verb
@@ -105,10 +105,10 @@ def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison
 
 @pytest.mark.parametrize(("last", "may_be_late"), [(19, False), (20, False), (21, True)])
 def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
-    ends = (date(2026, 12, 10), date(2026, 12, 12), date(2026, 12, last))
+    end = Days(date(2026, 12, 10), date(2026, 12, 12), date(2026, 12, last))
     schedule = Schedule(
         started_at=AT,
-        forecast=Forecast(end=ends),
+        forecast=Forecast(end=end),
         deadline=date(2026, 12, 20),
         slack=None,
         days_gone=0,

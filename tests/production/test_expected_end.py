@@ -110,13 +110,13 @@ def test_checks_and_api_count_the_wait_of_one_in_the_queue(waiting, liaison, bro
     )
     assert answer["estimate"]["begins"] == [day.isoformat() for day in start.days]
     assert answer["estimate"]["finish"] == [day.isoformat() for day in known.finish]
-    assert known.finish[0] > start.days[0]
+    assert known.finish.early > start.days.early
 
 
 def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):
     at = timezone.now()
     begins = start_of(waiting, at=at).days
-    late = replace(content_of(waiting), deadline=begins[0])
+    late = replace(content_of(waiting), deadline=begins.early)
     told = {
         run_check.rule: run_check.message
         for run_check in run_checks(
@@ -124,7 +124,7 @@ def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):
         )
     }
     assert (
-        f"starting about {shown(begins[1])}. It will miss the deadline."
+        f"starting about {shown(begins.likely)}. It will miss the deadline."
         in told["deadline_reachable"]
     )
     alone = facts_for(late, experiment=waiting.experiment, at=at)

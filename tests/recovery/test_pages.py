@@ -164,7 +164,7 @@ def test_new_rule_is_passive(client, shifter):
 
 def test_wrong_input_is_named_at_its_field(client, shifter):
     shown = page(client, shifter, "/recovery/new/", **{**RULE, "name": "More memory"})
-    assert shown.status_code == 422
+    assert shown.status_code == 400
     assert "Another rule has this name." in text_of(shown)
     shown = page(client, shifter, "/recovery/new/", **{**RULE, "name": "New", "factor": "3"})
     assert "The bound is smaller than the factor of one retry." in text_of(shown)

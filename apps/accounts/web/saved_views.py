@@ -30,7 +30,7 @@ class ViewForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["experiment"].queryset = domain.shareable(user)  # type: ignore[attr-defined]
+        self.fields["experiment"].queryset = domain.visible_experiments(user)  # type: ignore[attr-defined]
 
     def clean_query(self) -> str:
         """Return the query with sorted parameters, so that equal views have equal queries."""
@@ -46,7 +46,7 @@ def views_context(request: AuthenticatedRequest) -> dict[str, Any]:
         "saved_views": views,
         "current_view": current,
         "view_query": shown,
-        "view_groups": domain.shareable(request.user),
+        "view_groups": domain.visible_experiments(request.user),
     }
 
 

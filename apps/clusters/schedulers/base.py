@@ -34,6 +34,11 @@ class JobState(StrEnum):
     DEADLINE = "deadline"
     REQUEUED = "requeued"
 
+    @property
+    def text(self) -> str:
+        """The state as pages write it within a sentence, such as `out of memory`."""
+        return self.value.replace("_", " ")
+
 
 class SchedulerError(Exception):
     """The scheduler did not respond or its response is invalid. A later attempt may succeed."""

@@ -8,9 +8,9 @@ from django.db.models import QuerySet
 
 from apps.core.domain.work import Queue
 from apps.datasets.catalogues import base
-from apps.datasets.models import Catalogue, MadeDataset, StagingRequest
+from apps.datasets.models import Catalogue, KnownDataset, MadeDataset, StagingRequest
 
-W = TypeVar("W", StagingRequest, MadeDataset)
+W = TypeVar("W", KnownDataset, StagingRequest, MadeDataset)
 
 
 def catalogues_to_ask_about(queue: Queue[W], at: datetime) -> QuerySet[Catalogue]:
@@ -42,13 +42,14 @@ def ask_in_turn(
         try:
             ask(waiting)
         except base.Refused as error:
-            refuse(waiting, _text_of(error), now())
+            refuse(waiting, error_text(error), now())
         except base.CatalogueError as error:
-            queue.fail(waiting, _text_of(error), at=now())
+            queue.fail(waiting, error_text(error), at=now())
             break
         answered += 1
     return answered
 
 
-def _text_of(error: base.CatalogueError) -> str:
+def error_text(error: base.CatalogueError) -> str:
+    """Return the text of an error, as rows store it."""
     return str(error).replace("\0", "")[:2000]

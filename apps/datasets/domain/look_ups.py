@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils import timezone
 
 from apps.core.domain.work import BackOff, Queue
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import open_catalogue
+from apps.datasets.domain.asking import error_text
 from apps.datasets.domain.places import UNKNOWN_PLACES, Places, locate_files
 from apps.datasets.domain.staging_options import STAGING_OPTIONS, can_stage
 from apps.datasets.models import Catalogue, KnownDataset
@@ -217,12 +218,6 @@ def _files_in(catalogue: base.Catalogue, name: str) -> list[DataFile]:
     return files
 
 
-def catalogues_to_ask(at: datetime) -> QuerySet[Catalogue]:
-    """Return the active catalogues with datasets to look up now."""
-    waiting = LOOK_UPS.due(at).order_by().values("catalogue")
-    return Catalogue.objects.filter(active=True, pk__in=waiting)
-
-
 def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
     """Ask a catalogue for the datasets that wait; return how many answers were stored.
 
@@ -232,7 +227,7 @@ def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
     try:
         catalogue = open_row(row)
     except base.CatalogueError as error:
-        Catalogue.objects.filter(pk=row.pk).update(error=_text_of(error))
+        Catalogue.objects.filter(pk=row.pk).update(error=error_text(error))
         return 0
     stored = 0
     for _ in range(MOST_A_RUN):
@@ -244,10 +239,10 @@ def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
         except base.BadName:
             summary = base.DatasetSummary(claimed[0].name, exists=False)
         except base.CatalogueError as error:
-            LOOK_UPS.fail(claimed[0], _text_of(error), at=now())
+            LOOK_UPS.fail(claimed[0], error_text(error), at=now())
             if isinstance(error, base.Refused):
                 continue  # it is about this dataset alone
-            Catalogue.objects.filter(pk=row.pk).update(error=_text_of(error))
+            Catalogue.objects.filter(pk=row.pk).update(error=error_text(error))
             break
         places, catalogue_fault = _ask_where(catalogue, summary, now=now)
         stored += _store_answer(claimed[0], summary, places, now())
@@ -269,13 +264,9 @@ def _ask_where(
     try:
         return locate_files(catalogue, summary, now=now), ""
     except base.CatalogueError as error:
-        reason = _text_of(error)
+        reason = error_text(error)
         # A refusal is about this dataset alone.
         return Places(reason=reason), "" if isinstance(error, base.Refused) else reason
-
-
-def _text_of(error: base.CatalogueError) -> str:
-    return str(error).replace("\0", "")[:2000]
 
 
 @transaction.atomic

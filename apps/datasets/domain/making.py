@@ -17,7 +17,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
-from apps.datasets.domain.asking import ask_in_turn, catalogues_to_ask_about
+from apps.datasets.domain.asking import ask_in_turn
 from apps.datasets.domain.look_ups import open_row
 from apps.datasets.domain.steps import has_placeholder
 from apps.datasets.enums import NOT_IN_A_JOB, ChosenFiles, FileState, MakingState
@@ -178,11 +178,6 @@ def made_datasets_of(request: Request, position: int | None = None) -> list[Made
     if position is not None:
         rows = rows.filter(position=position)
     return list(rows.order_by("-requested_at", "-pk")[:MOST_SHOWN])
-
-
-def catalogues_to_make_in(at: datetime) -> QuerySet[Catalogue]:
-    """Return the active catalogues with datasets to make now."""
-    return catalogues_to_ask_about(MAKINGS, at)
 
 
 def make_datasets(row: Catalogue, *, now: Callable[[], datetime]) -> int:

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
-from apps.datasets.domain.asking import ask_in_turn, catalogues_to_ask_about
+from apps.datasets.domain.asking import ask_in_turn
 from apps.datasets.domain.input_datasets import stageable_in
 from apps.datasets.domain.look_ups import open_row
 from apps.datasets.domain.staging_options import StagingTarget, staging_target
@@ -152,11 +152,6 @@ def cancel_waiting(*, row: StagingRequest, by: User, at: datetime) -> None:
 
 def _locked(row: StagingRequest) -> StagingRequest:
     return StagingRequest.objects.select_for_update(of=("self",)).get(pk=row.pk)
-
-
-def catalogues_to_stage(at: datetime) -> QuerySet[Catalogue]:
-    """Return the active catalogues with stagings to send or to ask for now."""
-    return catalogues_to_ask_about(STAGINGS, at)
 
 
 def follow_stagings(row: Catalogue, *, now: Callable[[], datetime]) -> int:

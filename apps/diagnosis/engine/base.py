@@ -70,6 +70,18 @@ class JobFacts:
     exit_codes: tuple[ExitCode, ...] | None = None
     levels: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the scheduler reports a failure."""
+        if self.exit_code or self.signal:
+            return True
+        return self.state not in {None, JobState.COMPLETED}
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the scheduler reports a success; of an unknown end it reports neither."""
+        return self.state is JobState.COMPLETED and not self.has_failed
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

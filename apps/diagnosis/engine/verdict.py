@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import EngineVerdict, JobFacts, KnownErrorHit, Outage, Reason
 from apps.diagnosis.engine.evidence import scheduler_facts as facts_of
@@ -96,7 +95,6 @@ def _best_candidate(
     facts: JobFacts, ranked: Sequence[KnownErrorHit], outages: Sequence[Outage]
 ) -> Candidate:
     """Return the first candidate, in order of evidence."""
-    succeeded = facts.state is JobState.COMPLETED and not facts.exit_code and not facts.signal
     killed = facts_of.killed_by(facts)
     at_limit = (
         killed is not None
@@ -107,11 +105,11 @@ def _best_candidate(
         _from_fact(facts_of.deciding_state(facts)),
         _from_hits(ranked, {Role.CAUSE}),
         _from_fact(killed) if at_limit else None,
-        None if succeeded else _from_hits(ranked, {Role.GENERIC}),
+        None if facts.has_succeeded else _from_hits(ranked, {Role.GENERIC}),
         _from_fact(killed),
         _from_fact(facts_of.held(facts)),
-        None if succeeded else _from_hits(ranked, {Role.SYMPTOM, Role.CONSEQUENCE}),
-        None if succeeded else _from_outages(outages),
+        None if facts.has_succeeded else _from_hits(ranked, {Role.SYMPTOM, Role.CONSEQUENCE}),
+        None if facts.has_succeeded else _from_outages(outages),
         _from_fact(facts_of.known_exit_code(facts)),
     )
     decided = next((candidate for candidate in candidates if candidate), None)
@@ -121,7 +119,7 @@ def _best_candidate(
         summary = wording.ONLY_CONSEQUENCES
     else:
         summary = wording.NOTHING_MATCHED
-    if succeeded:
+    if facts.has_succeeded:
         summary = wording.COMPLETED
     return Candidate(Category.UNKNOWN, Confidence.LOW, summary, _end_state(facts))
 

@@ -172,7 +172,7 @@ def _activity(
         activity.append(Activity(archived.captured_at, "script and environment captured"))
     if job.started_at:
         activity.append(Activity(job.started_at, f"started on {job.host}"))
-    activity.append(Activity(job.ended_at, _state(job)))
+    activity.append(Activity(job.ended_at, JobState(job.state).text))
     activity.append(Activity(job.collected_at, "collected from accounting"))
     if verdict:
         activity.append(
@@ -182,14 +182,11 @@ def _activity(
         )
     later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
     activity += [
-        Activity(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later
+        Activity(other.ended_at, f"attempt {other.attempt} {JobState(other.state).text}")
+        for other in later
     ]
     if retry:
-        activity.append(Activity(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
+        activity.append(Activity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}"))
     for event in events_of(job)[:50]:
         activity.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(activity, key=lambda entry: entry.at)
-
-
-def _state(job: Job) -> str:
-    return job.state.replace("_", " ")

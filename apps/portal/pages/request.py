@@ -93,7 +93,7 @@ class Schedule:
     @property
     def may_be_late(self) -> bool:
         """Whether a part of the expected range lies after the deadline."""
-        return bool(self.deadline and self.forecast.end and self.forecast.end[2] > self.deadline)
+        return bool(self.deadline and self.forecast.end and self.forecast.end.late > self.deadline)
 
 
 def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:
@@ -103,7 +103,7 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     start = timezone.localdate(request.approved_at)
     now = timezone.localdate(at)
     forecast = progress.forecast
-    end = forecast.end[1] if forecast.end else now
+    end = forecast.end.likely if forecast.end else now
     due = request.deadline or end
     slack = slack_of(request.deadline, forecast, today=now)
     return Schedule(

@@ -127,7 +127,7 @@ def _signatures(
     yield EndingChange(
         f"Signature of {names}",
         " or ".join([*people][:3]),
-        end=end[1] if end else None,
+        end=end.likely if end else None,
         obstacle=f"The signature of {names} is missing.",
     )
 
@@ -146,13 +146,13 @@ def _classes(
         if then.rank < rank:
             days = None
             if was and end and then.forecast.start:
-                days = (was[1] - end[1]).days
+                days = (was.likely - end.likely).days
             text = f"{then.rank} instead of {now[1].rank} in the queue"
             yield EndingChange(
                 f"Class {name} instead of {now[0]}",
                 text,
                 class_url,
-                end[1] if end and days else None,
+                end.likely if end and days else None,
                 days,
             )
             rank = then.rank

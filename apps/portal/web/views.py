@@ -14,6 +14,7 @@ from apps.accounts.domain import note_visit
 from apps.accounts.permissions import may_see_health
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.tokens import bearer_token
 from apps.diagnosis.domain.verdicts.archived import archived_diagnosis
 from apps.diagnosis.web.forms import CorrectionForm
@@ -50,7 +51,7 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     page = job_page(job=job, user=request.user, at=timezone.now())
     verdict = page.diagnosis.verdict
     correction = CorrectionForm(initial={"verdict": verdict.verdict} if verdict else {})
-    ending = job.state.replace("_", " ")  # Such as "failed · exit 65", "failed · signal 11"
+    ending = JobState(job.state).text  # Such as "failed · exit 65", "failed · signal 11"
     if job.signal:
         ending += f" · signal {job.signal}"
     elif job.exit_code:

@@ -8,6 +8,7 @@ from drf_spectacular.drainage import set_override
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.models import Experiment
 from apps.core.api.moments import DayField
 from apps.core.errors import InvalidFields
@@ -25,7 +26,6 @@ from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
 from apps.production.enums import CLOSED, RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Attention, Request, Stage
-from apps.production.permissions import visible_experiments
 
 
 class StageReader(serializers.ModelSerializer[Stage]):

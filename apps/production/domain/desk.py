@@ -397,7 +397,7 @@ def _choices(
         slack = None
         # An end that assumes a start today would look the same in every class.
         if forecast.start and forecast.end:
-            end = forecast.end[1]
+            end = forecast.end.likely
             slack = slack_of(request.deadline, forecast, today=today)
         is_requested = name == request.requested_priority
         choices.append(

@@ -6,24 +6,37 @@ For an approved request, `progress` stores it; all pages and the API show it.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from django.utils.dateparse import parse_datetime
 
 from apps.production.enums import SIGNED, RequestedPriority, RequestState
 from apps.production.models import Request
 
-#: The earliest, likeliest and latest of three days.
-Days = tuple[date, date, date]
 #: An end later than this is shown as unknown.
 FAR_DAYS = 3650
 #: The end of the basis of an expected end that a hold prevents.
 ON_HOLD = "is on hold"
+#: A basis that begins with this says that a date is unknown, and why.
+UNKNOWN = "Unknown"
 #: What a forecast may assume. The texts follow a date.
 TEST_PASSES = "if its test passes today"
 STARTED_TODAY = "if it started today"
 IF_APPROVED = "if approved now"
 APPROVED_AND_STARTED = "if approved now and started today"
+
+
+class Days(NamedTuple):
+    """The earliest, likeliest and latest day of a start or an end."""
+
+    early: date
+    likely: date
+    late: date
+
+    @classmethod
+    def exactly(cls, day: date) -> Self:
+        """Return a day that is certain."""
+        return cls(day, day, day)
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,16 @@ class Forecast:
 
     @property
     def is_wide(self) -> bool:
-        return self.end is not None and self.end[0] != self.end[2]
+        return self.end is not None and self.end.early != self.end.late
+
+    @property
+    def why_no_end(self) -> str:
+        """The sentence on the end of a forecast without one."""
+        if self.basis.startswith(UNKNOWN):
+            heading = "Expected end"
+        else:
+            heading = "Expected end unknown"
+        return f"{heading}: {self.basis.removesuffix('.')}."
 
     def columns(self) -> dict[str, Any]:
         """Return the fields of a request in which the forecast is stored."""
@@ -119,11 +141,10 @@ def end_after(start: Days, low: float, mid: float, high: float) -> Days | None:
     """
     if mid > FAR_DAYS:
         return None
-    early, likely, late = start
-    return (
-        early + timedelta(days=low),
-        likely + timedelta(days=mid),
-        late + timedelta(days=min(high, 2 * FAR_DAYS)),
+    return Days(
+        start.early + timedelta(days=low),
+        start.likely + timedelta(days=mid),
+        start.late + timedelta(days=min(high, 2 * FAR_DAYS)),
     )
 
 
@@ -131,18 +152,18 @@ def forecast_of(request: Request) -> Forecast | None:
     """Return the stored forecast; None if none was computed since the request was approved."""
     if request.forecast_at is None:
         return None
-    start = request.expected_start
-    end = request.expected_end
+    start = _stored_days(
+        request.expected_start_early, request.expected_start, request.expected_start_late
+    )
+    end = _stored_days(request.expected_end_early, request.expected_end, request.expected_end_late)
     assumption = ""
     if end and request.state == RequestState.TESTING:
         assumption = TEST_PASSES
     elif end and request.state == RequestState.QUEUED and start is None:
         assumption = STARTED_TODAY
     return Forecast(
-        (request.expected_start_early or start, start, request.expected_start_late or start)
-        if start
-        else None,
-        (request.expected_end_early or end, end, request.expected_end_late or end) if end else None,
+        start,
+        end,
         request.forecast_basis,
         request.forecast_at,
         {name: Expected.from_data(data) for name, data in request.forecast_stages.items()},
@@ -150,3 +171,10 @@ def forecast_of(request: Request) -> Forecast | None:
         expected_class(request),
         assumption,
     )
+
+
+def _stored_days(early: date | None, likely: date | None, late: date | None) -> Days | None:
+    """Return stored days; without a likeliest one they are unknown."""
+    if likely is None:
+        return None
+    return Days(early or likely, likely, late or likely)

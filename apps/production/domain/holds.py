@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
-from apps.accounts.permissions import scope_of
+from apps.accounts.permissions import is_operator, scope_of
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.reasons import checked_reason
@@ -142,8 +142,7 @@ def sees_hold(user: User, hold: Hold) -> bool:
 
 def may_hold(user: User, experiment_id: int | None) -> bool:
     """Whether a user may place and lift holds on an experiment, or with None on all production."""
-    scope = scope_of(user)
-    return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
+    return is_operator(user, experiment_id)
 
 
 def may_hold_some(user: User) -> bool:

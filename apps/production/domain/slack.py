@@ -70,9 +70,8 @@ def slack_until(deadline: date | None, end: date | None, *, today: date) -> Slac
 
 def slack_of(deadline: date | None, forecast: Forecast | None, *, today: date) -> Slack | None:
     """Return the slack of an open request, with class and assumption of its forecast."""
-    slack = slack_until(
-        deadline, forecast.end[1] if forecast and forecast.end else None, today=today
-    )
+    end = forecast.end.likely if forecast and forecast.end else None
+    slack = slack_until(deadline, end, today=today)
     if slack is None or forecast is None:
         return slack
     return Slack(slack.days, slack.end, forecast.priority_class, forecast.assumption)

@@ -1,4 +1,4 @@
-"""Reading YAML as plain data, with the line of each value.
+"""Reading YAML as plain data, with the line of each value, and writing what is read back the same.
 
 Data is built in one pass over the parser's events, which stops at data that is too large or too
 deep. Values are those of JSON: no tags, references, dates or merge keys, no `yes` for true, no
@@ -24,6 +24,8 @@ _WORDS |= dict.fromkeys(("null", "Null", "NULL"))
 _WHOLE = re.compile(r"[-+]?[0-9]{1,30}\Z")
 NUMBER = re.compile(r"\A[-+]?(\.[0-9]{1,30}|[0-9]{1,30}(\.[0-9]{0,30})?)([eE][-+]?[0-9]{1,3})?\Z")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: PyYAML writes the first of these so that it is read back as a blank; the others end lines too.
+_LINE_SEPARATORS = "\x85\u2028\u2029"
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,33 @@ def parse_yaml(text: str, *, longest: int = MAX_BYTES) -> Parsed:
         return Parsed(
             None, {}, [Fault(line, f"Invalid YAML: {' '.join(str(what).split())[:200]}.")]
         )
+
+
+class Dumper(yaml.SafeDumper):
+    """PyYAML's writer, except for text that `parse_yaml` would not read back the same."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: Dumper, text: str) -> yaml.Node:
+    """Write text as PyYAML does; line separators with escapes."""
+    style = '"' if any(separator in text for separator in _LINE_SEPARATORS) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def quote_numbers(dumper: type[Any]) -> None:
+    """Let a dumper quote texts that `parse_yaml` reads as numbers; PyYAML knows fewer of them."""
+    dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))
+
+
+Dumper.add_representer(str, _represent_text)
+quote_numbers(Dumper)
+
+
+def write_yaml(data: Any, *, width: int, dumper: type[Any] = Dumper) -> str:
+    """Return data as YAML that `parse_yaml` reads back; references are written out."""
+    return yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=width)
 
 
 class _TooMuch(Exception):

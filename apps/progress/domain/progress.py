@@ -10,7 +10,7 @@ from apps.jobs.domain.collection.claims import has_claims
 from apps.jobs.domain.live.queue import Waiting, queue_known, waiting_of
 from apps.jobs.domain.records.jobs import behind, totals_as_of
 from apps.jobs.models import HourlyTotals
-from apps.production.domain.forecast import Expected, Forecast, forecast_of
+from apps.production.domain.forecast import Days, Expected, Forecast, forecast_of
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
@@ -197,8 +197,8 @@ def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
     stages = {stage.row.stage: stage.expected for stage in now.stages}
     if expected.at is None or expected.early is None or expected.late is None:
         return Forecast(basis=expected.basis, at=at, stages=stages, part_done=now.part_done)
-    early, likely, late = map(timezone.localdate, (expected.early, expected.at, expected.late))
-    return Forecast(None, (early, likely, late), expected.basis, at, stages, now.part_done)
+    end = Days(*map(timezone.localdate, (expected.early, expected.at, expected.late)))
+    return Forecast(None, end, expected.basis, at, stages, now.part_done)
 
 
 def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:

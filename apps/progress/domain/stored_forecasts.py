@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
-from apps.production.domain.forecast import TEST_PASSES, Forecast
+from apps.production.domain.forecast import TEST_PASSES, Days, Forecast
 from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.priority.queue_forecast import end_of_entry, forecast_of_queued
 from apps.production.domain.priority.ranks import RANKED
@@ -105,7 +105,7 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
         if request.pk in starts:
             forecast = forecast_of_queued(entry, starts[request.pk], at=at)
         elif request.state == RequestState.TESTING:
-            forecast = Forecast(None, end_of_entry(entry, (today,) * 3), TEST_PASSES, at)
+            forecast = Forecast(None, end_of_entry(entry, Days.exactly(today)), TEST_PASSES, at)
         elif request.state == RequestState.RUNNING:
             forecast = computed_forecast(progress_now(request, at=at, computed=True), at=at)
         elif request.state in CLOSED:

@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.models import Request
-from apps.production.permissions import visible_experiments
 from apps.progress.domain.weekly_report import next_report, sentence_of
 from apps.progress.models import WeeklyReport
 from apps.recovery.enums import Recovery

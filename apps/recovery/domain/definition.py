@@ -160,7 +160,7 @@ class Definition(_Part):
     def _end(self) -> str:
         if not self.condition.end_states:
             return "fails"
-        states = [state.value.replace("_", " ") for state in self.condition.end_states]
+        states = [state.text for state in self.condition.end_states]
         return f"ends as {_either(states)}"
 
     @property

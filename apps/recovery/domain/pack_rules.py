@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import yaml
-
 from apps.accounts.models import Experiment, Principal
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.packs.parts import EntryFault, PartEffect, ReadPart
-from apps.production.domain.yaml_text import NUMBER
+from apps.production.domain.yaml_text import write_yaml
 from apps.recovery.domain.definition import read_definition
 from apps.recovery.domain.rules import (
     change_rule,
@@ -122,20 +120,7 @@ def export_rules(experiment: Experiment) -> str:
             {"name": rule.name, **definition.model_dump(mode="json", exclude_defaults=True)}
         )
     pack = {"experiment": experiment.key, "recovery_rules": rules}
-    return yaml.dump(pack, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes what the reader of packs reads back as the same values."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # PyYAML takes `1e3` for a text, the reader of packs for a number.
-    style = "'" if NUMBER.match(text) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
+    return write_yaml(pack, width=100)
 
 
 def _update_rule(

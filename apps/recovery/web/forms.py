@@ -16,7 +16,7 @@ from apps.submission.domain.arrays.changed_resources import Changes
 
 #: States in which failed jobs end.
 _END_STATES = [
-    (state.value, state.value.replace("_", " "))
+    (state.value, state.text)
     for state in JobState
     if state not in (JobState.COMPLETED, JobState.REQUEUED)
 ]

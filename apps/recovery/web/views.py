@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
@@ -26,7 +27,6 @@ from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.domain.holds import may_lift
-from apps.production.permissions import visible_experiments
 from apps.recovery.domain.answers import (
     grouped_questions,
     hold_over,
@@ -418,4 +418,4 @@ def _form_page(
     request: AuthenticatedRequest, form: RuleForm, changed: RecoveryRule | None
 ) -> HttpResponse:
     context = {"form": form, "rule": changed}
-    return render(request, "recovery/form.html", context, status=422 if form.errors else 200)
+    return render(request, "recovery/form.html", context, status=400 if form.errors else 200)

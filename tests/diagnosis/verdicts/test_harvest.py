@@ -12,6 +12,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis import tasks
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.domain.known_errors.changes import submit_change, values_of
 from apps.diagnosis.domain.reading.job_facts import submission_of
 from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import analyses
@@ -29,7 +30,14 @@ from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.engine import diagnose as diagnose_module
 from apps.diagnosis.engine.logs.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
-from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
+from apps.diagnosis.models import (
+    CauseTotals,
+    Evidence,
+    KnownError,
+    LogExcerpt,
+    LogHarvest,
+    Verdict,
+)
 from apps.jobs.models import Job
 from tests.factories.archive import captured_job
 
@@ -140,6 +148,17 @@ def test_completed_job_with_a_cause_in_its_log_is_judged(make_job, at, shifter):
     job = make_job(log=FATAL, state="completed", exit_code=0)
     harvest_log(harvest=reanalyse_log(job=job, by=shifter, at=at), at=at)
     assert Verdict.objects.get().cause == "XRD-AUTH"
+
+
+def test_verdict_on_a_completed_job_goes_with_its_known_error(make_job, at, shifter, approver):
+    job = make_job(log=FATAL, state="completed", exit_code=0)
+    harvest_log(harvest=reanalyse_log(job=job, by=shifter, at=at), at=at)
+    noise = {**values_of(KnownError.objects.get(pk="XRD-AUTH")), "role": "noise"}
+    submit_change(known_error="XRD-AUTH", values=noise, by=approver, at=at, reason="harmless")
+    harvest_log(harvest=reanalyse_log(job=job, by=shifter, at=at), at=at)
+    assert not Verdict.objects.exists()
+    event = Event.objects.get(kind="verdict.withdrawn")
+    assert (event.target_id, event.old) == (str(job.pk), "service")
 
 
 def test_missing_log_is_looked_for_three_times(make_job, at):

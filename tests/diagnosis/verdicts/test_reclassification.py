@@ -11,12 +11,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.core.errors import NotAllowed
+from apps.core.models import Event
 from apps.diagnosis.domain.known_errors.changes import submit_change
 from apps.diagnosis.domain.verdicts import reclassification
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Reclassification, Verdict
+from apps.jobs.models import Job
 from tests.diagnosis.known_errors.test_known_errors import NEW
 
 
@@ -142,6 +144,26 @@ def test_cause_before_the_excerpt_holds(run, approver, at):
     LogExcerpt.objects.filter(pk=excerpt.pk).update(first_offset=5000)
     work(run, at)
     assert run.changed == 4
+
+
+def test_verdict_on_a_completed_job_is_withdrawn_unless_a_user_gave_it(run, approver, at):
+    overridden, judged = Verdict.objects.order_by("pk")[:2]
+    for verdict in (overridden, judged):
+        Job.objects.filter(pk=verdict.job_id).update(state="completed", exit_code=0)
+    noise = {**NEW, "role": "noise"}
+    submit_change(known_error="GEO-GONE", values=noise, by=approver, at=at, reason="harmless")
+    work(run, at)
+    assert [move for move in run.moves if move.endswith(" → no verdict")] == [
+        f"{judged.machine_verdict} → no verdict"
+    ]
+    assert Verdict.objects.count() == 5
+
+    reclassification.apply_run(run=run, by=approver, at=at)
+    work(run, at)
+    assert run.state == "done"
+    assert not Verdict.objects.filter(pk=judged.pk).exists()
+    assert Verdict.objects.get(pk=overridden.pk).verdict == "resource"
+    assert Event.objects.get(kind="verdict.withdrawn").target_id == str(judged.job_id)
 
 
 def test_only_editors_may_and_a_page_shows_and_applies_it(run, client, shifter, approver, at):

@@ -183,7 +183,7 @@ def test_classes_are_chosen_with_their_ends(waiting, nova, liaison, approver, cl
     sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
     assert [choice.name for choice in sheet.choices] == ["low", "normal", "high", "urgent"]
     assert (sheet.requested.name, sheet.compared.name) == ("high", "normal")
-    assert sheet.requested.end == sheet.prospects["high"].forecast.end[1]
+    assert sheet.requested.end == sheet.prospects["high"].forecast.end.likely
     client.force_login(approver)
     page = client.get(DESK).text
     assert page.count('name="priority_class"') == 4
@@ -239,7 +239,7 @@ def test_what_a_class_would_give_is_what_it_gives(waiting, nova, liaison, approv
         stored.expected_end,
         stored.expected_end_late,
     )
-    assert prospect.forecast.start[1] == stored.expected_start
+    assert prospect.forecast.start.likely == stored.expected_start
 
 
 @pytest.mark.parametrize("level", ["low", "urgent"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import MAX_STAGES, RequestContent, StageContent
-from apps.production.domain.content.serialization import read_plain, write_yaml
+from apps.production.domain.content.serialization import read_plain, write_request_yaml
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.exchange import (
     InvalidText,
@@ -113,7 +113,7 @@ contents = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(contents)
 def test_what_is_written_is_read_back_the_same(written):
-    parsed = parse_yaml(write_yaml(written, experiment="NOVA"))
+    parsed = parse_yaml(write_request_yaml(written, experiment="NOVA"))
 
     assert parsed.faults == []
     assert read_plain(parsed.data, TYPED) == (written, {})
@@ -294,7 +294,7 @@ def test_each_fault_has_a_clear_message(text, line, words, nova, liaison):
 
 def test_version_that_is_gone_loses_nothing_of_the_text(nova, liaison, browse):
     load_builtin_workflows(at=AT)
-    text = write_yaml(
+    text = write_request_yaml(
         monte_carlo(workflow=workflow_of(newest_version("monte_carlo"))), experiment="NOVA"
     )
     WorkflowVersion.objects.filter(type__key="monte_carlo").update(number=2)
@@ -314,14 +314,14 @@ def test_cyclic_chain_becomes_a_draft_and_is_told(nova, liaison, browse):
         stages=(stage("a", input_dataset="nova.mc.b"), stage("b", input_dataset="nova.mc.a"))
     )
     page = browse(liaison).post(
-        IMPORT, {"text": write_yaml(circle, experiment="NOVA")}, follow=True
+        IMPORT, {"text": write_request_yaml(circle, experiment="NOVA")}, follow=True
     )
     assert "Stage 2 writes this dataset later" in page.content.decode()
     assert content_of(Request.objects.get()).stages == circle.stages
 
 
 def test_file_is_taken_and_one_that_is_none_is_told(nova, liaison, browse):
-    good = SimpleUploadedFile("a.yaml", write_yaml(content(), experiment="NOVA").encode())
+    good = SimpleUploadedFile("a.yaml", write_request_yaml(content(), experiment="NOVA").encode())
     assert browse(liaison).post(IMPORT, {"file": good}).status_code == 302
     for body, words in [
         (b"\xff\xfe\x00", "Not valid UTF-8."),

@@ -15,7 +15,7 @@ from apps.production.domain.estimates.figures import (
     estimate,
     jobs_at_once,
 )
-from apps.production.domain.forecast import Forecast
+from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.outputs.datasets import Dataset
 from tests.factories.requests import content, stage
 
@@ -162,7 +162,7 @@ def test_finish_counts_from_today():
 
 
 def test_finish_counts_from_the_expected_start_early_to_late():
-    begins = date(2026, 11, 25), date(2026, 12, 1), date(2026, 12, 20)
+    begins = Days(date(2026, 11, 25), date(2026, 12, 1), date(2026, 12, 20))
     written = content(stages=(stage("reco", events=1000, jobs=1000),))
     estimated = estimate(written, past={"reco": (past(),)}, datasets={}, today=TODAY)
     estimated = estimated.with_forecast(Forecast(start=begins))
@@ -282,7 +282,7 @@ def test_ranges_are_in_order_and_nothing_breaks(given_rows):
             assert figure is None or 0 <= figure.low <= figure.mid <= figure.high
     assert (
         estimated.finish is None
-        or TODAY <= estimated.finish[0] <= estimated.finish[1] <= estimated.finish[2]
+        or TODAY <= estimated.finish.early <= estimated.finish.likely <= estimated.finish.late
     )
 
 

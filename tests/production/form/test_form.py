@@ -458,8 +458,8 @@ def test_form_shows_the_end_that_each_class_would_give(nova, liaison, approver, 
     shown = client.get(edit)
     found = shown.context["prospects"]
     assert (found["low"].rank, found["urgent"].rank) == (4, 1)
-    assert found["urgent"].forecast.end[1] < found["low"].forecast.end[1]
-    assert f"ends {found['urgent'].forecast.end[1]:%-d %b}" in shown.text
+    assert found["urgent"].forecast.end.likely < found["low"].forecast.end.likely
+    assert f"ends {found['urgent'].forecast.end.likely:%-d %b}" in shown.text
     request_in("queued", by=liaison, experiment=nova, approver=approver, title="Sample 3")
     sent = {**typed(content_of(mine)).dict(), "experiment": "NOVA"}
     panel = client.post(reverse("production:check-new"), sent)

@@ -21,31 +21,24 @@ from apps.diagnosis.domain.known_errors.changes import (
 from apps.diagnosis.domain.known_errors.expressions import expression_faults
 from apps.diagnosis.models import KnownError
 from apps.diagnosis.permissions import may_propose_known_errors
-from apps.production.domain.yaml_text import NUMBER, Fault, Parsed, parse_yaml
+from apps.production.domain.yaml_text import (
+    Dumper,
+    Fault,
+    Parsed,
+    parse_yaml,
+    quote_numbers,
+    write_yaml,
+)
 
 HEAD = "known_errors"
 _LAST_PLAIN = "\uffff"
-#: PyYAML writes the first of these so that it is read back as a blank; the others end lines too.
-_LINE_SEPARATORS = "\x85\u2028\u2029"
-
-
-class _Dumper(yaml.SafeDumper):
-    """PyYAML's writer, except for text that it would change."""
 
 
 class _FastDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """libyaml's writer, if PyYAML was built with it, for text that it does not change."""
 
 
-def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
-    """Write text as PyYAML does; line separators with escapes."""
-    style = '"' if any(separator in text for separator in _LINE_SEPARATORS) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-for _writer in (_Dumper, _FastDumper):  # `parse_yaml` reads more texts as numbers than PyYAML
-    _writer.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))
+quote_numbers(_FastDumper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +76,7 @@ def _write_entry(entry: dict[str, Any]) -> str:
     """
     texts = [value for value in entry.values() if isinstance(value, str)]
     is_plain = all(text.isprintable() and max(text) <= _LAST_PLAIN for text in texts)
-    dumper = _FastDumper if is_plain else _Dumper
-    return yaml.dump([entry], Dumper=dumper, sort_keys=False, allow_unicode=True, width=120)
+    return write_yaml([entry], width=120, dumper=_FastDumper if is_plain else Dumper)
 
 
 @transaction.atomic

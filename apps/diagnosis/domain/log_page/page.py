@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.expressions.line_search import Span
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, phase_at, phases_in
@@ -471,7 +472,7 @@ def _sections(
         sections.append(
             Section(
                 phase=phase,
-                failed=is_last and not phase.done and job.state != "completed",
+                failed=is_last and not phase.done and job.state != JobState.COMPLETED,
                 rows=rows_of_phase,
                 is_open=bool(rows_of_phase) and (is_last or has_events),
                 counts=counts.get(index, Counter()),

@@ -9,7 +9,6 @@ from typing import Self
 
 from django.db import DatabaseError
 
-from apps.clusters.schedulers.base import JobState
 from apps.core.domain.work import BackOff
 from apps.diagnosis import wording
 from apps.diagnosis.domain.known_errors.current import current_classifiers
@@ -22,7 +21,7 @@ from apps.diagnosis.domain.reading.log_access import locate_logs
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
-from apps.diagnosis.domain.verdicts.judged_jobs import JudgedJob
+from apps.diagnosis.domain.verdicts.judged_jobs import JudgedJob, needs_verdict
 from apps.diagnosis.domain.verdicts.phases import phases_in_logs
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
@@ -131,6 +130,11 @@ class HarvestOutcome:
     needs_survey: bool = False
     #: Whether a log itself was read, not only its stored excerpt.
     is_read: bool = True
+
+    @property
+    def needs_no_verdict(self) -> bool:
+        """Whether the logs show that the job has none."""
+        return self.content is not None and self.decision is None
 
     @property
     def size_bytes(self) -> int:
@@ -300,10 +304,9 @@ def _conclude(
     if fresh_blocks:
         phases = phases_in_logs(job, fresh_blocks, markers)
         lines = template_lines(blocks)
-    # A completed job without a known error gets no verdict.
-    is_judged = (
-        job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN
-    )
+    judged_job = None
+    if needs_verdict(job, diagnosis.verdict):
+        judged_job = JudgedJob.of(job, diagnosis.verdict, blocks)
     return HarvestOutcome(
         harvest,
         _state_of(read),
@@ -315,7 +318,7 @@ def _conclude(
             lines=lines,
             omitted=diagnosis.omitted,
         ),
-        judged_job=JudgedJob.of(job, diagnosis.verdict, blocks) if is_judged else None,
+        judged_job=judged_job,
         needs_survey=needs_survey,
         is_read=bool(fresh_blocks) or not blocks,
     )

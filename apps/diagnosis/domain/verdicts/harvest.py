@@ -30,7 +30,7 @@ from apps.diagnosis.domain.verdicts.analyses import (
     analyse_whole,
     failure,
 )
-from apps.diagnosis.domain.verdicts.judged_jobs import store_verdicts
+from apps.diagnosis.domain.verdicts.judged_jobs import store_verdicts, withdraw_verdicts
 from apps.diagnosis.enums import TRANSITIONS, HarvestState
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.diagnosis.permissions import may_correct_verdict
@@ -242,6 +242,9 @@ def _write(outcomes: Sequence[HarvestOutcome], at: datetime) -> None:
     count_omissions(omissions, at=at)
     if judged_jobs := [outcome.judged_job for outcome in outcomes if outcome.judged_job]:
         store_verdicts(judged_jobs, at=at)
+    without_verdict = [outcome.harvest.job for outcome in outcomes if outcome.needs_no_verdict]
+    if without_verdict:
+        withdraw_verdicts(without_verdict, at=at)
     store_templates(templates, at=at)
     queue_words([outcome.harvest.job_id for outcome in outcomes if outcome.content], at=at)
 

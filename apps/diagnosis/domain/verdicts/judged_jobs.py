@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-from django.db import transaction
-from django.db.models import F, QuerySet
-
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
+from apps.diagnosis import wording
 from apps.diagnosis.domain.causes.totals import mark_dirty
 from apps.diagnosis.domain.groups.fingerprints import line_of, message_of, symptom_of, title_of
 from apps.diagnosis.domain.groups.triage import Failure, groups_for
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, note_later_attempt
 from apps.diagnosis.engine.base import Block, EngineVerdict
+from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import clean_text, hour_of
 from apps.jobs.models import Job
@@ -58,6 +58,14 @@ class JudgedJob:
         return cls(job, verdict, clean_text(line_of(verdict, blocks)))
 
 
+def needs_verdict(job: Job, verdict: EngineVerdict) -> bool:
+    """Return whether the engine's verdict on a job is stored.
+
+    A completed job without a known error gets none.
+    """
+    return job.state != JobState.COMPLETED or verdict.category is not Category.UNKNOWN
+
+
 def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
     """Store verdicts in the caller's transaction.
 
@@ -89,6 +97,35 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
         if _differs(row, before):
             events.append(_event(row, before.get(row.job_id), at))
     publish_all(events=events)
+
+
+def withdraw_verdicts(jobs: Sequence[Job], *, at: datetime) -> None:
+    """Delete the verdicts on jobs that need none, in the caller's transaction.
+
+    Those of `may_be_withdrawn`; the others stay.
+    """
+    rows = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
+    withdrawn = [row for row in rows.select_related("job") if may_be_withdrawn(row)]
+    Verdict.objects.filter(pk__in=[row.pk for row in withdrawn]).delete()
+    mark_dirty(hour_of(row.ended_at) for row in withdrawn)
+    events = []
+    for row in withdrawn:
+        events.append(
+            new_event(
+                kind="verdict.withdrawn",
+                target=row.job,
+                by="diagnosis",
+                at=at,
+                old=row.verdict,
+                reason=wording.COMPLETED,
+            )
+        )
+    publish_all(events=events)
+
+
+def may_be_withdrawn(verdict: Verdict) -> bool:
+    """Return whether a verdict can go: no user overrode it, and no retry followed from it."""
+    return not verdict.is_overridden and not verdict.retried_as
 
 
 def _verdict(

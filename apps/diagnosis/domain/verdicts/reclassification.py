@@ -8,7 +8,6 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
 from apps.accounts.models import Principal
-from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.locks import lock_for_this_transaction
@@ -20,7 +19,13 @@ from apps.diagnosis.domain.reading.job_facts import facts_for_logs, facts_of, ou
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
 from apps.diagnosis.domain.verdicts.analyses import evidence_of
-from apps.diagnosis.domain.verdicts.judged_jobs import JudgedJob, store_verdicts
+from apps.diagnosis.domain.verdicts.judged_jobs import (
+    JudgedJob,
+    may_be_withdrawn,
+    needs_verdict,
+    store_verdicts,
+    withdraw_verdicts,
+)
 from apps.diagnosis.engine.base import Block, Pattern
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
 from apps.diagnosis.engine.evidence.catalogue import Catalogue
@@ -28,7 +33,6 @@ from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.enums import (
     RECLASSIFICATION_MOVES,
     RECLASSIFYING,
-    Category,
     ReclassificationState,
     Stream,
 )
@@ -202,14 +206,22 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
     )
     decided = diagnosis.verdict
     cause = decided.cause.pattern.id[:64] if decided.cause else ""
-    if (verdict.machine_verdict, verdict.cause) == (decided.verdict, cause):
-        return ""
-    if job.state == JobState.COMPLETED and decided.category is Category.UNKNOWN:
+    old = _change_text(verdict.machine_verdict, verdict.cause)
+    if needs_verdict(job, decided):
+        new = _change_text(decided.verdict, cause)
+    elif may_be_withdrawn(verdict):
+        new = "no verdict"
+    else:
+        new = old
+    if new == old:
         return ""
     if apply:
         _store(harvest, with_novel_lines(diagnosis, job, blocks), blocks, at)
-    old = f"{verdict.machine_verdict}{', ' if verdict.cause else ''}{verdict.cause}"
-    return f"{old} → {decided.verdict}{', ' if cause else ''}{cause}"
+    return f"{old} → {new}"
+
+
+def _change_text(verdict: str, cause: str) -> str:
+    return f"{verdict}, {cause}" if cause else verdict
 
 
 def _holds_before(
@@ -244,8 +256,11 @@ def _is_same(pattern: Pattern, evidence: Evidence) -> bool:
 
 
 def _store(harvest: LogHarvest, diagnosis: Diagnosis, blocks: list[Block], at: datetime) -> None:
-    """Replace the evidence within the excerpts, and the verdict."""
+    """Replace the evidence within the excerpts, and the verdict; withdraw one that is not needed."""
     for block in blocks:
         harvest.evidence.filter(stream=block.stream, offset__gte=block.offset).delete()
     Evidence.objects.bulk_create(evidence_of(harvest, diagnosis), ignore_conflicts=True)
-    store_verdicts([JudgedJob.of(harvest.job, diagnosis.verdict, blocks)], at=at)
+    if needs_verdict(harvest.job, diagnosis.verdict):
+        store_verdicts([JudgedJob.of(harvest.job, diagnosis.verdict, blocks)], at=at)
+    else:
+        withdraw_verdicts([harvest.job], at=at)

@@ -10,7 +10,6 @@ from itertools import islice
 
 import re2
 
-from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Block, JobFacts, KnownErrorHit
 from apps.diagnosis.engine.evidence.matchers import latin_options
 from apps.diagnosis.engine.formats.chunks import matching_lines
@@ -165,9 +164,10 @@ def _chain_of_block(
 ) -> list[KnownErrorHit]:
     """Return the causal chain of a block: go back from its end while one error led to the next.
 
-    A cause of the catalogue always counts.
+    A cause of the catalogue always counts. Unless the scheduler reports a failure, the log has to
+    show it.
     """
-    failed = _is_failure(facts)
+    failed = facts.has_failed
     remaining = _not_recovered(hits[-CHAIN:], block)
     if not failed:
         remaining = _without_habits(remaining, block)
@@ -219,12 +219,6 @@ def _without_habits(hits: Sequence[KnownErrorHit], block: Block) -> list[KnownEr
 def masked(hit: KnownErrorHit) -> str:
     """Return a key that is equal for errors that differ only in numbers."""
     return f"{hit.pattern.id} {re.sub(r'[0-9]+', '0', hit.text)}"
-
-
-def _is_failure(facts: JobFacts) -> bool:
-    """Return whether the scheduler reports a failure. Without facts, the log has to show it."""
-    ended_well = facts.state in {None, JobState.COMPLETED}
-    return bool(facts.exit_code or facts.signal) or not ended_well
 
 
 def _is_strong(hit: KnownErrorHit) -> bool:

@@ -5,7 +5,7 @@ Reminders go to the same users.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import F, Q
@@ -22,7 +22,9 @@ from apps.production.domain.approvals.requirements import (
     approval_facts,
     possible_signers,
     signer_at,
+    slots_for,
     slots_of,
+    slots_to_sign,
 )
 from apps.production.enums import EDITABLE, AttentionKind, RequestState, Verb
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
@@ -165,14 +167,13 @@ def users_awaited(
     """
     if wait != RequestState.AWAITING_APPROVAL:
         return [], responsible_users(wait, request.experiment_id)
-    slots = slots_of(request)
-    missing = [slot for slot in slots if slot.signature is None] or slots
+    to_sign = slots_to_sign(slots_of(request))
     people: set[str] = set()
     for rights in possible_signers(
-        [slot.group for slot in missing], approval_facts(request), at
+        [slot.group for slot in to_sign], approval_facts(request), at
     ).values():
         people.update(right.user.username for right in rights)
-    return [slot.group.name for slot in missing if slot.group], sorted(people)
+    return [slot.group.name for slot in to_sign if slot.group], sorted(people)
 
 
 def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | None) -> list[str]:
@@ -198,36 +199,28 @@ def signable(
     waiting = Request.objects.visible_to(user).filter(state=RequestState.AWAITING_APPROVAL)
     if among is not None:
         waiting = waiting.filter(pk__in=list(among))
-    rows = list(
-        waiting.values_list(
-            "pk",
-            "experiment_id",
-            "workflow__type_id",
-            "created_by_id",
-            "submitted_by_id",
-            "editor_ids",
-        )
+    requests = waiting.select_related("workflow").only(
+        "experiment_id", "workflow__type_id", "created_by_id", "submitted_by_id", "editor_ids"
     )
-    signed: dict[int, set[int | None]] = {row[0]: set() for row in rows}
-    live = Signature.objects.filter(request__in=signed, withdrawn_at=None).order_by()
-    for request, group in live.values_list("request_id", "group_id"):
-        signed[request].add(group)
+    signatures: dict[int, list[Signature]] = {request.pk: [] for request in requests}
+    live = Signature.objects.filter(request__in=signatures, withdrawn_at=None).order_by()
+    for signature in live.only("request_id", "group_id"):
+        signatures[signature.request_id].append(signature)
 
     rules = Rules()
     signer = signer_at(user, at)
-    known: dict[tuple[int, int, frozenset[int], frozenset[int | None]], list[Right]] = {}
+    rights_of_equals: dict[tuple[ApprovalFacts, frozenset[int | None]], list[Right]] = {}
     signable_requests = {}
-    for pk, experiment, kind, author, submitter, editors in rows:
-        requesters = frozenset({author, submitter, *editors} & signer.people)
-        alike = (experiment, kind, requesters, frozenset(signed[pk]))
-        if alike not in known:
-            facts = ApprovalFacts(pk, *alike[:3])
-            groups = rules.groups_for(facts)
-            missing = [group for group in groups if (group.pk if group else None) not in signed[pk]]
-            rights = (signer.right(group, facts) for group in missing or groups)
-            known[alike] = [right for right in rights if right is not None]
-        if known[alike]:
-            signable_requests[pk] = known[alike]
+    for request in requests:
+        facts = approval_facts(request)
+        facts = replace(facts, requesters=facts.requesters & signer.people)
+        signed = frozenset(signature.group_id for signature in signatures[request.pk])
+        if (facts, signed) not in rights_of_equals:
+            slots = slots_for(facts, rules=rules, signatures=signatures[request.pk], signer=signer)
+            rights = [slot.mine for slot in slots_to_sign(slots) if slot.mine]
+            rights_of_equals[facts, signed] = rights
+        if rights := rights_of_equals[facts, signed]:
+            signable_requests[request.pk] = rights
     return signable_requests
 
 

@@ -38,7 +38,6 @@ MAX_CHANGES = 200
 class ApprovalFacts:
     """The facts about a request that decide who must sign it."""
 
-    pk: int
     experiment_id: int
     type_id: int
     requesters: frozenset[int]
@@ -195,7 +194,9 @@ class Slot:
 def approval_facts(request: Request) -> ApprovalFacts:
     """Return the facts of a request that the rules need."""
     return ApprovalFacts(
-        request.pk, request.experiment_id, request.workflow.type_id, request.requester_ids
+        experiment_id=request.experiment_id,
+        type_id=request.workflow.type_id,
+        requesters=request.requester_ids,
     )
 
 
@@ -204,15 +205,27 @@ def slots_of(request: Request, user: User | None = None, at: datetime | None = N
     live = Signature.objects.filter(request=request, withdrawn_at=None).select_related(
         "by", "for_user"
     )
-    signatures = {signature.group_id: signature for signature in live}
-    facts = approval_facts(request)
-    signer = signer_at(user, at)
+    return slots_for(
+        approval_facts(request), rules=Rules(), signatures=live, signer=signer_at(user, at)
+    )
 
+
+def slots_for(
+    facts: ApprovalFacts, *, rules: Rules, signatures: Iterable[Signature], signer: Signer
+) -> list[Slot]:
+    """Return the required signatures under these rules, with the signer's right to give each."""
+    signature_by_group = {signature.group_id: signature for signature in signatures}
     slots = []
-    for group in Rules().groups_for(facts):
-        signature = signatures.get(group.pk if group else None)
+    for group in rules.groups_for(facts):
+        signature = signature_by_group.get(group.pk if group else None)
         slots.append(Slot(group, signature, signer.right(group, facts)))
     return slots
+
+
+def slots_to_sign(slots: Iterable[Slot]) -> list[Slot]:
+    """Return the slots whose signature is missing; all if none is, for the final approval."""
+    slots = list(slots)
+    return [slot for slot in slots if slot.signature is None] or slots
 
 
 def signers_of(
@@ -223,14 +236,13 @@ def signers_of(
         WorkflowType.objects.filter(key=content.workflow.key).values_list("pk", flat=True).first()
         or 0
     )
-    facts = ApprovalFacts(0, experiment.pk, type_id, frozenset(requesters))
+    facts = ApprovalFacts(experiment.pk, type_id, frozenset(requesters))
     groups = Rules().groups_for(facts)
     rights = possible_signers(groups, facts, at)
     signers = []
     for group in groups:
-        key = group.pk if group else None
         name = group.name if group else "Approver"
-        signers.append((name, [str(right) for right in rights[key][:MAX_PEOPLE]]))
+        signers.append((name, [str(right) for right in rights[group][:MAX_PEOPLE]]))
     return signers
 
 
@@ -242,18 +254,13 @@ def may_sign(request: Request, user: User, at: datetime | None) -> bool:
 
 
 def has_to_sign(slots: Iterable[Slot]) -> bool:
-    """Whether this user has a signature to give.
-
-    If no signature is missing, whether they may give the final approval.
-    """
-    slots = list(slots)
-    missing = [slot for slot in slots if slot.signature is None]
-    return any(slot.mine for slot in missing or slots)
+    """Whether this user has a signature to give, or the final approval."""
+    return any(slot.mine for slot in slots_to_sign(slots))
 
 
 def possible_signers(
     groups: Iterable[ApprovalGroup | None], facts: ApprovalFacts, at: datetime
-) -> dict[int | None, list[Right]]:
+) -> dict[ApprovalGroup | None, list[Right]]:
     """Return who can sign for each group.
 
     These are members and their delegates who can see the request and did not write it.
@@ -266,12 +273,12 @@ def possible_signers(
         delegations[delegation.to_user_id].append(delegation)
     signers = [Signer(user, delegations[user.pk]) for user in users]
 
-    rights_by_group: dict[int | None, list[Right]] = {}
+    rights_by_group: dict[ApprovalGroup | None, list[Right]] = {}
     for group in groups:
         rights: list[Right] = []
         for signer in signers:
             rights += signer.rights(group, facts)
-        rights_by_group[group.pk if group else None] = sorted(rights, key=str)
+        rights_by_group[group] = sorted(rights, key=str)
     return rights_by_group
 
 
@@ -340,10 +347,12 @@ def move_message(request: Request, verb: str) -> str:
 
 
 def _with_people_and_changes(
-    request: Request, slot: Slot, people: dict[int | None, list[Right]], signatures: list[Signature]
+    request: Request,
+    slot: Slot,
+    people: Mapping[ApprovalGroup | None, list[Right]],
+    signatures: list[Signature],
 ) -> Slot:
-    group = slot.group.pk if slot.group else None
-    names = [str(person) for person in people.get(group, [])]
+    names = [str(person) for person in people.get(slot.group, [])]
     if len(names) > MAX_PEOPLE:
         more = [f"{len(names) - MAX_PEOPLE} more"]
     else:
@@ -355,7 +364,7 @@ def _with_people_and_changes(
     withdrawn = [
         signature for signature in reversed(signatures) if signature.withdrawn_at is not None
     ]
-    of_group = [signature for signature in withdrawn if signature.group_id == group]
+    of_group = [signature for signature in withdrawn if signature.group == slot.group]
     earlier = next(iter(of_group or withdrawn), None)
     if slot.signature is not None or earlier is None:
         return slot

@@ -10,22 +10,14 @@ from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of, stored_content
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import EDITABLE, Verb
-from apps.production.events import kind_of_move
+from apps.production.enums import EDITABLE
+from apps.production.events import DECISIONS
 from apps.production.models import Request, RequestRevision
 
 #: How many of the newest saves, and of the newest submissions, are kept for each request.
 MAX_REVISIONS = 30
 #: Consecutive saves by one user within this time are one revision.
 MERGE_WINDOW = timedelta(minutes=10)
-#: Events of users who reviewed the content.
-_REVIEWS = [
-    "request.sign",
-    *(
-        kind_of_move(verb)
-        for verb in (Verb.APPROVE, Verb.REQUEST_CHANGES, Verb.RETURN, Verb.REJECT)
-    ),
-]
 
 
 def keep_revision(
@@ -95,8 +87,8 @@ def content_at(request: Request, revision: RequestRevision) -> RequestContent:
 def last_reviewed(request: Request) -> RequestRevision | None:
     """Return the revision to compare the current one with.
 
-    It is the newest one that was reviewed before the last submission. Without a review, it is the
-    previous submission. With a single submission, it is that one, and without any, the oldest
+    It is the newest one that was decided on before the last submission. Without a decision, it is
+    the previous submission. With a single submission, it is that one, and without any, the oldest
     revision.
     """
     submitted = list(request.revisions.filter(is_submitted=True).defer("content").order_by("-id"))
@@ -106,8 +98,8 @@ def last_reviewed(request: Request) -> RequestRevision | None:
         return submitted[0]
 
     earlier = submitted[1:]
-    review = events_of(request).filter(kind__in=_REVIEWS, at__lte=submitted[0].at).last()
-    reviewed = [revision for revision in earlier if review and revision.at <= review.at]
+    decision = events_of(request).filter(kind__in=DECISIONS, at__lte=submitted[0].at).last()
+    reviewed = [revision for revision in earlier if decision and revision.at <= decision.at]
     return (reviewed or earlier)[0]
 
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from apps.production.domain.content.model import RequestContent, without_nulls
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.faults import NOT_A_MAPPING, Problems, problems_of
-from apps.production.domain.yaml_text import NUMBER
+from apps.production.domain.yaml_text import Dumper, write_yaml
 
 #: Top-level names that are not fields of the content.
 NOT_CONTENT = frozenset({"experiment", "workflow", "workflow_version"})
@@ -63,14 +63,11 @@ def _remove(data: Any, place: tuple[Any, ...]) -> None:
         data.pop(last, None)
 
 
-class _Dumper(yaml.SafeDumper):
-    """A dumper that writes multi-line text as a block, and no references."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+class _BlockDumper(Dumper):
+    """A dumper that writes multi-line text as a block."""
 
 
-def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
+def _represent_text(dumper: _BlockDumper, text: str) -> yaml.Node:
     """Write text so that it reads back the same: plain lines as a block, others with escapes."""
     plain_lines = text.isascii() and text == text.strip() and text.replace("\n", "").isprintable()
     if text.isprintable():
@@ -82,12 +79,10 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _represent_text)
-# Resolve floats as `parse_yaml` does.
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))
+_BlockDumper.add_representer(str, _represent_text)
 
 
-def write_yaml(content: RequestContent, *, experiment: str) -> str:
+def write_request_yaml(content: RequestContent, *, experiment: str) -> str:
     """Return YAML that `parse_yaml` and `read_plain` read back."""
     data = {"experiment": experiment, **plain(content)}
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    return write_yaml(data, width=10_000, dumper=_BlockDumper)

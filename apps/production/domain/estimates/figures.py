@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stage_names import named_or_synonym
-from apps.production.domain.forecast import Forecast, end_after
+from apps.production.domain.forecast import Days, Forecast, end_after
 from apps.production.domain.outputs.datasets import Dataset
 
 #: The stored quantiles of past jobs, and the fraction of jobs that each represents.
@@ -126,9 +126,9 @@ class Estimate:
     stages: tuple[StageEstimate, ...] = ()
     today: date | None = None
     #: Earliest, likeliest and latest day of the expected start. If None, no wait is counted.
-    begins: tuple[date, date, date] | None = None
+    begins: Days | None = None
     #: The end according to the forecast. If None, the end is computed.
-    ends: tuple[date, date, date] | None = None
+    ends: Days | None = None
     #: The priority class of that forecast, and its assumption, such as `if approved now`.
     priority_class: str = ""
     assumption: str = ""
@@ -175,7 +175,7 @@ class Estimate:
         return _sum(stage.days for stage in self.stages)
 
     @property
-    def finish(self) -> tuple[date, date, date] | None:
+    def finish(self) -> Days | None:
         """The earliest, likeliest and latest day of the end.
 
         It counts from the expected start, or from today if the start is unknown.
@@ -185,7 +185,8 @@ class Estimate:
         days = self.days
         if days is None or self.today is None:
             return None
-        return end_after(self.begins or (self.today,) * 3, days.low, days.mid, days.high)
+        start = self.begins or Days.exactly(self.today)
+        return end_after(start, days.low, days.mid, days.high)
 
     def with_forecast(self, forecast: Forecast | None) -> "Estimate":
         """Return the estimate with start and end of the forecast, so that both show equal dates."""

@@ -44,7 +44,6 @@ from apps.production.enums import (
     Verb,
 )
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Request
-from apps.production.permissions import PREDICATES
 
 
 @transaction.atomic
@@ -278,10 +277,9 @@ def set_priority(
         raise InvalidFields(problems)
     old = request.level
     ranks = {"rank_old": rank_of(request)}
-    request.priority = request.priority if priority is None else priority
-    if priority_class is None:
-        request.priority_class = request.priority_class
-    else:
+    if priority is not None:
+        request.priority = priority
+    if priority_class is not None:
         request.priority_class = priority_class
     request.version += 1
     request.save(update_fields=["priority", "priority_class", "version"])
@@ -336,17 +334,12 @@ def moves_for(
         if step.old == request.state and step.verb not in VERBS_WITHOUT_BUTTON:
             steps.append(step)
     actors = {step.actor for step in steps}
-    allowed = {}
-    for actor in actors - {Actor.SIGNER, Actor.DECIDER}:
-        allowed[actor] = may(user, actor, request, at)
     if actors & {Actor.SIGNER, Actor.DECIDER}:
         slots = slots_of(request, user, at) if slots is None else slots
-        signs = any(slot.mine for slot in slots)
-        allowed[Actor.SIGNER] = signs
-        allowed[Actor.DECIDER] = signs or PREDICATES[Actor.APPROVER](user, request)
         if not has_to_sign(slots):
             steps = [step for step in steps if step.verb is not Verb.APPROVE]
 
+    allowed = {actor: may(user, actor, request, at, slots=slots) for actor in actors}
     moves = []
     for step in steps:
         if allowed[step.actor] and not refusal_of(step, request, offered=True):

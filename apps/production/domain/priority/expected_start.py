@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from django.utils import timezone
 
 from apps.core.models import Event
+from apps.production.domain.forecast import UNKNOWN, Days
 from apps.production.enums import RequestState
 from apps.production.models import QueueState
 
@@ -41,9 +42,9 @@ class Start:
         return self.likely is not None
 
     @property
-    def days(self) -> tuple[date, date, date] | None:
+    def days(self) -> Days | None:
         if self.early and self.likely and self.late:
-            return (self.early, self.likely, self.late)
+            return Days(self.early, self.likely, self.late)
         return None
 
 
@@ -75,7 +76,7 @@ def expected_start(
     from the current pace and the number of startable requests ahead.
     """
     if held:
-        return Start(basis=f"Unknown while {held}.", is_held=True)
+        return Start(basis=f"{UNKNOWN} while {held}.", is_held=True)
     if starts_on:
         today = timezone.localdate(at)
         return Start(
@@ -85,10 +86,11 @@ def expected_start(
     days = state.starts_days
     if starts < FEWEST_STARTS or days <= 0:
         lately = f"in the last {days:.0f} days" if days >= 1 else "recently"
-        return Start(basis=f"Unknown: only {_count(starts)} started {lately}.")
+        return Start(basis=f"{UNKNOWN}: only {_count(starts)} started {lately}.")
     turns = [_intervals_until_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
     if turns[1] > MOST_DAYS:
-        return Start(basis="Unknown: more than 1,000 days away at the current pace.", is_far=True)
+        basis = f"{UNKNOWN}: more than 1,000 days away at the current pace."
+        return Start(basis=basis, is_far=True)
     dates = [timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns]
     early, likely, late = dates
     basis = (

@@ -33,7 +33,7 @@ def forecast_of_queued(
     name = priority_class or (expected_class(entry.request) if entry else "")
     if start.is_held or start.is_far:
         return Forecast(basis=start.basis, at=at, priority_class=name, assumption=assumption)
-    end = end_of_entry(entry, start.days or (today,) * 3)
+    end = end_of_entry(entry, start.days or Days.exactly(today))
     if end is None:
         basis = f"{start.basis} Its running time is unknown, so its end is unknown, too."
         return Forecast(start.days, None, basis, at, priority_class=name, assumption=assumption)
@@ -54,5 +54,4 @@ def end_of_entry(entry: QueueEntry | None, start: Days) -> Days | None:
     stop = entry.request.stop_date
     if ends is None or stop is None:
         return ends
-    early, likely, late = ends
-    return max(early, stop), max(likely, stop), max(late, stop)
+    return Days(max(ends.early, stop), max(ends.likely, stop), max(ends.late, stop))

@@ -45,21 +45,21 @@ class Shift(RankChange):
 
     @property
     def end_now(self) -> date | None:
-        return self.forecast_now.end[1] if self.forecast_now.end else None
+        return self.forecast_now.end.likely if self.forecast_now.end else None
 
     @property
     def end_then(self) -> date | None:
-        return self.forecast_then.end[1] if self.forecast_then.end else None
+        return self.forecast_then.end.likely if self.forecast_then.end else None
 
     @property
     def start_now(self) -> date | None:
-        return self.forecast_now.start[1] if self.forecast_now.start else None
+        return self.forecast_now.start.likely if self.forecast_now.start else None
 
     @property
     def start_then(self) -> date | None:
         if not self.forecast_then.start:
             return None
-        return self.forecast_then.start[1]
+        return self.forecast_then.start.likely
 
 
 def if_level(

@@ -13,7 +13,7 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
-from apps.production.domain.content.serialization import read_plain, write_yaml
+from apps.production.domain.content.serialization import read_plain, write_request_yaml
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.types.declaration import Workflow, general
@@ -34,7 +34,7 @@ class InvalidText(InvalidFields):
 
 
 def export_request(request: Request) -> str:
-    return write_yaml(content_of(request), experiment=request.experiment.key)
+    return write_request_yaml(content_of(request), experiment=request.experiment.key)
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _status_texts(
         return "Not submitted yet.", f"Liaisons of {request.experiment} are writing it."
 
     if state == RequestState.AWAITING_APPROVAL and to_sign:
-        return "Waiting for you.", "Approve it, request changes or reject it."
+        return "Waiting for you.", f"{NEXT_STEPS[state]}."
 
     if state == RequestState.CHANGES_REQUESTED:
         if may(user, Actor.LIAISON, request):

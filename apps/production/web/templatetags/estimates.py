@@ -1,7 +1,6 @@
 """Uncertain figures: the likely value with its range."""
 
 from collections.abc import Callable, Sequence
-from datetime import date
 
 from django import template
 from django.utils.html import format_html
@@ -10,6 +9,7 @@ from django.utils.safestring import SafeString
 from apps.core.charts import bar_with_mark, spread
 from apps.core.web.templatetags.formatting import duration, size
 from apps.production.domain.estimates.figures import Range
+from apps.production.domain.forecast import Days
 from apps.production.web.templatetags.requests import brief_count
 
 register = template.Library()
@@ -24,12 +24,11 @@ def _round(number: float) -> str:
 
 
 @register.filter
-def span_dates(days: tuple[date, date, date] | None) -> str:
+def span_dates(days: Days | None) -> str:
     """Format the likely day, with the range in brackets."""
     if days is None:
         return "–"
-    early, likely, late = (f"{day:%-d %b %Y}" for day in days)
-    return f"{likely} ({early} to {late})"
+    return f"{days.likely:%-d %b %Y} ({days.early:%-d %b %Y} to {days.late:%-d %b %Y})"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {

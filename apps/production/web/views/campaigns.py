@@ -7,6 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import Part, share_bar
 from apps.core.web.query import read_query_or_warn
@@ -14,7 +15,6 @@ from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.production.domain.campaigns import Campaign, campaigns_for
 from apps.production.models import Request
-from apps.production.permissions import visible_experiments
 
 PAGE_SIZE = 50
 #: The columns by which campaigns can be sorted.

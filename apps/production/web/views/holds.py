@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.models import Experiment, User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
@@ -17,7 +18,6 @@ from apps.production.domain import holds
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.production.permissions import visible_experiments
 
 #: How many requests on hold the page lists. The list of requests has all of them.
 PAGE_SIZE = 50

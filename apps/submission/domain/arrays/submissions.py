@@ -8,9 +8,8 @@ from typing import Any
 
 from django.db.models import Case, Exists, F, Max, OuterRef, Q, QuerySet, Sum, When
 
-from apps.accounts.enums import Role
 from apps.accounts.models import Principal, User
-from apps.accounts.permissions import scope_of
+from apps.accounts.permissions import is_operator
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
@@ -537,8 +536,7 @@ def may_submit_as_owner(user: User, experiment_id: int | None) -> bool:
 
     None stands for jobs without an experiment.
     """
-    scope = scope_of(user)
-    return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
+    return is_operator(user, experiment_id)
 
 
 def check_may_submit(user: User, request: Request) -> None:

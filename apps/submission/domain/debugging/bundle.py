@@ -144,27 +144,47 @@ def _traced(script: bytes) -> bytes:
 
 
 def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> str:
-    _, _, task = job.job_id.partition("_")
-    options = [f"--job-name=debug.{safe_name(job.job_id)}", "--export-file=environment"]
-    if task.isdigit():
-        options.append(f"--array={task}")
-    if job.time_limit_seconds:
-        options.append(f"--time={math.ceil(job.time_limit_seconds * profile.time_factor / 60)}")
-    if job.requested_memory_bytes:
-        options.append(
-            f"--mem={math.ceil(job.requested_memory_bytes * profile.memory_factor / 2**20)}M"
-        )
+    options = [f"--job-name=debug.{safe_name(job.job_id)}"]
     where = {HostChoice.SAME: "nodelist", HostChoice.OTHER: "exclude"}.get(HostChoice(profile.host))
     if where and job.host:
         options.append(f"--{where}={job.host}")
-    named = {"account": job.account, "partition": job.partition}
-    for name, value in named.items():
-        if value:
-            options.append(f"--{name}={value}")
-    # Accounting has the arguments without quotes.
-    arguments = shlex.join(archived.arguments.split())
-    command = f'sbatch {shlex.join(options)} "$@" script.sh {arguments}'.rstrip()
+    command = sbatch_command(
+        job,
+        archived,
+        options,
+        time_factor=profile.time_factor,
+        memory_factor=profile.memory_factor,
+    )
     return f'#!/bin/sh\nset -eu\ncd -- "$(dirname -- "$0")"\n{command}\n'
+
+
+def sbatch_command(
+    job: Job,
+    archived: ArchivedJob,
+    options: Iterable[str],
+    *,
+    time_factor: float = 1,
+    memory_factor: float = 1,
+) -> str:
+    """Return the command that submits script.sh with the environment and the limits of a job.
+
+    The limits may have been options of sbatch, which no script has.
+    """
+    arguments = [*options, "--export-file=environment"]
+    _, _, task = job.job_id.partition("_")
+    if task.isdigit():
+        arguments.append(f"--array={task}")
+    if job.time_limit_seconds:
+        arguments.append(f"--time={math.ceil(job.time_limit_seconds * time_factor / 60)}")
+    if job.requested_memory_bytes:
+        arguments.append(f"--mem={math.ceil(job.requested_memory_bytes * memory_factor / 2**20)}M")
+    if job.account:
+        arguments.append(f"--account={job.account}")
+    if job.partition:
+        arguments.append(f"--partition={job.partition}")
+    # Accounting has the arguments without quotes.
+    of_script = shlex.join(archived.arguments.split())
+    return f'sbatch {shlex.join(arguments)} "$@" script.sh {of_script}'.rstrip()
 
 
 def tar_of(directory: str, files: Iterable[tuple[str, bytes]], at: datetime) -> bytes:

@@ -5,7 +5,6 @@ archive. Jobs that are running, or that their scheduler may restart, are not in 
 submit.sh asks Slurm first, so that it never submits a job twice.
 """
 
-import math
 import shlex
 from collections.abc import Iterable
 from datetime import datetime
@@ -20,7 +19,12 @@ from apps.core.errors import InvalidTransition
 from apps.diagnosis.domain.reading.attempts import RESTARTED
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.submission.domain.debugging.bundle import NO_SLURM, captured_variables, tar_of
+from apps.submission.domain.debugging.bundle import (
+    NO_SLURM,
+    captured_variables,
+    sbatch_command,
+    tar_of,
+)
 from apps.submission.domain.retries.owned import RESTART
 
 MOST_JOBS = 200
@@ -132,17 +136,8 @@ def _files_of(job: Job, archived: ArchivedJob) -> dict[str, bytes]:
 
 def _submit_script(job: Job, archived: ArchivedJob) -> str:
     name = f"retry.{safe_name(job.cluster.name)}.{safe_name(job.job_id)}"
-    _, _, task = job.job_id.partition("_")
-    options = ["--parsable", f"--job-name={name}", "--export-file=environment"]
-    if task.isdigit():
-        options.append(f"--array={task}")
-    if job.time_limit_seconds:  # it may have been an option of sbatch, which no script has
-        options.append(f"--time={math.ceil(job.time_limit_seconds / 60)}")
-    if job.requested_memory_bytes:
-        options.append(f"--mem={math.ceil(job.requested_memory_bytes / 2**20)}M")
-    named = {"account": job.account, "partition": job.partition, "chdir": job.work_dir}
-    options += [f"--{option}={value}" for option, value in named.items() if value]
-    # Accounting has the arguments without quotes.
-    arguments = shlex.join(archived.arguments.split())
-    command = f'sbatch {shlex.join(options)} "$@" script.sh {arguments}'.rstrip()
+    options = ["--parsable", f"--job-name={name}"]
+    if job.work_dir:
+        options.append(f"--chdir={job.work_dir}")
+    command = sbatch_command(job, archived, options)
     return _SUBMIT.format(job=shlex.quote(safe_name(job.job_id)), name=name, command=command)

@@ -106,15 +106,15 @@ def deadline_within_two_years(content: RequestContent, facts: Facts) -> Iterator
 def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """At the pace of past jobs, the request finishes by its deadline."""
     finish = facts.estimate.finish
-    if not finish or not content.deadline or content.deadline >= finish[2]:
+    if not finish or not content.deadline or content.deadline >= finish.late:
         return
     early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
-    sure = content.deadline < finish[0]
+    sure = content.deadline < finish.early
     begins = facts.estimate.begins
     past_jobs = facts.estimate.past_jobs
     assumption = facts.estimate.assumption
     if begins:
-        start = f", starting about {begins[1]:%-d %b %Y}"
+        start = f", starting about {begins.likely:%-d %b %Y}"
     elif facts.estimate.ends:
         start = ""
     else:

@@ -33,7 +33,7 @@ def services_up(stage: StageContent, facts: Facts) -> Iterator[Problem]:
 def no_downtime(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No downtime of a required service is planned before the deadline."""
     finish = facts.estimate.finish
-    last = content.deadline or (finish[2] if finish else None)
+    last = content.deadline or (finish.late if finish else None)
     for path, stage in stages(content):
         for slug in stage.services:
             service = facts.service_states.get(slug)
