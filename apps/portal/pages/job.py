@@ -186,7 +186,9 @@ def _activity(
         for other in later
     ]
     if retry:
-        activity.append(Activity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}"))
+        activity.append(
+            Activity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}")
+        )
     for event in events_of(job)[:50]:
         activity.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(activity, key=lambda entry: entry.at)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from django.db import transaction
+from django.db.models import F, QuerySet
+
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
