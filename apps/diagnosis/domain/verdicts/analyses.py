@@ -134,7 +134,7 @@ class HarvestOutcome:
     @property
     def needs_no_verdict(self) -> bool:
         """Whether the logs show that the job has none."""
-        return self.content is not None and self.decision is None
+        return self.content is not None and self.judged_job is None
 
     @property
     def size_bytes(self) -> int:
