@@ -316,15 +316,8 @@ def request_page(
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises
     class_url = _class_url(request, sets=prioritises, requests=reschedules)
-    changes_for_earlier_end = earlier_end(
-        request,
-        approval=approval,
-        estimate=estimate,
-        holds=holds,
-        needs=needs,
-        progress=progress,
-        class_url=class_url,
-        at=at,
+    changes = earlier_end(
+        request, approval, estimate, progress, holds=holds, needs=needs, class_url=class_url, at=at
     )
     attention = _attention(request, schedule)
     status, whose_turn, without_cluster = _next_step(
@@ -337,9 +330,7 @@ def request_page(
         next_by=whose_turn,
         lacks_cluster=bool(open_form) and lacks_cluster(request),
         chooses_cluster=without_cluster and may_submit(user, request),
-        waits_for=None
-        if without_cluster
-        else _production_waits_for(request, attention, changes_for_earlier_end),
+        waits_for=None if without_cluster else _production_waits_for(request, attention, changes),
         keep_deadline=_keep_deadline(request, attention, user),
         schedule=schedule,
         attention=attention,
@@ -360,7 +351,7 @@ def request_page(
         start_estimate=start_estimate,
         queue_row=queue_row,
         queue_length=ranked_requests().count() if queue_row else 0,
-        changes_for_earlier_end=changes_for_earlier_end,
+        changes_for_earlier_end=changes,
         progress=progress,
         outputs=outputs,
         uses=uses,

@@ -51,12 +51,12 @@ class EndingChange:
 
 def earlier_end(
     request: Request,
-    *,
     approval: Approval,
     estimate: Estimate | None,
+    progress: RequestNow | None,
+    *,
     holds: Sequence[ActiveHold],
     needs: Sequence[RequiredService],
-    progress: RequestNow | None,
     class_url: str,
     at: datetime,
 ) -> list[EndingChange]:

@@ -227,7 +227,7 @@ def test_huge_logs_and_lines_cost_a_window(read, roots):
 
 def test_lines_of_one_byte_cost_a_window(read):
     job = read("a\n" * 400_000 + "[FATAL] Auth failed\n" + "a\n" * 99_000)
-    for query in ({}, {"offset": 0}, {"only": "error"}, {"part": (0, 900_000)}):
+    for query in ({}, {"offset": 0}, {"level": "error"}, {"opened_fold": (0, 900_000)}):
         assert seconds_of(partial(page_of, job, **query)) < 1.5
         page = page_of(job, **query)
         shown = sum(row.lines if isinstance(row, Fold) else 1 for row in rows_of(page))
