@@ -30,7 +30,8 @@ class ViewForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["experiment"].queryset = domain.visible_experiments(user)  # type: ignore[attr-defined]
+        experiments = domain.visible_experiments(user)
+        self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
 
     def clean_query(self) -> str:
         """Return the query with sorted parameters, so that equal views have equal queries."""

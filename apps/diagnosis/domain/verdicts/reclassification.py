@@ -256,7 +256,7 @@ def _is_same(pattern: Pattern, evidence: Evidence) -> bool:
 
 
 def _store(harvest: LogHarvest, diagnosis: Diagnosis, blocks: list[Block], at: datetime) -> None:
-    """Replace the evidence within the excerpts, and the verdict; withdraw one that is not needed."""
+    """Replace the evidence within the excerpts, and store or withdraw the verdict."""
     for block in blocks:
         harvest.evidence.filter(stream=block.stream, offset__gte=block.offset).delete()
     Evidence.objects.bulk_create(evidence_of(harvest, diagnosis), ignore_conflicts=True)
