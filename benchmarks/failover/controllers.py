@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,8 +180,11 @@ class Run:
             print(f"| {' | '.join(map(str, [kind, len(outages), *sums, *longest]))} |")
         result = wait_until_archived(self._submitter, self._read, RECOVERY_SECONDS)
         accepted = sum(bool(submission.job_id) for submission in self._submitter.submissions)
+        errors = Counter(submission.error for submission in self._submitter.submissions)
+        del errors[""]
         print(f"{accepted} jobs accepted, {len(self._read())} rows archived")
         print(f"lost {result.lost}, doubled {result.doubled}, altered {result.altered}")
+        print(f"errors of sbatch: {dict(errors)}")
         print(f"by Slurm: ids reused {result.reused}, resubmitted {result.resubmitted}")
         return int(not result.is_whole())
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 
 from benchmarks.failover.archived import MARK, ArchivedNumber, script_with
 from benchmarks.failover.slurm import SlurmPair
@@ -94,7 +94,7 @@ def longest_gap(submissions: Iterable[Submission], begin: float, end: float) -> 
     """Return the longest time in seconds in which no job was accepted."""
     accepted = [each.ended for each in submissions if each.job_id and begin < each.ended < end]
     moments = [begin, *accepted, end]
-    return max(later - earlier for earlier, later in zip(moments, moments[1:], strict=False))
+    return max(later - earlier for earlier, later in pairwise(moments))
 
 
 def wait_until_archived(

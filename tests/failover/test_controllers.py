@@ -3,14 +3,15 @@
 import os
 import tempfile
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 
 from apps.archive.domain.capture_hosts import create_capture_host
+from apps.core.api.operations import operations
 from benchmarks.failover.archived import ArchivedNumber, read_numbers
 from benchmarks.failover.controllers import Run
 from benchmarks.failover.network import GATEWAY, Network, NetworkError
@@ -47,9 +48,7 @@ def network():
 def slurm(network):
     """A Slurm whose second controller takes over from the first one."""
     try:
-        return SlurmPair(
-            network, network.base, remote_state=False, timeout_seconds=TIMEOUT_SECONDS
-        )
+        return SlurmPair(network, network.base, remote_state=False, timeout_seconds=TIMEOUT_SECONDS)
     except SlurmCannotRun as error:
         _cannot_run(str(error))
 
@@ -62,12 +61,18 @@ def _cannot_run(reason: str) -> None:
 def portal(slurm, transactional_db, monkeypatch):
     """The address of a portal that the controllers' hosts reach."""
     monkeypatch.setattr(settings, "ALLOWED_HOSTS", [*settings.ALLOWED_HOSTS, GATEWAY])
+    operations()  # as the web server does before its first request; not for two at once
     server = LiveServer(GATEWAY)
-    urlopen(f"{server.url}/healthz", timeout=30).close()  # imports what two threads must not
     yield server.url
     for machine in slurm.controllers:
-        machine.kill()
+        machine.end("capture")
     server.stop()
+    with connection.cursor() as cursor:
+        # Threads of the server wait for a killed machine's next request, with a session each.
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid != pg_backend_pid()"
+        )
 
 
 def read_archive() -> list[ArchivedNumber]:
