@@ -93,10 +93,7 @@ class Machine:
         The link goes too, so that the others hear nothing of it, not even closed connections.
         """
         self.cut()
-        while pids := self.pids():
-            for pid in pids:
-                _kill(pid)
-            time.sleep(0.01)
+        _kill_all(_NAMESPACES / self._namespace)
 
     def come_back(self) -> None:
         """Connect the machine again, and start its programs if it was killed."""
@@ -113,12 +110,23 @@ class Machine:
         _ip("link", "set", self._outside, "up")
 
     def pids(self) -> list[int]:
-        own = (_NAMESPACES / self._namespace).stat().st_ino
-        return [pid for pid in all_pids() if _namespace_of(pid) == own]
+        return _pids_in(_NAMESPACES / self._namespace)
 
     def remove(self) -> None:
         self.kill()
         _ip("netns", "delete", self._namespace)
+
+
+def _pids_in(namespace: Path) -> list[int]:
+    own = namespace.stat().st_ino
+    return [pid for pid in all_pids() if _namespace_of(pid) == own]
+
+
+def _kill_all(namespace: Path) -> None:
+    while pids := _pids_in(namespace):
+        for pid in pids:
+            _kill(pid)
+        time.sleep(0.01)
 
 
 def _kill(pid: int) -> None:
@@ -165,9 +173,10 @@ class Network:
 
 
 def _remove_former() -> None:
-    """Remove what a run left that was killed; its programs have ended by its watchdog."""
+    """Remove what a run left that was killed, with the daemons that its watchdog does not know."""
     for link in Path("/sys/class/net").glob(f"{BRIDGE}*"):
         _ip("link", "delete", link.name)
     if _NAMESPACES.is_dir():
         for namespace in _NAMESPACES.glob(f"{BRIDGE}-*"):
+            _kill_all(namespace)
             _ip("netns", "delete", namespace.name)

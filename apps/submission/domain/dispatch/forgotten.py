@@ -26,6 +26,8 @@ FIRST_LOOK_AFTER = timedelta(minutes=15)
 LOOK_EVERY = timedelta(minutes=30)
 #: Older ones are left: accounting may have deleted what it knew of them.
 LOOKED_FOR = timedelta(days=1)
+#: What was true of the job in the scheduler alone.
+_OF_THE_JOB = ("sent_at", "held_at", "release_requested_at")
 #: Arrays that one run looks up by name; the next run continues.
 MOST_LOOKED_UP = 20
 
@@ -89,7 +91,9 @@ def _doubt(submission: Submission, at: datetime) -> bool:
     current.due_at = at + grace_of(current.cluster)
     current.last_error = f"The scheduler accepted job {current.spool_id} and no longer knows it."
     current.spool_id = ""
-    current.save(update_fields=["state", "due_at", "last_error", "spool_id"])
+    for name in _OF_THE_JOB:
+        setattr(current, name, None)
+    current.save(update_fields=["state", "due_at", "last_error", "spool_id", *_OF_THE_JOB])
     log.warning("submission %s: %s", current, current.last_error)
     publish_event("submission.unknown", current, at, error=current.last_error)
     return True
