@@ -1,7 +1,5 @@
 """What the archive has of jobs that were submitted with a number in script and environment."""
 
-import json
-import sys
 from typing import NamedTuple
 
 MARK = "OUTAGE_MARK"
@@ -39,10 +37,3 @@ def read_numbers() -> list[ArchivedNumber]:
             raise ValueError(f"job {job.job_id} has another script: {script!r}")
         rows.append(ArchivedNumber(job.job_id, number, int(variables.get(MARK.encode(), 0))))
     return rows
-
-
-if __name__ == "__main__":
-    import django
-
-    django.setup()
-    json.dump(read_numbers(), sys.stdout)

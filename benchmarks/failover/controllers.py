@@ -3,7 +3,7 @@
     python -m benchmarks.failover.controllers [--rounds N] [--seconds SECONDS]
         [--outages NAME ...] [--directory DIRECTORY]
 
-As root, with Slurm and bindfs from the system's packages. Each controller is a network namespace
+As root, with Slurm, bindfs and nginx from the system's packages. Each controller is a network namespace
 with a host name of its own, and sees the shared `StateSaveLocation` by a mount of its own, as on a
 network file system. Beside each of them runs a capture, with its own token and journal. Both hand
 over to one portal. Meanwhile jobs are submitted steadily with sbatch, each with a number in script
@@ -26,7 +26,6 @@ or otherwise than submitted.
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,12 +35,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.failover.archived import ArchivedNumber
-from benchmarks.failover.network import GATEWAY, Machine, Network
+from benchmarks.failover.network import Machine, Network
+from benchmarks.failover.portal import Portal
 from benchmarks.failover.slurm import CLUSTER, CONTROLLERS, SlurmPair, reason_against_remote_state
 from benchmarks.failover.submissions import Audit, Submitter, longest_gap, wait_until_archived
-from benchmarks.portal import ROOT, portal
+from benchmarks.portal import portal as stores
 from dev.processes import guard
-from tests.archive.workers import archive_worker, beat, web
 from tests.failover.waiting import wait_for
 
 OUTAGES = ("acting", "cut", "standby", "takeover", "captures")
@@ -50,7 +49,6 @@ PAUSE_SECONDS = 0.1
 BEFORE_SECONDS = 8
 #: How long a job may take into the archive once everything is back.
 RECOVERY_SECONDS = 120
-MASKING_KEY = "a key for benchmarks, which guards nothing, and is long enough for that"
 TOKENS = f"""
 import json
 import django
@@ -64,6 +62,13 @@ for name in {CONTROLLERS!r}:
     )
     tokens.append(token)
 print(json.dumps(tokens))
+"""
+READ = """
+import json
+import django
+django.setup()
+from benchmarks.failover.archived import read_numbers
+print(json.dumps(read_numbers()))
 """
 
 
@@ -198,49 +203,33 @@ def measure(base: Path, kinds: list[str], rounds: int, seconds: float) -> int:
     """Set up portal, Slurm and captures, make the outages, and return the exit status."""
     network = Network(base)
     try:
-        with portal() as archive:
-            port = archive.port
-            environment = archive.environment | {
-                "PORTAL_URL": f"http://{GATEWAY}:{port}",
-                "ALLOWED_HOSTS": GATEWAY,
-                "MASKING_KEY": MASKING_KEY,
-                "DJANGO_SETTINGS_MODULE": "opsportal.settings",
-            }
-            with (
-                web(environment, base),
-                archive_worker(environment, base),
-                beat(environment, base),
-            ):
-                slurm = SlurmPair(network, base, remote_state=True)
-                tokens = json.loads(_python(environment, "-c", TOKENS))
-                for machine, token in zip(slurm.controllers, tokens, strict=True):
-                    slurm.serve_capture(machine, environment["PORTAL_URL"], token, MASKING_KEY)
-                run = Run(slurm, lambda: _read_numbers(environment))
-                try:
-                    for _ in range(rounds):
-                        for kind in kinds:
-                            print(run.let_fail(kind, seconds), flush=True)
-                finally:
-                    run.close()
-                return run.report()
+        with stores() as archive:
+            portal = Portal(base, archive.url, archive.environment["REDIS_URL"])
+            host = network.add("portal")
+            portal.serve_web(host)
+            portal.serve_work(host)
+            portal.serve_proxy([host])
+
+            slurm = SlurmPair(network, base, remote_state=True)
+            masking_key = portal.environment(host)["MASKING_KEY"]
+            tokens = json.loads(portal.run(TOKENS))
+            for machine, token in zip(slurm.controllers, tokens, strict=True):
+                slurm.serve_capture(machine, portal.address, token, masking_key)
+
+            run = Run(slurm, lambda: _read_numbers(portal))
+            try:
+                for _ in range(rounds):
+                    for kind in kinds:
+                        print(run.let_fail(kind, seconds), flush=True)
+            finally:
+                run.close()
+            return run.report()
     finally:
         network.close()
 
 
-def _read_numbers(environment: dict[str, str]) -> list[ArchivedNumber]:
-    rows = json.loads(_python(environment, "-m", "benchmarks.failover.archived"))
-    return [ArchivedNumber(*row) for row in rows]
-
-
-def _python(environment: dict[str, str], *arguments: str) -> str:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
+def _read_numbers(portal: Portal) -> list[ArchivedNumber]:
+    return [ArchivedNumber(*row) for row in json.loads(portal.run(READ))]
 
 
 def main() -> int:
