@@ -96,12 +96,14 @@ class Run:
         self,
         slurm: SlurmPair,
         read: Callable[[], list[ArchivedNumber]],
+        *,
+        pause_seconds: float = PAUSE_SECONDS,
         before_seconds: float = BEFORE_SECONDS,
     ) -> None:
         self._slurm = slurm
         self._before_seconds = before_seconds
         self._read = read
-        self._submitter = Submitter(slurm, PAUSE_SECONDS)
+        self._submitter = Submitter(slurm, pause_seconds)
         self.outages: list[Outage] = []
         wait_for(lambda: self._submitter.submissions)
 

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.slurm,
     pytest.mark.xdist_group("slurm"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]
 TIMEOUT_SECONDS = 5
 
@@ -86,12 +86,12 @@ def test_each_job_is_archived_once_when_the_acting_controller_is_killed(slurm, p
             name=machine.name, clusters=[CLUSTER], by="test", at=timezone.now()
         )
         slurm.serve_capture(machine, portal, token, settings.MASKING_KEY)
-    run = Run(slurm, read_archive, before_seconds=4)
+    run = Run(slurm, read_archive, pause_seconds=0.4, before_seconds=4)
     try:
         outage = run.let_fail("acting", seconds=TIMEOUT_SECONDS)
     finally:
         run.close()
 
     assert outage.audit.is_whole(), outage
-    assert outage.accepted > 10
+    assert outage.accepted > 5
     assert outage.acting == "ctl2"
