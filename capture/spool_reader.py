@@ -108,8 +108,10 @@ class Reader:
             )
             return
         except EntryVanished:
-            self._gone.append(entry)
-            self._waiting.hurry()
+            # A scan also names one that an earlier process has read, whose files are being deleted.
+            if self._last_read(entry.job_id) is None:
+                self._gone.append(entry)
+                self._waiting.hurry()
             self._settle(entry)
         except Exception as error:  # whatever an entry or an adapter does, the others are read
             self._report(entry, str(error) or repr(error))

@@ -15,6 +15,7 @@ from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.submissions import SENDABLE, clusters_to_look_at
 from apps.submission.domain.arrays.trials import complete_processed_requests, evaluate_tests
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.dispatch.forgotten import look_for_forgotten
 from apps.submission.domain.dispatch.recall import recall_sent
 from apps.submission.domain.dispatch.restore import note_unknown_arrays, stop_after_restore
 from apps.submission.domain.dispatch.start import start_next
@@ -84,6 +85,7 @@ def send_to(*, cluster_id: int) -> None:
         if not is_ours:
             return
         dispatch.refresh_progress(cluster=cluster, at=timezone.now())
+        look_for_forgotten(cluster=cluster, at=timezone.now())
         dispatch.look_for_lost(cluster=cluster, at=timezone.now())
         watch_stages(cluster=cluster, at=timezone.now())
         recall_sent(cluster=cluster, at=timezone.now())

@@ -1,5 +1,6 @@
 """Machines of one network, as network namespaces on one bridge: each can be killed or cut off."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -7,14 +8,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from dev.processes import all_pids, spawn
+from dev.processes import all_pids, session_members, spawn
 
 BRIDGE = "opsf"
 PREFIX = "10.93.0."
 GATEWAY = f"{PREFIX}1"
 #: Starts a program again where it ends, as its unit does by `Restart=`.
 SUPERVISED = ("sh", "-c", 'while :; do "$@"; sleep 1; done', "sh")
+#: The same, but only where it fails: `Restart=on-failure`.
+SUPERVISED_ON_FAILURE = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")
 _NAMESPACES = Path("/run/netns")
+_LOCK = Path("/run/lock/opsportal-failover")
 
 
 class NetworkError(Exception):
@@ -36,7 +40,8 @@ class Machine:
         self.directory = base / name
         self.directory.mkdir()
         self._run = base / "run"
-        self._commands: list[tuple[str, list[str], dict[str, str]]] = []
+        self._programs: dict[str, tuple[list[str], dict[str, str]]] = {}
+        self._sessions: dict[str, int] = {}
         self._namespace = f"{BRIDGE}-{name}"
         self._outside = f"{BRIDGE}{number}"
         inside = ("netns", "exec", self._namespace, "ip")
@@ -48,21 +53,39 @@ class Machine:
         _ip(*inside, "link", "set", "eth0", "up")
         _ip(*inside, "link", "set", "lo", "up")
 
-    def serve(self, program: str, command: list[str], environment: dict[str, str]) -> None:
-        """Start a program now, and again where it ends, or when the machine comes back."""
-        self._commands.append((program, command, environment))
-        self._start(program, command, environment)
+    def command(self, *command: str) -> list[str]:
+        """Return the command line that runs a command on the machine."""
+        return ["ip", "netns", "exec", self._namespace, *command]
 
-    def _start(self, program: str, command: list[str], environment: dict[str, str]) -> None:
+    def serve(
+        self,
+        program: str,
+        command: list[str],
+        environment: dict[str, str],
+        supervisor: tuple[str, ...] = SUPERVISED,
+    ) -> None:
+        """Start a program now, and again where it ends, or when the machine comes back."""
+        self._programs[program] = ([*supervisor, *command], environment)
+        self.start(program)
+
+    def start(self, program: str) -> None:
+        """Start a program that is not running."""
+        command, environment = self._programs[program]
         with (self.directory / f"{program}.log").open("ab") as log:
-            spawn(
+            process = spawn(
                 f"{program}-{self.name}",
-                ["ip", "netns", "exec", self._namespace, *SUPERVISED, *command],
+                self.command(*command),
                 self._run,
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+        self._sessions[program] = process.pid
+
+    def end(self, program: str) -> None:
+        """Kill one program and what would start it again."""
+        for pid in session_members(self._sessions[program]):
+            _kill(pid)
 
     def kill(self) -> None:
         """Kill all its programs at once, as a loss of power does.
@@ -70,18 +93,14 @@ class Machine:
         The link goes too, so that the others hear nothing of it, not even closed connections.
         """
         self.cut()
-        while pids := self._pids():
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+        _kill_all(_NAMESPACES / self._namespace)
 
     def come_back(self) -> None:
         """Connect the machine again, and start its programs if it was killed."""
         self.mend()
-        if not self._pids():
-            for program, command, environment in self._commands:
-                self._start(program, command, environment)
+        if not self.pids():
+            for program in self._programs:
+                self.start(program)
 
     def cut(self) -> None:
         """Drop all packets from and to the machine; its programs go on."""
@@ -90,13 +109,29 @@ class Machine:
     def mend(self) -> None:
         _ip("link", "set", self._outside, "up")
 
-    def _pids(self) -> list[int]:
-        own = (_NAMESPACES / self._namespace).stat().st_ino
-        return [pid for pid in all_pids() if _namespace_of(pid) == own]
+    def pids(self) -> list[int]:
+        return _pids_in(_NAMESPACES / self._namespace)
 
     def remove(self) -> None:
         self.kill()
         _ip("netns", "delete", self._namespace)
+
+
+def _pids_in(namespace: Path) -> list[int]:
+    own = namespace.stat().st_ino
+    return [pid for pid in all_pids() if _namespace_of(pid) == own]
+
+
+def _kill_all(namespace: Path) -> None:
+    while pids := _pids_in(namespace):
+        for pid in pids:
+            _kill(pid)
+        time.sleep(0.01)
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _namespace_of(pid: int) -> int | None:
@@ -110,11 +145,15 @@ def _namespace_of(pid: int) -> int | None:
 class Network:
     """A bridge of this machine, which is `GATEWAY`, and the machines on it.
 
-    Raises `NetworkError` where this user may not make one.
+    Waits while another run has one. Raises `NetworkError` where this user may not make one.
     """
 
     def __init__(self, base: Path) -> None:
-        self._base = base
+        if os.geteuid():
+            raise NetworkError("only root makes network namespaces")
+        self._lock = _LOCK.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.base = base
         self.machines: dict[str, Machine] = {}
         _remove_former()
         _ip("link", "add", BRIDGE, "type", "bridge")
@@ -122,7 +161,7 @@ class Network:
         _ip("link", "set", BRIDGE, "up")
 
     def add(self, name: str) -> Machine:
-        machine = Machine(name, 11 + len(self.machines), self._base)
+        machine = Machine(name, 11 + len(self.machines), self.base)
         self.machines[name] = machine
         return machine
 
@@ -130,12 +169,14 @@ class Network:
         for machine in self.machines.values():
             machine.remove()
         _ip("link", "delete", BRIDGE)
+        self._lock.close()
 
 
 def _remove_former() -> None:
-    """Remove what a run left that was killed; its programs have ended by its watchdog."""
+    """Remove what a run left that was killed, with the daemons that its watchdog does not know."""
     for link in Path("/sys/class/net").glob(f"{BRIDGE}*"):
         _ip("link", "delete", link.name)
     if _NAMESPACES.is_dir():
         for namespace in _NAMESPACES.glob(f"{BRIDGE}-*"):
+            _kill_all(namespace)
             _ip("netns", "delete", namespace.name)

@@ -217,6 +217,24 @@ def test_only_what_was_never_read_is_told_to_be_gone(make_capture, spool, portal
     ]
 
 
+def test_what_an_earlier_process_has_read_is_not_told_to_be_gone(
+    make_capture, spool, portal, caplog
+):
+    write_job(spool, 1)
+    with running(make_capture()):
+        wait_for(lambda: portal.ids == [1])
+    capture = make_capture()
+    shutil.rmtree(job_directory(spool, 1))
+    for job_id in (1, 2):
+        entry = SpoolEntry(str(job_id), job_directory(spool, job_id))
+        capture._waiting.add(entry)
+        capture.reader.read(entry)
+    capture.reader._warn_of_gone()
+
+    assert capture.reader.missed == 1
+    assert f"such as {job_directory(spool, 2)}" in caplog.text
+
+
 def test_half_written_job_is_captured_when_whole(make_capture, spool, portal, watch):
     directory = job_directory(spool, 1)
     directory.mkdir(parents=True)

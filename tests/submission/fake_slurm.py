@@ -80,6 +80,15 @@ class FakeSlurm:
         lines = (self.directory / "jobs").read_text().splitlines()
         return [(line.split()[0], line.split()[1]) for line in lines]
 
+    def forget_jobs(self) -> str:
+        """Forget all jobs, as a controller that takes over; return what was forgotten."""
+        jobs = (self.directory / "jobs").read_text()
+        (self.directory / "jobs").write_text("")
+        return jobs
+
+    def remember_jobs(self, jobs: str) -> None:
+        (self.directory / "jobs").write_text(jobs)
+
     def told(self) -> list[str]:
         """Return what scancel and scontrol were told."""
         return (self.directory / "told").read_text().splitlines()
