@@ -49,6 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     with database(options.directory) as (base, url):
         set_up_django(base, url, LOG_LEVEL="ERROR")
+        from django.db import connection
+
         from apps.diagnosis.models import LogExcerpt
         from benchmarks.search_questions import lines, world
 
@@ -56,6 +58,8 @@ def main() -> None:
             started = time.perf_counter()
             samples = lines.sample_lines(options.samples)
             world.fill(options.logs, seed=options.seed, samples=samples)
+            with connection.cursor() as cursor:
+                cursor.execute("VACUUM ANALYZE")
             print(f"filled in {time.perf_counter() - started:.0f} s", flush=True)
         with elasticsearch(options.heap) as server, tempfile.TemporaryDirectory() as files:
             search_url = f"elasticsearch://127.0.0.1:{server.port}/site?replicas=0"

@@ -31,6 +31,7 @@ RARE = (
     "std::vector<double> {module}::fit() const -> chi2/ndf = {seconds}/{small}",
     r"path C:\jobs\{user}\run_{run} is no POSIX path",
     "Δεν υπάρχει τέτοιο αρχείο ή κατάλογος: {module}.ΑΡΧΕΙΟΣ",
+    "ΣΦΑΛΜΑ ΠΡΟΣΒΑΣΗΣ ΣΤΟΝ ΔΙΣΚΟ {small} ({seconds} µs, {host})",
     "{module}: Datei oder Verzeichnis nicht gefunden, Schlüssel {hexadecimal}",
     "{module}: Böyle bir dosya ya da dizin yok, İZİN {hexadecimal}",
     "----- {clock} ----- step {small}/{medium} ----- {user}@{host}:~/{module} -----",

@@ -16,7 +16,7 @@ from apps.search.domain.query.clauses import (
     Word,
     moment,
 )
-from benchmarks.search_questions.world import Text
+from benchmarks.search_questions.world import Text, in_lower_case
 
 _VALUES: dict[Field, Callable[[Text], str]] = {
     Field.EXPERIMENT: lambda text: text.experiment,
@@ -24,6 +24,7 @@ _VALUES: dict[Field, Callable[[Text], str]] = {
     Field.STAGE: lambda text: text.stage,
     Field.HOST: lambda text: text.host,
     Field.SITE: lambda text: text.site,
+    Field.IN: lambda text: text.order[1],
 }
 
 
@@ -33,52 +34,63 @@ class Recount:
     def __init__(self, texts: Sequence[Text], *, at: datetime) -> None:
         self.texts = texts
         self._at = at
+        self._with_value: dict[tuple[Field, str], set[int]] = {}
         self._places: dict[str, list[int]] = {}
         for place, text in enumerate(texts):
+            for field, value_of in _VALUES.items():
+                self._with_value.setdefault((field, value_of(text)), set()).add(place)
             for word in _words_of(text.lowered):
                 self._places.setdefault(word, []).append(place)
         self._words = sorted(self._places)
 
     def expected(self, query: Query, experiments: Iterable[str]) -> list[Text]:
         """Return the texts that fulfil the query, newest first, of these experiments."""
-        places = self._in_scope(query, frozenset(experiments))
+        places = self._in_scope(query, experiments)
         # Expressions take longest, so they come last.
         for clause in sorted(query.texts, key=lambda clause: isinstance(clause, Expression)):
             matching = self._matching(clause, places)
             places = places - matching if clause.negated else places & matching
         return [self.texts[place] for place in sorted(places)]
 
-    def _in_scope(self, query: Query, experiments: frozenset[str]) -> set[int]:
-        places = set()
-        for place, text in enumerate(self.texts):
-            if text.experiment in experiments and self._has_fields(text, query):
-                places.add(place)
+    def _in_scope(self, query: Query, experiments: Iterable[str]) -> set[int]:
+        """Return which texts are of these experiments and fulfil the fields of the query."""
+        places = self._with_any(Field.EXPERIMENT, experiments)
+        for field in _VALUES:
+            clauses = query.of(field)
+            if named := [clause.value for clause in clauses if not clause.negated]:
+                places &= self._with_any(field, named)
+            places -= self._with_any(field, [row.value for row in clauses if row.negated])
+        for field in (Field.SINCE, Field.UNTIL):
+            for clause in query.of(field):
+                places = self._in_period(places, clause)
         return places
 
-    def _has_fields(self, text: Text, query: Query) -> bool:
-        at, source, _ = text.order
-        if source not in query.sources:
-            return False
-        for clause in query.of(Field.SINCE):
-            if at < moment(clause.value, at=self._at):
-                return False
-        for clause in query.of(Field.UNTIL):
-            if at >= moment(clause.value, at=self._at):
-                return False
-        return all(_has_value(text, query.of(field), field) for field in _VALUES)
+    def _with_any(self, field: Field, values: Iterable[str]) -> set[int]:
+        return set().union(*(self._with_value.get((field, value), set()) for value in values))
+
+    def _in_period(self, places: set[int], clause: FieldValue) -> set[int]:
+        time = moment(clause.value, at=self._at)
+        kept = set()
+        for place in places:
+            is_since = self.texts[place].order[0] >= time
+            if is_since is (clause.field is Field.SINCE):
+                kept.add(place)
+        return kept
 
     def _matching(self, clause: TextClause, places: set[int]) -> set[int]:
         """Return which of the texts have what a clause asks for, or with a minus must not have."""
         if isinstance(clause, Word):
             return self._with_start(clause) if clause.starts else self._with_word(clause)
         if isinstance(clause, Phrase):
-            pieces = [piece.lower() for piece in clause.pieces]
+            pieces = [in_lower_case(piece) for piece in clause.pieces]
             pattern = re.compile(".*".join(map(re.escape, pieces)))
             matching = set()
             for place in places:
                 lowered = self.texts[place].lowered
+                if pieces[0] not in lowered:
+                    continue
                 # In one line, and one piece behind the other.
-                if all(piece in lowered for piece in pieces) and pattern.search(lowered):
+                if len(pieces) == 1 or pattern.search(lowered):
                     matching.add(place)
             return matching
         expression = re.compile(clause.pattern.encode(), re.IGNORECASE | re.MULTILINE)
@@ -86,12 +98,12 @@ class Recount:
 
     def _with_word(self, word: Word) -> set[int]:
         found = []
-        for chunk in chunks(word.text):
+        for chunk in chunks(in_lower_case(word.text)):
             found.append(set(self._places.get(chunk[:LONGEST_WORD], ())))
         return set.intersection(*found)
 
     def _with_start(self, word: Word) -> set[int]:
-        start = word.text.lower()
+        start = in_lower_case(word.text)
         places: set[int] = set()
         for index in range(bisect_left(self._words, start), len(self._words)):
             if not self._words[index].startswith(start):
@@ -105,10 +117,3 @@ def _words_of(lowered: str) -> set[str]:
     for line in lowered.split("\n"):
         words |= {word[:LONGEST_WORD] for word in words_in(line)}
     return words
-
-
-def _has_value(text: Text, clauses: Sequence[FieldValue], field: Field) -> bool:
-    value = _VALUES[field](text)
-    named = [clause.value for clause in clauses if not clause.negated]
-    excluded = [clause.value for clause in clauses if clause.negated]
-    return value not in excluded and (not named or value in named)

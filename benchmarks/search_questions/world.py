@@ -64,9 +64,7 @@ def fill(logs: int, *, seed: int, samples: Sequence[bytes]) -> None:
         cursor.execute(JOBS, job_values(logs) | {"days": DAYS})
         cursor.execute(VARIED, {"other": other})
     store_logs(texts_of)
-    _store_scripts(logs // LOGS_A_SCRIPT, chance)
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE")
+    _store_scripts(max(1, logs // LOGS_A_SCRIPT), chance)
 
 
 def _store_scripts(scripts: int, chance: random.Random) -> None:
@@ -115,7 +113,7 @@ def _logs() -> Iterator[Text]:
         yield Text(
             (job.ended_at, "log", job.pk),
             data,
-            lowered(data),
+            in_lower_case(data.decode("utf-8", "backslashreplace")),
             job.experiment.key if job.experiment else "",
             job.state,
             job.stage,
@@ -136,12 +134,15 @@ def _scripts() -> Iterator[Text]:
         yield Text(
             (row.submitted_at, "script", row.pk),
             data,
-            lowered(data),
+            in_lower_case(data.decode("utf-8", "backslashreplace")),
             row.experiment.key if row.experiment else "",
             row.state,
             row.stage,
         )
 
 
-def lowered(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace").lower()
+def in_lower_case(text: str) -> str:
+    """Return a text in lower case, letter by letter, and with one sigma and one micro sign."""
+    if text.isascii():
+        return text.lower()
+    return "".join(letter.lower() for letter in text).replace("ς", "σ").replace("µ", "μ")
