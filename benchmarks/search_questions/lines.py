@@ -45,8 +45,10 @@ ERRORS = (
     "cp: cannot create regular file '/pnfs/{user}/{stage}': Disk quota exceeded",
     "OSError: [Errno {small}] Input/output error: '/cvmfs/nova/lib/lib{module}.so.{digit}'",
     "---- ScheduleExecutionFailure BEGIN\n  Path: {stage}\n  ---- {module} END, exit code {small}",
-    'Traceback (most recent call last):\n  File "/srv/{module}.py", line {medium}, in <module>\n'
-    "ValueError: bad run {run}: {hexadecimal}",
+    (
+        'Traceback (most recent call last):\n  File "/srv/{module}.py", line {medium}, in <module>\n'
+        "ValueError: bad run {run}: {hexadecimal}"
+    ),
     "curl: (28) Operation timed out after {medium} ms with {small} out of {big} bytes received",
 )
 SCRIPT = (
@@ -67,7 +69,9 @@ _NAMES = ("José Núñez", "Jürgen Groß", "Anaïs", "Σωκράτης", "O'Nei
 _ACCESS_DENIED = "Erreur: accès refusé à /pnfs/nova/{run}".encode("latin-1")
 
 
-def log_lines(chance: random.Random, *, number: int, failed: bool, samples: Sequence[bytes]) -> bytes:
+def log_lines(
+    chance: random.Random, *, number: int, failed: bool, samples: Sequence[bytes]
+) -> bytes:
     """Return the log of a job: mostly usual lines, some rare ones, and of a failed job an error."""
     lines = []
     usual = chance.sample(USUAL, chance.randint(3, 7))

@@ -135,7 +135,9 @@ def _phrase_with_star(text: Text, chance: random.Random) -> tuple[TextClause, ..
     if first is None:
         return None
     (piece,) = first[0].pieces
-    cut = sorted(chance.sample(range(1, len(piece)), 2 * chance.randint(1, min(2, len(piece) // 4))))
+    cut = sorted(
+        chance.sample(range(1, len(piece)), 2 * chance.randint(1, min(2, len(piece) // 4)))
+    )
     pieces = [piece[: cut[0]]]
     for start, end in zip(cut[1::2], [*cut[2::2], len(piece)], strict=True):
         pieces.append(piece[start:end])
