@@ -25,17 +25,19 @@ KINDS = {
     "word": 150,
     "words": 150,
     "start of a word": 80,
-    "phrase": 250,
-    "phrase within a word": 5,
+    "phrase": 253,
+    "phrase within a word": 3,
     "phrase with *": 120,
     "expression and word": 100,
     "expression in some days": 15,
-    "expression alone": 2,
-    "without": 98,
+    "expression alone": 1,
+    "without": 99,
     "absent": 30,
 }
-#: Of questions with more hits than this, so many of a thousand are asked.
-SHARES = ((2_000, 10), (400, 60), (100, 400), (-1, 1_000))
+#: For these, all texts are read, or all of some days.
+READ_ALL = ("phrase within a word", "expression in some days", "expression alone")
+#: Of other questions for which an engine reads more texts than this, so many of a thousand are asked.
+SHARES = ((2_000, 3), (400, 25), (100, 300), (-1, 1_000))
 #: A word as it can be typed, and how one may begin that ends with a star.
 _TYPED_WORD = re.compile(r"(--)?\w[\w.+/=-]*")
 _START = re.compile(r"(--)?\w[\w.+/-]*")
@@ -68,9 +70,10 @@ class Questions:
             query = self._query(kind, chance)
             if query is None:
                 continue
-            expected = self._recount.expected(query, experiments)
-            share = next(share for most, share in SHARES if len(expected) > most)
-            if chance.randrange(1_000) < share:
+            candidates = self._recount.candidates(query, few=SHARES[-2][0])
+            share = next(share for most, share in SHARES if candidates > most)
+            if kind in READ_ALL or chance.randrange(1_000) < share:
+                expected = self._recount.expected(query, experiments)
                 return Question(number, kind, query, experiments, expected)
 
     def _query(self, kind: str, chance: random.Random) -> Query | None:

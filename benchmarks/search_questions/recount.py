@@ -2,10 +2,12 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import datetime
+from functools import lru_cache
 
 from apps.archive.domain.search.words import LONGEST_WORD, chunks, words_in
+from apps.search.domain.engine.terms import required_words
 from apps.search.domain.query.clauses import (
     Expression,
     Field,
@@ -52,6 +54,17 @@ class Recount:
             places = places - matching if clause.negated else places & matching
         return [self.texts[place] for place in sorted(places)]
 
+    def candidates(self, query: Query, *, few: int) -> int:
+        """Return how many texts have the words that an engine looks up for a query.
+
+        Of words, starts come last, since many words start so; with few texts left, none is looked at.
+        """
+        places = set(range(len(self.texts)))
+        for required in sorted(required_words(query), key=lambda required: required.starts):
+            if len(places) > few:
+                places &= self._with_word(Word(required.word, required.starts))
+        return len(places)
+
     def _in_scope(self, query: Query, experiments: Iterable[str]) -> set[int]:
         """Return which texts are of these experiments and fulfil the fields of the query."""
         places = self._with_any(Field.EXPERIMENT, experiments)
@@ -77,10 +90,10 @@ class Recount:
                 kept.add(place)
         return kept
 
-    def _matching(self, clause: TextClause, places: set[int]) -> set[int]:
+    def _matching(self, clause: TextClause, places: set[int]) -> Set[int]:
         """Return which of the texts have what a clause asks for, or with a minus must not have."""
         if isinstance(clause, Word):
-            return self._with_start(clause) if clause.starts else self._with_word(clause)
+            return self._with_word(clause)
         if isinstance(clause, Phrase):
             pieces = [in_lower_case(piece) for piece in clause.pieces]
             pattern = re.compile(".*".join(map(re.escape, pieces)))
@@ -96,20 +109,23 @@ class Recount:
         expression = re.compile(clause.pattern.encode(), re.IGNORECASE | re.MULTILINE)
         return {place for place in places if expression.search(self.texts[place].data)}
 
-    def _with_word(self, word: Word) -> set[int]:
+    def _with_word(self, word: Word) -> Set[int]:
+        if word.starts:
+            return self._with_start(word)
         found = []
         for chunk in chunks(in_lower_case(word.text)):
             found.append(set(self._places.get(chunk[:LONGEST_WORD], ())))
         return set.intersection(*found)
 
-    def _with_start(self, word: Word) -> set[int]:
+    @lru_cache(maxsize=8)  # noqa: B019  there is one recount
+    def _with_start(self, word: Word) -> frozenset[int]:
         start = in_lower_case(word.text)
         places: set[int] = set()
         for index in range(bisect_left(self._words, start), len(self._words)):
             if not self._words[index].startswith(start):
                 break
             places.update(self._places[self._words[index]])
-        return places
+        return frozenset(places)
 
 
 def _words_of(lowered: str) -> set[str]:

@@ -112,9 +112,13 @@ def _cut(word: str) -> str:
 
 
 def _has_phrase(text: str, pieces: Sequence[str]) -> bool:
+    if not all(piece in text for piece in pieces):
+        return False
     if len(pieces) == 1:
-        return pieces[0] in text
-    return any(_places(line, pieces) for line in _lines_with(text, pieces[0]))
+        return True
+    # The longest piece is in the fewest lines.
+    longest = max(pieces, key=len)
+    return any(_places(line, pieces) for line in _lines_with(text, longest))
 
 
 def _places(line: str, pieces: Sequence[str]) -> list[int]:
