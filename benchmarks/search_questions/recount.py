@@ -29,6 +29,9 @@ _VALUES: dict[Field, Callable[[Text], str]] = {
     Field.IN: lambda text: text.order[1],
 }
 
+#: Shorter starts of words are taken for those of all texts.
+SHORTEST_START = 3
+
 
 class Recount:
     """All texts, and the words of each."""
@@ -55,15 +58,22 @@ class Recount:
         return [self.texts[place] for place in sorted(places)]
 
     def candidates(self, query: Query, *, few: int) -> int:
-        """Return how many texts have the words that an engine looks up for a query.
+        """Return about how many texts have the words that an engine looks up for a query.
 
-        Of words, starts come last, since many words start so; with few texts left, none is looked at.
+        Starts of words come last, and short ones do not count: many words start so.
         """
-        places = set(range(len(self.texts)))
-        for required in sorted(required_words(query), key=lambda required: required.starts):
-            if len(places) > few:
-                places &= self._with_word(Word(required.word, required.starts))
-        return len(places)
+        required = required_words(query)
+        words = [self._places.get(row.word, []) for row in required if not row.starts]
+        places: Set[int] | None = None
+        for word_places in sorted(words, key=len):
+            places = set(word_places) if places is None else places.intersection(word_places)
+            if len(places) <= few:
+                return len(places)
+        for row in required:
+            if row.starts and len(row.word) >= SHORTEST_START:
+                with_start = self._with_start(Word(row.word, starts=True))
+                places = with_start if places is None else places & with_start
+        return len(self.texts) if places is None else len(places)
 
     def _in_scope(self, query: Query, experiments: Iterable[str]) -> set[int]:
         """Return which texts are of these experiments and fulfil the fields of the query."""
