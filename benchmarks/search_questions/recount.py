@@ -129,7 +129,7 @@ class Recount:
 
     @lru_cache(maxsize=8)  # noqa: B019  there is one recount
     def _with_start(self, word: Word) -> frozenset[int]:
-        start = in_lower_case(word.text)
+        start = in_lower_case(word.text)[:LONGEST_WORD]
         places: set[int] = set()
         for index in range(bisect_left(self._words, start), len(self._words)):
             if not self._words[index].startswith(start):

@@ -107,7 +107,8 @@ def _has_word(text: str, word: Word) -> bool:
     for line in text.split("\n"):
         known |= {line_word[:LONGEST_WORD] for line_word in words_in(line)}
     if word.starts:
-        return any(line_word.startswith(word.text.lower()) for line_word in known)
+        start = word.text.lower()[:LONGEST_WORD]
+        return any(line_word.startswith(start) for line_word in known)
     return {chunk[:LONGEST_WORD] for chunk in chunks(word.text)} <= known
 
 
@@ -281,6 +282,15 @@ class EngineContract:
         assert [hit.key for hit in found(engine, parse(text), shifter)] == [
             Job.objects.get(job_id="1").pk
         ]
+
+    def test_of_a_word_and_of_its_start_the_first_128_letters_count(
+        self, engine: Engine, shifter: User
+    ) -> None:
+        keep_log(job(1, at=AT), b"x" * 200, engine=engine)
+        keep_log(job(2, at=AT), b"x" * 127, engine=engine)
+        for text in ("x" * 140 + "*", "x" * 140, "x" * 200):
+            (hit,) = found(engine, parse(text), shifter)
+            assert Job.objects.get(pk=hit.key).job_id == "1"
 
     def test_a_page_reads_few_texts_more_than_it_has_hits(
         self, engine: Engine, shifter: User
