@@ -7,7 +7,7 @@ Elasticsearch of one node. Then makes questions of the texts and asks both engin
 page by page as the API does, with its limits of time: words, starts of words, phrases,
 expressions, what a text must not have, and fields; each tenth question as a user who sees one
 experiment. Compares hits and their order with a recount over the texts in memory, which uses no
-index, and every 50th phrase with `grep -iF` over the texts as files.
+index, and every 10th phrase with `grep -iF` over the texts as files.
 
 Prints one JSON object last. Ends with exit status 1 if an answer differs; the smallest question
 that differs is printed. A question depends on its number and the seed alone, so `--first 4001`
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from apps.search.domain.engine.base import Engine
     from benchmarks.search_questions.questions import Question
 
-GREP_EVERY = 50
+GREP_EVERY = 10
 REPORT_EVERY = 250
 
 
@@ -174,7 +174,7 @@ class Comparison:
                 self.report(name, question, answer, expected)
 
     def phrase_for_grep(self, question: "Question") -> str:
-        """Return the phrase of a question that is nothing else, of every 50th; else nothing."""
+        """Return the phrase of a question that is nothing else, of every 10th; else nothing."""
         clauses = question.query.clauses
         if question.kind not in ("phrase", "phrase within a word", "absent"):
             return ""
