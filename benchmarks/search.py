@@ -14,7 +14,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -104,20 +104,26 @@ def fill(logs: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(JOBS, job_values(logs))
     started = time.perf_counter()
-    store_logs()
+    chance = random.Random(1)
+
+    def texts_of(job: Any) -> dict[str, bytes]:
+        text = log_of(job.raw_id, is_failed=job.state == "failed", chance=chance)
+        return {"stderr": text}
+
+    store_logs(texts_of)
     print(f"{logs} logs stored in {time.perf_counter() - started:.0f} s", flush=True)
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
 
 
-def store_logs() -> None:
+def store_logs(texts_of: Callable[[Any], Mapping[str, bytes]]) -> None:
+    """Store what the harvest keeps of each job's logs, which `texts_of` returns by stream."""
     from apps.diagnosis.domain.reading.excerpts import excerpt_of
     from apps.diagnosis.engine.base import Block
     from apps.diagnosis.enums import HarvestState, Stream
     from apps.diagnosis.models import LogExcerpt, LogHarvest
     from apps.jobs.models import Job
 
-    chance = random.Random(1)
     last = 0
     while jobs := list(Job.objects.filter(pk__gt=last).order_by("pk")[:BATCH]):
         last = jobs[-1].pk
@@ -134,9 +140,9 @@ def store_logs() -> None:
         LogHarvest.objects.bulk_create(harvests)
         excerpts = []
         for job, harvest in zip(jobs, harvests, strict=True):
-            text = log_of(job.raw_id, is_failed=job.state == "failed", chance=chance)
-            block = Block(text, 0, len(text), 1, Stream.STDERR)
-            excerpts.append(excerpt_of(harvest, f"/logs/{job.job_id}.err", block))
+            for stream, text in texts_of(job).items():
+                block = Block(text, 0, len(text), 1, Stream(stream))
+                excerpts.append(excerpt_of(harvest, f"/logs/{job.job_id}.{stream}", block))
         LogExcerpt.objects.bulk_create(excerpts)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Experiment, User
 from apps.archive.domain.search.words import LONGEST_WORD, chunks, words_in
@@ -105,7 +107,8 @@ def _has_word(text: str, word: Word) -> bool:
     for line in text.split("\n"):
         known |= {line_word[:LONGEST_WORD] for line_word in words_in(line)}
     if word.starts:
-        return any(line_word.startswith(word.text.lower()) for line_word in known)
+        start = word.text.lower()[:LONGEST_WORD]
+        return any(line_word.startswith(start) for line_word in known)
     return {chunk[:LONGEST_WORD] for chunk in chunks(word.text)} <= known
 
 
@@ -266,6 +269,42 @@ class EngineContract:
         assert len(found(engine, parse("w00000 w08999"), shifter)) == 1
         assert len(found(engine, parse("w09000"), shifter)) == 0
         assert len(found(engine, parse(f"{'z' * 120}229*"), shifter)) == 1
+
+    @pytest.mark.parametrize(
+        "text", ['"ΠΡΟΣ"', '"φάλμα ΠΡΟΣ"', '"σησ 10 μ"', "προσβασησ", "ΠΡΟΣ*", "ΜS", '"10 µs"']
+    )
+    def test_letters_with_two_lower_cases_are_the_same_letter(
+        self, engine: Engine, shifter: User, text: str
+    ) -> None:
+        """As `grep -iF` has it: the sigma at the end of a word, and the micro sign."""
+        keep_log(job(1, at=AT), "ΣΦΆΛΜΑ ΠΡΟΣΒΑΣΗΣ 10 µs".encode(), engine=engine)
+        keep_log(job(2, at=AT), b"another log", engine=engine)
+        assert [hit.key for hit in found(engine, parse(text), shifter)] == [
+            Job.objects.get(job_id="1").pk
+        ]
+
+    def test_of_a_word_and_of_its_start_the_first_128_letters_count(
+        self, engine: Engine, shifter: User
+    ) -> None:
+        keep_log(job(1, at=AT), b"x" * 200, engine=engine)
+        keep_log(job(2, at=AT), b"x" * 127, engine=engine)
+        for text in ("x" * 140 + "*", "x" * 140, "x" * 200):
+            (hit,) = found(engine, parse(text), shifter)
+            assert Job.objects.get(pk=hit.key).job_id == "1"
+
+    def test_a_page_reads_few_texts_more_than_it_has_hits(
+        self, engine: Engine, shifter: User
+    ) -> None:
+        kept = []
+        for number in range(1, 131):
+            row = job(number, at=AT - timedelta(minutes=number))
+            kept.append((row, [b"error" if number > 5 else b"errors"]))
+        keep_logs(kept, engine=engine)
+        with CaptureQueriesContext(connection) as captured:
+            page = engine.search(parse("error"), Scope(shifter, AT), size=100, seconds=60)
+        assert len(page.rows) == 100
+        reads = [row["sql"] for row in captured if "compressed" in row["sql"]]
+        assert len(reads) <= 3
 
     def test_an_expression_that_is_none_is_refused_with_its_fault(
         self, engine: Engine, shifter: User

@@ -16,7 +16,7 @@ from apps.search.domain.query.clauses import (
 
 _LETTERS = st.characters(codec="utf-8", exclude_characters="\0\n")
 _NEGATED = st.booleans()
-_WORDS = st.from_regex(r"[a-zé0-9_]{1,8}([./+-][a-z0-9]{1,5})?", fullmatch=True)
+_WORDS = st.from_regex(r"(--)?[a-zé0-9_]{1,8}([./+-][a-z0-9]{1,5})?", fullmatch=True)
 _PIECES = st.text(_LETTERS, min_size=1, max_size=8).filter(lambda text: not text.isspace())
 _VALUES = st.text(_LETTERS, min_size=1, max_size=8).filter(lambda text: not text.isspace())
 #: Patterns as RE2 gets them: no escaped slash, and no `\` at the end.

@@ -17,7 +17,7 @@ from apps.search.domain.engine.contents import content_of
 from apps.search.domain.engine.expressions import expression_spans
 from apps.search.domain.logs.kept_texts import KeptText, texts_of
 from apps.search.domain.query.clauses import Field, FieldValue, Query, Source
-from apps.search.domain.query.matching import Matcher, Span, merged, text_of
+from apps.search.domain.query.matching import Matcher, Span, in_lower_case, merged, text_of
 
 #: Matching lines that are shown of each text, and letters of a line.
 LINES = 3
@@ -146,7 +146,7 @@ class _Marker:
 
     def _spans(self, raw: bytes) -> list[Span]:
         line = text_of(raw)
-        lowered = line.lower()
+        lowered = in_lower_case(line)
         # A few letters are longer in lower case: then there is no telling where they are.
         return self._matcher.spans(lowered if len(lowered) == len(line) else line)
 

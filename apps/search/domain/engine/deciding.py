@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
+from math import ceil
 from typing import TypeVar
 
 from apps.archive.domain.search.search import TooWide, in_time
@@ -15,12 +16,13 @@ from apps.search.domain.engine.expressions import ExpressionCheck, expression_ch
 from apps.search.domain.engine.places import Candidate
 from apps.search.domain.logs.kept_texts import joined, texts_of
 from apps.search.domain.query.clauses import Query, Source
-from apps.search.domain.query.matching import Matcher, text_of
+from apps.search.domain.query.matching import Matcher, in_lower_case, text_of
 
 K = TypeVar("K")
 
-#: Texts that are read at once. Between two steps the time is looked at.
-STEP = 25
+#: Texts that are read at once, first and at most. Between two steps the time is looked at.
+FIRST_STEP = 25
+MOST_STEP = 200
 
 
 def search_candidates(
@@ -88,7 +90,7 @@ class _Decisions:
         """Return for each text, by key, whether it fulfils the query."""
         fits = {}
         for key, data in texts.items():
-            fits[key] = not self.matcher.decides or self.matcher.fits(text_of(data).lower())
+            fits[key] = not self.matcher.decides or self.matcher.fits(in_lower_case(text_of(data)))
         rest = [key for key, fit in fits.items() if fit]
         for key, fit in zip(rest, self.check([texts[key] for key in rest]), strict=True):
             fits[key] = fit
@@ -101,7 +103,9 @@ def _search(
     end = time.monotonic() + seconds
     hits: list[Hit] = []
     last: Hit | None = None
-    while part := list(islice(candidates, STEP)):
+    step = FIRST_STEP
+    read = 0
+    while part := list(islice(candidates, step)):
         try:
             hits += decisions.fitting(part)
         except TooCostly:
@@ -110,10 +114,21 @@ def _search(
                 raise
             return Hits(tuple(hits), Cursor.after(last), stopped=True)
         last = part[-1].hit
+        read += len(part)
         if len(hits) > size:
             return Hits(tuple(hits[:size]), Cursor.after(hits[size - 1]))
+        step = _next_step(step, read=read, hits=len(hits), missing=size + 1 - len(hits))
         if time.monotonic() > end:
             if next(candidates, None) is None:
                 break
             return Hits(tuple(hits), Cursor.after(last), stopped=True)
     return Hits(tuple(hits))
+
+
+def _next_step(step: int, *, read: int, hits: int, missing: int) -> int:
+    """Return how many texts to read next: as many as are likely to have the missing hits.
+
+    At most twice as many as in the step before, so that it takes little longer than what passed.
+    """
+    likely = ceil(missing * read / hits) if hits else MOST_STEP
+    return min(2 * step, likely, MOST_STEP)

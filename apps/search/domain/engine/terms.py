@@ -1,11 +1,15 @@
 """Which words a text must have in the index so that it can fulfil a query."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from apps.archive.domain.search import words as word_rules
 from apps.search.domain.query.clauses import Phrase, Query, Word
-from apps.search.domain.query.matching import Sought
+from apps.search.domain.query.matching import TWO_LOWER_CASES, Sought, in_lower_case
+
+#: The index has these letters as `str.lower` chose them, so none of them is looked up.
+_UNCERTAIN = re.compile(f"[{''.join([*TWO_LOWER_CASES, *TWO_LOWER_CASES.values()])}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,15 @@ def required_words(query: Query) -> list[Required]:
             terms += [Required(part, sought.starts) for part in sought.parts]
         elif isinstance(clause, Phrase):
             for piece in clause.pieces:
-                terms += _terms_within(piece.lower())
-    return list(dict.fromkeys(terms))
+                terms += _terms_within(in_lower_case(piece))
+    certain = map(_certain_part, terms)
+    return list(dict.fromkeys(term for term in certain if term.word))
+
+
+def _certain_part(required: Required) -> Required:
+    """Return what is required up to the first letter that has two lower cases."""
+    start, *rest = _UNCERTAIN.split(required.word, maxsplit=1)
+    return Required(start, starts=True) if rest else required
 
 
 def _terms_within(piece: str) -> list[Required]:

@@ -12,6 +12,10 @@ from apps.search.domain.query.clauses import Expression, Phrase, Query, Word
 
 Span = tuple[int, int]
 
+#: Letters that have two lower cases, and the one that texts are compared by: the sigma at the end
+#: of a word, and the micro sign. `str.lower` chooses by what follows, which a part of a word lacks.
+TWO_LOWER_CASES = {"ς": "σ", "µ": "μ"}
+
 
 @dataclass(frozen=True, slots=True)
 class Sought:
@@ -22,9 +26,10 @@ class Sought:
 
     @staticmethod
     def of(word: Word) -> "Sought":
+        text = in_lower_case(word.text)
         if word.starts:
-            return Sought((_cut(word.text.lower()),), True)
-        return Sought(tuple(_cut(chunk) for chunk in word_rules.chunks(word.text)), False)
+            return Sought((_cut(text),), True)
+        return Sought(tuple(_cut(chunk) for chunk in word_rules.chunks(text)), False)
 
     def fits(self, line_word: str, part: str) -> bool:
         return _cut(line_word).startswith(part) if self.starts else _cut(line_word) == part
@@ -35,8 +40,17 @@ def text_of(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+def in_lower_case(text: str) -> str:
+    """Return a text in lower case, in which any part of it in lower case is found."""
+    lowered = text.lower()
+    if not lowered.isascii():
+        for letter, same in TWO_LOWER_CASES.items():
+            lowered = lowered.replace(letter, same)
+    return lowered
+
+
 class Matcher:
-    """Decides over texts in lower case, given as `text_of(data).lower()`."""
+    """Decides over texts, given as `in_lower_case(text_of(data))`."""
 
     def __init__(self, query: Query) -> None:
         self._words: list[tuple[Sought, bool]] = []
@@ -45,7 +59,7 @@ class Matcher:
             if isinstance(clause, Word):
                 self._words.append((Sought.of(clause), clause.negated))
             elif isinstance(clause, Phrase):
-                pieces = tuple(piece.lower() for piece in clause.pieces)
+                pieces = tuple(in_lower_case(piece) for piece in clause.pieces)
                 self._phrases.append((pieces, clause.negated))
 
     @property
@@ -98,9 +112,13 @@ def _cut(word: str) -> str:
 
 
 def _has_phrase(text: str, pieces: Sequence[str]) -> bool:
+    if not all(piece in text for piece in pieces):
+        return False
     if len(pieces) == 1:
-        return pieces[0] in text
-    return any(_places(line, pieces) for line in _lines_with(text, pieces[0]))
+        return True
+    # The longest piece is in the fewest lines.
+    longest = max(pieces, key=len)
+    return any(_places(line, pieces) for line in _lines_with(text, longest))
 
 
 def _places(line: str, pieces: Sequence[str]) -> list[int]:

@@ -151,7 +151,8 @@ def _check(field: Field, value: str) -> None:
 
 def _word(piece: str) -> Word:
     """Return the word that a piece without blanks means."""
-    negated = piece.startswith("-") and not piece.startswith("--")
+    # A word may begin with two dashes, as --mem=4G, so the first of three excludes it.
+    negated = re.match(r"-(?!-)|---", piece) is not None
     text = piece[1:] if negated else piece
     if text.startswith("/"):
         # No word has a slash before it, and without one a query is the same in any order.
