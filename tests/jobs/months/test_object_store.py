@@ -74,7 +74,7 @@ def test_only_copy_is_not_replaced_by_an_empty_month(march, url):
     assert history_of(MARCH)[0] == ["2", "1"]
 
 
-def test_harm_is_named_and_the_month_comes_back_with_its_objects(march, url, s3, client, liaison):
+def test_harm_is_named_and_the_month_comes_back_with_its_objects(march, url, s3, client, shifter):
     drop_month(month=MARCH, by="test", at=AT)
     (name,) = [name for name in s3.objects(url) if "jobs_job" in name]
     path = s3.objects(url)[name]
@@ -86,7 +86,7 @@ def test_harm_is_named_and_the_month_comes_back_with_its_objects(march, url, s3,
     with pytest.raises(CommandError, match="is not what was written"):
         run("restore", "2026-03")
     path.unlink()
-    client.force_login(liaison)
+    client.force_login(shifter)
     page = client.get("/jobs/archived/").content.decode()
     assert f"{name} is missing" in page
     path.write_bytes(content)
@@ -143,7 +143,7 @@ def test_pause_after_a_failure_ends(march, url, s3, settings, monkeypatch):
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"secret_key": "wrong"}, "ACCESS_DENIED"), ({"bucket": "none"}, "NO_SUCH_BUCKET")],
+    [({"secret_key": "wrong"}, "SIGNATURE_DOES_NOT_MATCH"), ({"bucket": "none"}, "NO_SUCH_BUCKET")],
 )
 def test_what_the_store_refuses_is_named(s3, tmp_path, changes, reason):
     url = s3.new_url().replace("portal", changes.pop("bucket", "portal"))
@@ -165,7 +165,7 @@ def test_certificate_is_checked(s3, tmp_path):
     publish(store, {"jobs_job": "x"})
     assert store.months() == [MARCH]
     unknown = ObjectStore(s3.target(url), local=tmp_path / "2", max_bytes=1 << 20)
-    with pytest.raises(StoreUnavailable, match="(?i)certificate"):
+    with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
         unknown.months()
     relay.close()
 

@@ -109,6 +109,15 @@ def test_harm_is_named(place, harm):
         assert "diagnosis_verdict" in str(error.value)
 
 
+def test_damaged_copy_is_fetched_again(s3, tmp_path):
+    place = InBucket(s3, tmp_path)
+    publish(place.store, FORMER)
+    with place.store.files(MARCH, ["jobs_job"]) as paths:
+        path = paths["jobs_job"]
+    path.write_text("damaged")
+    assert read(place.store) == FORMER
+
+
 def test_probe_leaves_nothing(place):
     publish(place.store, FORMER)
     before = place.stored().keys()

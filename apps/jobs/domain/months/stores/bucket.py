@@ -58,7 +58,9 @@ class Bucket:
         options: dict[str, Any] = {}
         if url.endpoint:
             endpoint = urlsplit(url.endpoint)
-            options = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+            options |= {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+        if target.ca:
+            options["tls_ca_file_path"] = target.ca
         self._files = S3FileSystem(
             access_key=target.access_key,
             secret_key=target.secret_key,
@@ -66,7 +68,6 @@ class Bucket:
             connect_timeout=CONNECT_SECONDS,
             request_timeout=SILENT_SECONDS,
             retry_strategy=AwsStandardS3RetryStrategy(max_attempts=target.attempts),
-            tls_ca_file_path=target.ca or None,
             # A small object is one request, and so is never there by half.
             allow_delayed_open=True,
             **options,
@@ -173,15 +174,27 @@ class Answer:
     is_unavailable: bool = False
 
 
-def fetch_month(target: Target, cache: FileCache, month: str, tables: Sequence[str]) -> Answer:
-    """Return the manifest of a month, with those of `tables` that it has in the cache."""
+def fetch_month(
+    target: Target,
+    cache: FileCache,
+    month: str,
+    tables: Sequence[str],
+    is_careful: bool = False,
+) -> Answer:
+    """Return the manifest of a month, with those of `tables` that it has in the cache.
+
+    With `is_careful`, copies that are there already are checked again.
+    """
     try:
         bucket = open_bucket(target)
         text = bucket.read_text(f"{month}/{MANIFEST}")
         contents = json.loads(text)["tables"]
         for table in tables:
             if table in contents:
-                _fetch(bucket, cache, object_name(month, table, contents[table]["sha256"]))
+                sha256 = contents[table]["sha256"]
+                if is_careful:
+                    cache.drop_damaged(sha256)
+                _fetch(bucket, cache, object_name(month, table, sha256))
     except Missing as error:
         return Answer(missing=str(error))
     except Unavailable as error:

@@ -86,9 +86,11 @@ class FileCache:
                 raise WrongContent(digest)
             part.rename(path)
 
-    def forget(self, digest: str) -> None:
-        """Remove a file that has turned out to be damaged."""
-        self._path(digest).unlink(missing_ok=True)
+    def drop_damaged(self, digest: str) -> None:
+        """Remove a file whose content no longer has its checksum."""
+        with suppress(FileNotFoundError):
+            if sha256_of(self._path(digest)) != digest:
+                self._path(digest).unlink()
 
     def _path(self, digest: str) -> Path:
         return self.directory / f"{digest}.parquet"

@@ -82,10 +82,9 @@ class Directory:
 
     def delete(self, month: date) -> None:
         for directory in (self._former(month), self.root / name_of(month)):
-            with suppress(FileNotFoundError):
-                # Without its manifest, it is no month: a kill leaves nothing half there.
-                (directory / MANIFEST).unlink()
-                shutil.rmtree(directory)
+            # Without its manifest, it is no month: a kill leaves nothing half there.
+            (directory / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
     def probe(self) -> None:
         path = self.root / f".probe-{uuid.uuid4().hex}"

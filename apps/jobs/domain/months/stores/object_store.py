@@ -157,7 +157,7 @@ class ObjectStore:
 
     def _ask(self, month: date, tables: Sequence[str], seconds: float | None) -> Answer:
         if seconds is None:
-            return fetch_month(self._patient, self._cache, name_of(month), tables)
+            return fetch_month(self._patient, self._cache, name_of(month), tables, is_careful=True)
         if time.monotonic() < self._paused_until:
             return Answer(problem=self._failure, is_unavailable=True)
         arguments = (self._target, self._cache, name_of(month), tables)
