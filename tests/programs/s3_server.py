@@ -11,7 +11,7 @@ import socket
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from opsportal.object_store import ObjectStoreURL
 from tests.programs.ports import free_port
 
 BUCKET = "portal"
+_METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
 
 
 class S3Server:
@@ -61,18 +62,18 @@ class S3Server:
             os.kill(pid, signal.SIGCONT)
 
 
-class KillingRelay:
-    """Passes requests on to the server, but kills a process instead of passing on its nth change.
+class WatchedRelay:
+    """Shows the first bytes of each request to `watch`, and then passes it on to the server.
 
-    It knows a request by its first bytes, which the client sends at once.
+    If `watch` returns false, it does not: the connection ends. A client sends the first bytes of a
+    request at once.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, watch: Callable[[bytes], bool]) -> None:
         self._target = ("127.0.0.1", port)
+        self._watch = watch
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.pid = 0
-        self.changes_left = 0
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
@@ -91,11 +92,8 @@ class KillingRelay:
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError), client, server:
             while data := client.recv(65536):
-                if data.startswith((b"PUT ", b"POST ", b"DELETE ")):
-                    if self.changes_left == 0:
-                        os.kill(self.pid, signal.SIGKILL)
-                        return
-                    self.changes_left -= 1
+                if data.startswith(_METHODS) and not self._watch(data):
+                    return
                 server.sendall(data)
 
 

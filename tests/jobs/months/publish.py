@@ -1,4 +1,4 @@
-"""Publishes a month in a process that may be killed meanwhile: its store, and the files, in JSON."""
+"""Publishes a month, also as a program that may be killed: JSON has its store and the files."""
 
 import json
 import os
@@ -56,7 +56,6 @@ def kill_before_change(number):
 if __name__ == "__main__":
     values = json.loads(sys.argv[1])
     store = open_store(values)
-    sys.stdin.readline()
     if "directory" in values:
         kill_before_change(values["number"])
     publish(store, values["contents"])

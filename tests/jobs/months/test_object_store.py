@@ -18,7 +18,6 @@ from apps.jobs.models import ArchivedMonth, Job
 from tests.jobs.months.publish import publish
 from tests.jobs.months.test_retention import AT, MARCH, everything, march
 from tests.programs.certificates import self_signed
-from tests.programs.ports import free_port
 from tests.programs.relay import Relay, TLSRelay
 
 __all__ = ["march"]
@@ -26,6 +25,25 @@ __all__ = ["march"]
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("s3")]
 
 APRIL = date(2026, 4, 1)
+
+
+class RefusingServer(Relay):
+    """A server that ends each connection, and counts them."""
+
+    def __init__(self):
+        self.connections = 0
+        super().__init__(("127.0.0.1", 9))
+
+    def _greet(self, client):
+        self.connections += 1
+        raise ConnectionAbortedError
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine may need longer to start the client."""
+    monkeypatch.setattr("apps.jobs.domain.months.history.FETCH_SECONDS", 25.0)
+    monkeypatch.setattr(object_store, "PROBE_SECONDS", 25.0)
 
 
 @pytest.fixture
@@ -94,7 +112,8 @@ def test_harm_is_named_and_the_month_comes_back_with_its_objects(march, url, s3,
 
 
 def test_store_that_is_down_costs_a_page_one_wait_and_drops_nothing(march, url, settings, caplog):
-    settings.JOB_ARCHIVE = url.partition("?")[0] + f"?endpoint=http://127.0.0.1:{free_port()}"
+    server = RefusingServer()
+    settings.JOB_ARCHIVE = url.partition("?")[0] + f"?endpoint=http://127.0.0.1:{server.port}"
     settings.JOB_RECORD_MONTHS = 2
     assert drop_due_months(at=AT) == 0
     assert "job records of 2026-03 are not dropped" in caplog.text
@@ -103,15 +122,15 @@ def test_store_that_is_down_costs_a_page_one_wait_and_drops_nothing(march, url, 
     assert not ArchivedMonth.objects.exists()
     with pytest.raises(CommandError, match=r"s3://portal/.*: NETWORK_CONNECTION"):
         run("archive", "2026-03")
-    began_at = time.monotonic()
     months = [date(year, 1, 1) for year in range(2000, 2026)]
+    server.connections = 0
     jobs, unreadable = history_of(*months)
     assert jobs == []
     assert unreadable.keys() == set(months)
     assert all("NETWORK_CONNECTION" in reason for reason in unreadable.values())
-    # The process that asks starts once.
-    assert time.monotonic() - began_at < 15
+    assert server.connections in {1, 2}
     assert settings.JOB_ARCHIVE_SECRET_KEY not in caplog.text + str(unreadable)
+    server.close()
 
 
 def test_store_that_hangs_is_given_up(march, url, s3, monkeypatch):
@@ -121,9 +140,9 @@ def test_store_that_hangs_is_given_up(march, url, s3, monkeypatch):
     with s3.frozen():
         began_at = time.monotonic()
         (unreadable,) = history_of(MARCH)[1].values()
-        assert time.monotonic() - began_at < 3
+        assert time.monotonic() - began_at < 10
     assert "is not fetched yet: no result within 1 s" in unreadable
-    monkeypatch.undo()
+    monkeypatch.setattr("apps.jobs.domain.months.history.FETCH_SECONDS", 25.0)
     assert history_of(MARCH)[0] == ["2", "1"]
 
 
@@ -131,13 +150,16 @@ def test_pause_after_a_failure_ends(march, url, s3, settings, monkeypatch):
     drop_month(month=MARCH, by="test", at=AT)
     relay = Relay(("127.0.0.1", s3.port))
     settings.JOB_ARCHIVE = url.replace(str(s3.port), str(relay.port))
-    monkeypatch.setattr(object_store, "PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(object_store, "PAUSE_SECONDS", 2.0)
     assert history_of(MARCH)[0] == ["2", "1"]
+    began_at = time.monotonic()
     with relay.cut():
         assert history_of(MARCH)[0] == []
-    assert history_of(MARCH)[0] == []
-    time.sleep(0.6)
-    assert history_of(MARCH)[0] == ["2", "1"]
+    while history_of(MARCH)[0] == []:
+        assert time.monotonic() < began_at + 60
+        time.sleep(0.1)
+    assert time.monotonic() > began_at + 2
+    assert history_of(MARCH) == (["2", "1"], {})
     relay.close()
 
 

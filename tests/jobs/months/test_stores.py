@@ -12,7 +12,7 @@ from apps.jobs.domain.months.stores.base import BadArchive
 from apps.jobs.domain.months.stores.directory import Directory
 from apps.jobs.domain.months.stores.object_store import ObjectStore
 from tests.jobs.months.publish import MARCH, publish
-from tests.programs.s3_server import KillingRelay
+from tests.programs.s3_server import WatchedRelay
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("s3")]
 
@@ -126,33 +126,63 @@ def test_probe_leaves_nothing(place):
 
 
 @pytest.fixture
-def relay(s3):
-    relay = KillingRelay(s3.port)
-    yield relay
-    relay.close()
+def watched(s3):
+    """Return the port of a relay to the server, which shows each request."""
+    relays = []
+
+    def start(watch):
+        relays.append(WatchedRelay(s3.port, watch))
+        return relays[-1].port
+
+    yield start
+    for relay in relays:
+        relay.close()
 
 
-def killed(place, relay, number):
+def test_reader_of_a_month_that_is_replaced_meanwhile_gets_the_new_one(s3, tmp_path, watched):
+    place = InBucket(s3, tmp_path)
+    publish(place.store, FORMER)
+
+    def replace(request):
+        if request.startswith(b"HEAD ") and b"jobs_job" in request and read(place.store) == FORMER:
+            publish(place.store, NEW)
+        return True
+
+    url = place.url.replace(str(s3.port), str(watched(replace)))
+    reader = ObjectStore(s3.target(url), local=tmp_path / "reader", max_bytes=1 << 20)
+    with reader.files(MARCH, ["jobs_job"]) as paths:
+        assert paths["jobs_job"].read_text() == NEW["jobs_job"]
+
+
+def killed(place, watched, number):
     """Return whether a process that publishes NEW was killed before so many changes."""
     values = {**place.values, "contents": NEW, "number": number}
+    changes = 0
+
+    def kill(request):
+        nonlocal changes
+        if request.startswith((b"PUT ", b"POST ", b"DELETE ")):
+            if changes == number:
+                process.kill()
+                return False
+            changes += 1
+        return True
+
     if "url" in values:
-        values["url"] = values["url"].replace(str(relay._target[1]), str(relay.port))
+        values["url"] = values["url"].replace(str(place.s3.port), str(watched(kill)))
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.jobs.months.publish", json.dumps(values)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
+        [sys.executable, "-m", "tests.jobs.months.publish", json.dumps(values)], cwd=ROOT
     )
-    relay.pid, relay.changes_left = process.pid, number
-    process.communicate(b"\n", timeout=120)
+    process.communicate(timeout=120)
     assert process.returncode in {0, -9}
     return process.returncode == -9
 
 
-def test_kill_at_any_change_leaves_a_whole_month_and_the_next_run_finishes(place, relay):
+def test_kill_at_any_change_leaves_a_whole_month_and_the_next_run_finishes(place, watched):
     publish(place.store, FORMER)
     seen = []
     for number in range(30):
-        is_killed = killed(place, relay, number)
+        is_killed = killed(place, watched, number)
         seen.append(read(place.store))
         place.store.verify(MARCH, place.store.read_manifest(MARCH))
         assert place.store.months() == [MARCH]

@@ -34,7 +34,7 @@ def check_store(at: datetime) -> Iterator[Finding]:
         yield problem(
             name,
             " ".join(str(error).split()),
-            "Start that server, or correct JOB_ARCHIVE, its keys and JOB_ARCHIVE_CA (docs/jobs.md).",
+            "Start that server, or correct JOB_ARCHIVE and the settings beside it (docs/jobs.md).",
         )
     else:
         yield ok(name, "objects can be written, read and deleted")

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -110,6 +110,14 @@ class MonthStore(Protocol):
 
 def name_of(month: date) -> str:
     return f"{month:%Y-%m}"
+
+
+def month_named(name: str) -> date | None:
+    """Return the month of such a name; None for another name."""
+    try:
+        return datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC).date()
+    except ValueError:
+        return None
 
 
 def file_name(table: str) -> str:

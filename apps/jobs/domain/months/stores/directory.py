@@ -1,7 +1,6 @@
 """Archived months in a directory, which all hosts see: each month is a directory of files."""
 
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,10 +14,11 @@ from apps.jobs.domain.months.stores.base import (
     Manifest,
     check_file,
     file_name,
+    month_named,
     name_of,
 )
 
-_MONTH = re.compile(r"(\d{4}-\d{2})(?:\.old)?")
+_FORMER = ".old"
 _ID = ".directory-id"
 
 
@@ -74,11 +74,11 @@ class Directory:
             check_file(path, content, name=str(path))
 
     def months(self) -> list[date]:
-        names = set()
+        months = set()
         for path in self.root.glob(f"*/{MANIFEST}"):
-            if match := _MONTH.fullmatch(path.parent.name):
-                names.add(match[1])
-        return sorted(date.fromisoformat(f"{name}-01") for name in names)
+            if month := month_named(path.parent.name.removesuffix(_FORMER)):
+                months.add(month)
+        return sorted(months)
 
     def delete(self, month: date) -> None:
         for directory in (self._former(month), self.root / name_of(month)):
@@ -108,7 +108,7 @@ class Directory:
         return former if former.exists() and not final.exists() else final
 
     def _former(self, month: date) -> Path:
-        return self.root / f"{name_of(month)}.old"
+        return self.root / f"{name_of(month)}{_FORMER}"
 
 
 def _sync(path: Path) -> None:

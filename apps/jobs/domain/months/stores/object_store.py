@@ -20,6 +20,7 @@ from apps.jobs.domain.months.stores.base import (
     StoreUnavailable,
     changed_file,
     file_name,
+    month_named,
     name_of,
 )
 from apps.jobs.domain.months.stores.bucket import (
@@ -116,9 +117,10 @@ class ObjectStore:
             names = bucket.sizes()
         months = []
         for name in sorted(names):
-            month, _, file = name.partition("/")
-            if file == MANIFEST:
-                months.append(date.fromisoformat(f"{month}-01"))
+            directory, _, file = name.partition("/")
+            month = month_named(directory)
+            if month and file == MANIFEST:
+                months.append(month)
         return months
 
     def delete(self, month: date) -> None:
