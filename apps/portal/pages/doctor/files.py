@@ -26,7 +26,7 @@ def check_directories(at: datetime) -> Iterator[Finding]:
     directories = {"VAR_DIR": settings.VAR_DIR}
     if not is_object_store(settings.JOB_ARCHIVE):
         # Made when the first month is archived.
-        directories["JOB_ARCHIVE"] = _nearest(settings.JOB_ARCHIVE)
+        directories["JOB_ARCHIVE"] = _nearest(Path(settings.JOB_ARCHIVE))
     for setting, directory in directories.items():
         finding = _writable(setting, directory)
         yield finding

@@ -19,7 +19,7 @@ def job_archive() -> MonthStore:
     if not is_object_store(settings.JOB_ARCHIVE):
         return Directory(Path(settings.JOB_ARCHIVE))
     target = Target(
-        ObjectStoreURL.parse(settings.JOB_ARCHIVE),
+        ObjectStoreURL.parse(str(settings.JOB_ARCHIVE)),
         access_key=settings.JOB_ARCHIVE_ACCESS_KEY,
         secret_key=settings.JOB_ARCHIVE_SECRET_KEY,
         ca=str(settings.JOB_ARCHIVE_CA or ""),
