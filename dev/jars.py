@@ -64,13 +64,15 @@ def cached_home(name: str, fill: Callable[[Path], None]) -> Path:
 
 
 def fetch_file(artifact: str, into: Path) -> Path:
-    """Copy one file (`group:artifact:version:packaging`), without what it needs, into a directory.
+    """Copy one file, without what it needs, into a directory.
+
+    It is `group:artifact:version:packaging`, and `:classifier` if it has one.
 
     Raises `SetupError`.
     """
     run_tool("mvn", "-B", "-q", _COPY_ONE, f"-Dartifact={artifact}", f"-DoutputDirectory={into}")
-    _, name, version, packaging = artifact.split(":")
-    return into / f"{name}-{version}.{packaging}"
+    _, name, version, packaging, *classifier = artifact.split(":")
+    return into / f"{'-'.join([name, version, *classifier])}.{packaging}"
 
 
 def run_tool(*command: str | Path) -> None:

@@ -48,6 +48,7 @@ PARTS = {
     "pgbackrest": Part(("pgbackrest",), ("pgbackrest",)),
     "elasticsearch": JAVA,
     "kafka": JAVA,
+    "s3": JAVA,
 }
 
 

@@ -24,12 +24,14 @@ from opsportal.setting_values import (
     check_address,
     check_database,
     check_headers,
+    check_job_archive,
     check_key,
     check_mail_address,
     check_mail_server,
     check_networks,
     check_redis,
     check_regex,
+    check_store_key,
     check_zone,
     read_roles,
     split_blanks,
@@ -48,6 +50,7 @@ Urls = Annotated[list[str], BeforeValidator(split_blanks)]
 Words = Annotated[list[str], BeforeValidator(split_commas)]
 Paths = Annotated[list[Path], BeforeValidator(split_commas)]
 Key = Annotated[SecretStr, AfterValidator(check_key)]
+StoreKey = Annotated[SecretStr | None, AfterValidator(check_store_key)]
 Keys = Annotated[list[Key], BeforeValidator(split_commas)]
 
 
@@ -219,10 +222,32 @@ class Environment(BaseModel):
             "dropped, totals and statistics stay. 0: for ever."
         ),
     )
-    JOB_ARCHIVE: Path | None = Field(
+    JOB_ARCHIVE: Annotated[str, AfterValidator(check_job_archive)] = Field(
+        default="",
+        description=(
+            "Archived months of job records: a directory, or an S3-compatible object store, "
+            "`s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION`; see docs/jobs.md. Default: "
+            "`VAR_DIR/job-months`."
+        ),
+    )
+    JOB_ARCHIVE_ACCESS_KEY: StoreKey = Field(
         default=None,
-        description="Directory of the archived months of job records. Default: "
-        "`VAR_DIR/job-months`.",
+        validate_default=True,
+        description="Access key of that object store.",
+    )
+    JOB_ARCHIVE_SECRET_KEY: StoreKey = Field(
+        default=None,
+        validate_default=True,
+        description="Secret key of that object store, preferably as `JOB_ARCHIVE_SECRET_KEY_FILE`.",
+    )
+    JOB_ARCHIVE_CA: Path | None = Field(
+        default=None,
+        description="PEM file of the CA of its certificate. Default: the system's CAs.",
+    )
+    JOB_ARCHIVE_CACHE_MAX_BYTES: int = Field(
+        default=4 * 1024**3,
+        ge=64 * 1024**2,
+        description="Bytes that copies of its files may take in `VAR_DIR/job-month-cache`.",
     )
     BACKUP_DIR: Path | None = Field(
         default=None,

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationInfo
 
+from opsportal.object_store import ObjectStoreURL, is_object_store
 from opsportal.servers import check_database_url, check_redis_url
 
 #: Roles for `SSO_ROLES`. They repeat `apps.accounts.enums.Role`, which needs Django.
@@ -32,6 +33,22 @@ def check_database(value: SecretStr) -> SecretStr:
 def check_redis(value: SecretStr) -> SecretStr:
     """Return the URL of Redis, Valkey or Sentinels."""
     check_redis_url(value.get_secret_value())
+    return value
+
+
+def check_job_archive(value: str) -> str:
+    """Return the directory or the object store of archived months."""
+    if is_object_store(value):
+        ObjectStoreURL.parse(value)
+    elif "://" in value:
+        raise ValueError("is neither a directory nor s3://BUCKET/PREFIX")
+    return value
+
+
+def check_store_key(value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+    """Return a key of the object store, which it needs."""
+    if is_object_store(info.data.get("JOB_ARCHIVE")) and not (value and value.get_secret_value()):
+        raise ValueError("is needed for the object store of JOB_ARCHIVE")
     return value
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -11,6 +12,7 @@ from pydantic import SecretStr
 
 from opsportal.checkout import FILES
 from opsportal.env import BadEnvironment, Environment
+from opsportal.object_store import is_object_store
 from opsportal.servers import broker_options, broker_url, database_settings
 from opsportal.setting_values import split_headers
 from opsportal.version import VERSION
@@ -50,7 +52,13 @@ CAPTURE_CLUSTER = ENV.CAPTURE_CLUSTER
 JOB_RECORD_MONTHS = ENV.JOB_RECORD_MONTHS
 BACKUP_DIR = ENV.BACKUP_DIR
 ENERGY_MODEL = ENV.ENERGY_MODEL
-JOB_ARCHIVE = (ENV.JOB_ARCHIVE or VAR_DIR / "job-months").absolute()
+JOB_ARCHIVE: str | Path = ENV.JOB_ARCHIVE
+if not is_object_store(JOB_ARCHIVE):
+    JOB_ARCHIVE = Path(JOB_ARCHIVE or VAR_DIR / "job-months").absolute()
+JOB_ARCHIVE_ACCESS_KEY = _secret(ENV.JOB_ARCHIVE_ACCESS_KEY)
+JOB_ARCHIVE_SECRET_KEY = _secret(ENV.JOB_ARCHIVE_SECRET_KEY)
+JOB_ARCHIVE_CA = ENV.JOB_ARCHIVE_CA
+JOB_ARCHIVE_CACHE_MAX_BYTES = ENV.JOB_ARCHIVE_CACHE_MAX_BYTES
 ARCHIVE_SINKS = ENV.ARCHIVE_SINKS
 SEARCH_URL = ENV.SEARCH_URL
 ARCHIVE_INTAKE_MAX_BYTES = ENV.ARCHIVE_INTAKE_MAX_BYTES

@@ -13,11 +13,12 @@ from apps.core.domain import quotas
 from tests.database import copy_rows, restore_rows
 from tests.programs.elasticsearch_server import elasticsearch
 from tests.programs.kafka_server import kafka
+from tests.programs.s3_server import s3
 from tests.programs.slurm_server import slurm
 from tests.servers import OURS
 from tests.sessions import open_session
 
-__all__ = ["elasticsearch", "kafka", "slurm"]
+__all__ = ["elasticsearch", "kafka", "s3", "slurm"]
 
 
 @pytest.fixture(autouse=True, scope="session")

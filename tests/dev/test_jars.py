@@ -83,3 +83,9 @@ def test_one_file_is_fetched_without_what_it_needs(maven, tmp_path):
     arguments = (programs / "arguments").read_text().split()
     assert "-Dartifact=org.example:server:1:zip" in arguments
     assert f"-DoutputDirectory={tmp_path}" in arguments
+
+
+def test_file_of_a_classifier_has_it_in_its_name(maven, tmp_path):
+    maven("#!/bin/sh\n")
+    archive = jars.fetch_file("org.example:server:1:jar:all", tmp_path)
+    assert archive == tmp_path / "server-1-all.jar"

@@ -145,3 +145,49 @@ def test_example_and_page_list_every_setting():
     assert (ROOT / "docs/settings.md").read_text() == setting_docs.settings_page(
         Environment, REQUIRED
     )
+
+
+STORE = "s3://portal/months?endpoint=https://s3.example.org"
+KEYS = {"JOB_ARCHIVE_ACCESS_KEY": "access", "JOB_ARCHIVE_SECRET_KEY": "hidden"}
+
+
+@pytest.mark.parametrize(
+    "archive", ["", "/srv/months", "months", STORE, f"{STORE}&region=eu-1", "s3://b2?region=eu-1"]
+)
+def test_archive_of_jobs_is_a_directory_or_a_bucket(given, archive):
+    given(**GOOD, **KEYS, JOB_ARCHIVE=archive)
+    assert archive == Environment.read().JOB_ARCHIVE
+
+
+@pytest.mark.parametrize(
+    ("archive", "reason"),
+    [
+        ("https://s3.example.org/portal", "is neither a directory nor s3://BUCKET/PREFIX"),
+        ("s3://portal", "needs an endpoint or a region"),
+        ("s3:///months?region=eu-1", "is not a bucket and a prefix"),
+        ("s3://portal/a/../b?region=eu-1", "is not a bucket and a prefix"),
+        ("s3://access:hidden@portal?region=eu-1", "contains a key"),
+        ("s3://portal?endpoint=s3.example.org", "has an endpoint that is not an address"),
+        ("s3://portal?endpoint=https://a:hidden@s3", "has an endpoint that is not an address"),
+        ("s3://portal?endpoint=https://s3/x", "has an endpoint that is not an address"),
+        ("s3://portal?endpoint=https://s3:port", "has an endpoint that is not an address"),
+        ("s3://portal?Region=eu-1", "has no option 'Region'"),
+        ("s3://portal?region", "is not a URL"),
+        ("s3://[portal?region=eu-1", "is not a URL"),
+    ],
+)
+def test_bad_archive_of_jobs_is_named(given, archive, reason):
+    given(**GOOD, **KEYS, JOB_ARCHIVE=archive)
+    with pytest.raises(BadEnvironment, match=r"^JOB_ARCHIVE: ") as error:
+        Environment.read()
+    assert reason in str(error.value)
+    assert "hidden" not in str(error.value)
+
+
+def test_bucket_needs_its_keys(given):
+    given(**GOOD, JOB_ARCHIVE=STORE, JOB_ARCHIVE_SECRET_KEY="")
+    with pytest.raises(BadEnvironment) as error:
+        Environment.read()
+    assert str(error.value).splitlines() == [
+        f"{name}: is needed for the object store of JOB_ARCHIVE." for name in KEYS
+    ]

@@ -3,9 +3,11 @@ to make the server unreachable for one client alone.
 """
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 class Relay:
@@ -38,6 +40,10 @@ class Relay:
             self._listener = socket.create_server(("127.0.0.1", self.port))
             self._accept()
 
+    def _greet(self, client: socket.socket) -> socket.socket:
+        """Return the connection of a client on which it sends what is passed on."""
+        return client
+
     def _accept(self) -> None:
         threading.Thread(target=self._serve, args=(self._listener,), daemon=True).start()
 
@@ -48,6 +54,7 @@ class Relay:
             except OSError:
                 return
             try:
+                client = self._greet(client)
                 server = socket.create_connection(self._target)
             except OSError:
                 client.close()
@@ -55,6 +62,18 @@ class Relay:
             self._open += [client, server]
             for source, sink in ((client, server), (server, client)):
                 threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+
+
+class TLSRelay(Relay):
+    """A relay whose clients speak TLS, and the server does not."""
+
+    def __init__(self, target: tuple[str, int], certificate: tuple[Path, Path]) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(*certificate)
+        super().__init__(target)
+
+    def _greet(self, client: socket.socket) -> socket.socket:
+        return self._context.wrap_socket(client, server_side=True)
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:

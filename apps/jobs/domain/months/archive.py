@@ -1,26 +1,32 @@
 """Archive the job records of a month as Parquet, and restore them.
 
-An archived month is a directory with one file per table, named after the table, and `month.json`
-with counts and checksums.
+An archived month is one file per table, named after the table, and `month.json` with counts and
+checksums. `stores` has the places where months can be.
 """
 
-import hashlib
-import json
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 
-from django.conf import settings
 from django.db import connection, transaction
 
 from apps.core.domain.events import publish
+from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.collection.proof import lock_proofs
 from apps.jobs.domain.months.parquet import copy_into, write_rows
+from apps.jobs.domain.months.stores.base import (
+    BadArchive,
+    Content,
+    Manifest,
+    MonthStore,
+    check_file,
+    file_name,
+    sha256_of,
+)
+from apps.jobs.domain.months.stores.chosen import job_archive
 from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.calendar_months import lock_months, next_month, start_of
@@ -30,65 +36,49 @@ from apps.jobs.models import ArchivedMonth, HourlyTotals, Job
 
 _LOADED = "loaded_rows"
 _ALL = "true"
-
-
-class BadArchive(InvalidTransition):
-    """An archived month is missing or incomplete, or its files have changed."""
-
-
-@dataclass(frozen=True)
-class Content:
-    """The content of one file: number of rows, PostgreSQL's checksum, and the file's checksum."""
-
-    rows: int
-    digest: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The content of `month.json`: the files by table, and the links to archived rows by column.
-
-    A link is a pair of primary keys: of the row that refers to an archived row, and of the archived
-    row.
-    """
-
-    month: str
-    archived_at: str
-    tables: dict[str, Content]
-    links: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-
-
-def directory_of(month: date) -> Path:
-    """Return the directory of an archived month."""
-    return Path(settings.JOB_ARCHIVE) / f"{month:%Y-%m}"
+_ARCHIVE_LOCK = 4_716_052
 
 
 def archive_month(*, month: date, at: datetime) -> Manifest:
-    """Archive a month, then read the files back and compare them with the database.
+    """Archive a month, after comparing the files that were written with the database.
 
     Raises `BadArchive` if counts or checksums differ, for example because a job changed meanwhile.
-    An existing directory is replaced as the last step.
+    A former archive of the month is replaced as the last step.
     """
-    final = directory_of(month)
-    new = final.with_name(f"{final.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True, mode=0o750)
-    with transaction.atomic():
-        parameters = limits(month)
-        contents = {}
-        for table in tables():
-            path = new / f"{table.name}.parquet"
-            write_rows(path, table, parameters)
-            with _loaded(table, path) as loaded:
-                rows, digest = count_and_digest(loaded, _ALL, {})
-            contents[table.name] = Content(rows, digest, _sha256(path))
-        manifest = Manifest(f"{month:%Y-%m}", at.isoformat(), contents, _linked(month))
-        compare(month, manifest)
-    _write(new / "month.json", json.dumps(asdict(manifest), indent=1))
-    shutil.rmtree(final, ignore_errors=True)
-    new.rename(final)
+    store = job_archive()
+    with _alone_with(month):
+        if ArchivedMonth.objects.filter(month=month, dropped_at__isnull=False).exists():
+            raise InvalidTransition(
+                f"{month:%Y-%m} is dropped: its archive is the only copy. Restore it first."
+            )
+        new = store.new_directory(month)
+        try:
+            manifest = _write_files(new, month, at)
+            store.publish(month, new, manifest)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
     return manifest
+
+
+def copy_months(source: MonthStore) -> Iterator[date]:
+    """Copy the months of another store that JOB_ARCHIVE has not; yield each that is there then.
+
+    Raises `BadArchive`, `InvalidTransition`.
+    """
+    target = job_archive()
+    there = set(target.months())
+    for month in source.months():
+        if month in there:
+            continue
+        with _alone_with(month):
+            manifest = source.read_manifest(month)
+            new = target.new_directory(month)
+            with _checked_files(source, month, manifest) as paths:
+                for table, path in paths.items():
+                    shutil.copyfile(path, new / file_name(table))
+            target.publish(month, new, manifest)
+            target.verify(month, manifest)
+        yield month
 
 
 def compare(month: date, manifest: Manifest) -> None:
@@ -111,25 +101,12 @@ def read_manifest(month: date) -> Manifest:
 
     Raises `BadArchive`.
     """
-    directory = directory_of(month)
-    try:
-        raw = json.loads((directory / "month.json").read_text())
-        contents = {name: Content(**content) for name, content in raw.pop("tables").items()}
-        linked = {}
-        for name, pairs in raw.pop("links").items():
-            linked[name] = [(key, named) for key, named in pairs]
-        manifest = Manifest(**raw, tables=contents, links=linked)
-        for name, content in manifest.tables.items():
-            if _sha256(directory / f"{name}.parquet") != content.sha256:
-                raise BadArchive(
-                    f"{directory}/{name}.parquet is not what was written: its checksum differs."
-                )
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise BadArchive(f"{directory} cannot be read: {error}") from error
+    store = job_archive()
+    manifest = store.read_manifest(month)
+    store.verify(month, manifest)
     return manifest
 
 
-@transaction.atomic
 def restore_month(*, month: date, by: str, at: datetime) -> int:
     """Restore the records of a dropped month; return the number of jobs.
 
@@ -137,17 +114,29 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
     of the restored jobs. If attempts of the month were stored meanwhile, these are kept too, and
     its hours are recounted.
     """
+    if not ArchivedMonth.objects.filter(month=month, dropped_at__isnull=False).exists():
+        raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
+    # Files are fetched before anything is locked. Nobody replaces those of a dropped month.
+    store = job_archive()
+    manifest = store.read_manifest(month)
+    with _checked_files(store, month, manifest) as paths:
+        return _restore(month, manifest, paths, by=by, at=at)
+
+
+@transaction.atomic
+def _restore(
+    month: date, manifest: Manifest, paths: Mapping[str, Path], *, by: str, at: datetime
+) -> int:
     lock_months()
     # Experiments and sites must not be deleted while jobs refer to them again.
     lock_proofs(shared=True)
-    archived = ArchivedMonth.objects.select_for_update().filter(month=month).first()
-    if archived is None or archived.dropped_at is None:
+    archived = ArchivedMonth.objects.select_for_update().get(month=month)
+    if archived.dropped_at is None:
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
-    manifest = read_manifest(month)
     came_back = {}
     for table in tables():
-        if table.name in manifest.tables:
-            with _loaded(table, directory_of(month) / f"{table.name}.parquet") as loaded:
+        if table.name in paths:
+            with _loaded(table, paths[table.name]) as loaded:
                 came_back[table.name] = _insert(table, loaded)
     _link_again(manifest)
     if any(rows != manifest.tables[name].rows for name, rows in came_back.items()):
@@ -168,6 +157,45 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
     jobs = came_back[Job._meta.db_table]
     publish(kind="job_month.restored", target=archived, by=by, at=at, data={"jobs": jobs})
     return jobs
+
+
+@contextmanager
+def _alone_with(month: date) -> Iterator[None]:
+    """Let no other process, on any host, write the archive of a month meanwhile."""
+    with exclusive_lock(_ARCHIVE_LOCK, month.year * 100 + month.month) as alone:
+        if not alone:
+            raise InvalidTransition(f"{month:%Y-%m} is being archived now. Retry later.")
+        yield
+
+
+def _write_files(directory: Path, month: date, at: datetime) -> Manifest:
+    """Write a file for each table, read it back and compare it with the database."""
+    contents = {}
+    with transaction.atomic():
+        parameters = limits(month)
+        for table in tables():
+            path = directory / file_name(table.name)
+            write_rows(path, table, parameters)
+            with _loaded(table, path) as loaded:
+                rows, digest = count_and_digest(loaded, _ALL, {})
+            contents[table.name] = Content(rows, digest, sha256_of(path))
+        manifest = Manifest(f"{month:%Y-%m}", at.isoformat(), contents, _linked(month))
+        compare(month, manifest)
+    return manifest
+
+
+@contextmanager
+def _checked_files(
+    store: MonthStore, month: date, manifest: Manifest
+) -> Iterator[Mapping[str, Path]]:
+    """Yield all files of a month by table, with the content that the manifest says."""
+    with store.files(month, manifest.tables) as paths:
+        for table, content in manifest.tables.items():
+            name = f"{store.place(month)}/{file_name(table)}"
+            if table not in paths:
+                raise BadArchive(f"{name} is missing.")
+            check_file(paths[table], content, name=name)
+        yield paths
 
 
 @contextmanager
@@ -238,15 +266,3 @@ def _link_again(manifest: Manifest) -> None:
                 f'"{target.key}" = %(named)s)',
                 [{"key": key, "named": named} for key, named in manifest.links.get(str(link), [])],
             )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

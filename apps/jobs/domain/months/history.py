@@ -1,7 +1,8 @@
 """Questions on archived months: Django's queries, run on the Parquet files of a month."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, TypeVar
@@ -15,15 +16,17 @@ from apps.clusters.models import Cluster, Site
 from apps.core.bounded_pool import BoundedPool, BudgetExceeded, PoolBusy
 from apps.core.domain.pagination import Found
 from apps.core.errors import DomainError
-from apps.jobs.domain.months.archive import directory_of
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable, run
+from apps.jobs.domain.months.stores.base import BadArchive, file_name
+from apps.jobs.domain.months.stores.chosen import job_archive
 from apps.jobs.domain.months.tables import Table, tables
 from apps.jobs.domain.records.calendar_months import start_of
 from apps.jobs.models import ArchivedMonth, Job
 
 M = TypeVar("M", bound=models.Model)
 
-#: Time for one month, and for all months of a page.
+#: Time to fetch the files of a month, to query them, and for all months of a page.
+FETCH_SECONDS = 8.0
 MONTH_SECONDS = 10.0
 PAGE_SECONDS = 10.0
 #: The resolution of times in PostgreSQL.
@@ -83,12 +86,13 @@ def _values(rows: QuerySet[M], names: Sequence[str], month: date) -> list[tuple[
     except EmptyResultSet:
         return []
     try:
-        return POOL.call(run, sql, parameters, _file_tables(month), seconds=MONTH_SECONDS)
+        with _file_tables(sql, month) as file_tables:
+            return POOL.call(run, sql, parameters, file_tables, seconds=MONTH_SECONDS)
     except PoolBusy:
         raise Unreadable(
             "Too many archived months are being read. Try again in a moment."
         ) from None
-    except BudgetExceeded as error:
+    except (BadArchive, BudgetExceeded, OSError) as error:
         raise Unreadable(f"The archive of {month:%B %Y} cannot be read: {error}") from None
 
 
@@ -115,21 +119,25 @@ class JobHistory:
         end = time.monotonic() + PAGE_SECONDS
         matching: list[Job] = []
         for month in sorted(self.months, reverse=True):
-            try:
-                rows = _first_jobs(jobs, size - len(matching), month)
-            except Unreadable as error:
-                self.unreadable[month] = str(error)
-                continue
-            self.read.append(month)
-            for job in rows:
-                job.archived_in = month
-            matching += rows
+            matching += self._jobs_of(month, jobs, size - len(matching))
             if len(matching) >= size:
                 break
             if time.monotonic() > end:
                 # The next page begins with the last job before this month.
                 return Found(_with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
         return Found(_with_related(matching))
+
+    def _jobs_of(self, month: date, jobs: QuerySet[Job], size: int) -> list[Job]:
+        """Return the first jobs of a month; none if it cannot be read, which is noted."""
+        try:
+            rows = _first_jobs(jobs, size, month)
+        except Unreadable as error:
+            self.unreadable[month] = str(error)
+            return []
+        self.read.append(month)
+        for job in rows:
+            job.archived_in = month
+        return rows
 
 
 def archived_job(pk: int, *, user: User) -> Job | None:
@@ -162,16 +170,22 @@ def _with_related(jobs: Sequence[Job]) -> list[Job]:
     return list(jobs)
 
 
-def _file_tables(month: date) -> list[FileTable]:
-    """Return the tables of a month; those that its release did not have are empty."""
-    file_tables = []
-    for table in tables():
-        path = directory_of(month) / f"{table.name}.parquet"
-        there = str(path.resolve()) if path.exists() else None
-        if there is None and table.model is Job:
-            raise Unreadable(f"The archive of {month:%B %Y} cannot be read: {path} is missing.")
-        file_tables.append(FileTable(table.name, tuple(_columns_of(table)), there))
-    return file_tables
+@contextmanager
+def _file_tables(sql: str, month: date) -> Iterator[list[FileTable]]:
+    """Yield the tables of a query; those that the release of the month did not have are empty."""
+    needed = [table for table in tables() if f'"{table.name}"' in sql]
+    store = job_archive()
+    names = [table.name for table in needed]
+    with store.files(month, names, seconds=FETCH_SECONDS) as paths:
+        file_tables = []
+        for table in needed:
+            path = paths.get(table.name)
+            if path is None and table.model is Job:
+                raise BadArchive(f"{store.place(month)}/{file_name(table.name)} is missing.")
+            file_tables.append(
+                FileTable(table.name, tuple(_columns_of(table)), str(path) if path else None)
+            )
+        yield file_tables
 
 
 def _columns_of(table: Table) -> Iterable[FileColumn]:

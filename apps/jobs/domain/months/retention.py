@@ -15,6 +15,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.months.archive import archive_month, compare, read_manifest
+from apps.jobs.domain.months.stores.base import Manifest
 from apps.jobs.domain.months.tables import links, tables
 from apps.jobs.domain.records.calendar_months import (
     lock_months,
@@ -102,17 +103,17 @@ def drop_month(*, month: date, by: str, at: datetime) -> int:
             if not _jobs_of(month).exists():
                 raise InvalidTransition(f"{month:%Y-%m} has no job records.")
             archive_month(month=month, at=at)
-            _close(month, by=by, at=at)
+            # Read back before the transaction, which the store must not hold open.
+            _close(month, read_manifest(month), by=by, at=at)
         return _delete(month)
 
 
 @transaction.atomic
-def _close(month: date, *, by: str, at: datetime) -> None:
+def _close(month: date, manifest: Manifest, *, by: str, at: datetime) -> None:
     """Close a month to new jobs and recounts.
 
-    Checks first that its archive is unchanged and that no hour is dirty.
+    Checks first that the database has what was archived and that no hour is dirty.
     """
-    manifest = read_manifest(month)
     lock_months()
     waiting = DirtyHour.objects.filter(
         hour__gte=start_of(month), hour__lt=start_of(next_month(month))

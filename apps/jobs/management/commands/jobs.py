@@ -2,20 +2,24 @@
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
-from apps.jobs.domain.months.archive import archive_month, directory_of, restore_month
+from apps.jobs.domain.months.archive import archive_month, copy_months, restore_month
 from apps.jobs.domain.months.retention import drop_month, months
+from apps.jobs.domain.months.stores.base import file_name
+from apps.jobs.domain.months.stores.chosen import job_archive
+from apps.jobs.domain.months.stores.directory import Directory
 
 
 class Command(BaseCommand):
     help = (
-        "List the months of job records; archive one as Parquet, drop it once archived, or "
-        "restore it."
+        "List the months of job records; archive one as Parquet, drop it once archived, "
+        "restore it, or copy archives to another place."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,6 +40,10 @@ class Command(BaseCommand):
         restore = parts.add_parser("restore", help="put the records of a dropped month back")
         for part in (archive, drop, restore):
             part.add_argument("month", type=_month, help="2026-03")
+        copy = parts.add_parser(
+            "copy", help="copy archived months from a directory to JOB_ARCHIVE, which has moved"
+        )
+        copy.add_argument("directory", type=Path)
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -55,8 +63,9 @@ class Command(BaseCommand):
 
     def _archive(self, month: date, **options: Any) -> None:
         manifest = archive_month(month=month, at=timezone.now())
+        place = job_archive().place(month)
         for name, content in manifest.tables.items():
-            self.stdout.write(f"{directory_of(month)}/{name}.parquet: {content.rows:,} rows")
+            self.stdout.write(f"{place}/{file_name(name)}: {content.rows:,} rows")
 
     def _drop(self, month: date, **options: Any) -> None:
         if options["dry_run"]:
@@ -64,11 +73,20 @@ class Command(BaseCommand):
             self.stdout.write(f"would archive and delete {jobs:,} jobs; nothing was changed")
             return
         deleted = drop_month(month=month, by="manage.py jobs", at=timezone.now())
-        self.stdout.write(f"{deleted:,} jobs deleted; archived in {directory_of(month)}")
+        self.stdout.write(f"{deleted:,} jobs deleted; archived in {job_archive().place(month)}")
 
     def _restore(self, month: date, **options: Any) -> None:
         restored = restore_month(month=month, by="manage.py jobs", at=timezone.now())
         self.stdout.write(f"{restored:,} jobs restored")
+
+    def _copy(self, directory: Path, **options: Any) -> None:
+        if not directory.is_dir():
+            raise CommandError(f"{directory} is no directory.")
+        count = 0
+        for month in copy_months(Directory(directory)):
+            count += 1
+            self.stdout.write(f"{month:%Y-%m} copied to {job_archive().place(month)}")
+        self.stdout.write(f"{count} months copied")
 
 
 def _month(text: str) -> date:

@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.portal.pages.doctor import broker, database, files, keys, processes, site
+from apps.portal.pages.doctor import (
+    broker,
+    database,
+    files,
+    job_archive,
+    keys,
+    processes,
+    site,
+)
 from apps.portal.pages.doctor.findings import Finding
 
 
@@ -38,6 +46,11 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("secrets", files.check_secret_files),
     DoctorCheck("quotes", files.check_quoting),
     DoctorCheck("directories", files.check_directories),
+    DoctorCheck("JOB_ARCHIVE", job_archive.check_store),
+    DoctorCheck(
+        "archived months", job_archive.check_months, (*_SCHEMA, "JOB_ARCHIVE"), asks_database=True
+    ),
+    DoctorCheck("shared JOB_ARCHIVE", job_archive.check_hosts, ("Redis", "JOB_ARCHIVE")),
     DoctorCheck("LOG_ROOTS", files.check_log_roots),
     DoctorCheck("answers", site.check_answers),
     DoctorCheck("ready", site.check_ready, (*_SCHEMA, "Redis", "answers")),

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 from opsportal.env import setting_files
+from opsportal.object_store import is_object_store
 from opsportal.setup.files import env_faults
 
 GIGABYTE = 1_000_000_000
@@ -22,9 +23,11 @@ ENVIRONMENT_FILES = (Path("/etc/opsportal/opsportal.env"), settings.BASE_DIR / "
 
 def check_directories(at: datetime) -> Iterator[Finding]:
     """Check that the portal can write to its directories, and that they have space."""
-    # Made when the first month is archived.
-    archive = _nearest(settings.JOB_ARCHIVE)
-    for setting, directory in (("VAR_DIR", settings.VAR_DIR), ("JOB_ARCHIVE", archive)):
+    directories = {"VAR_DIR": settings.VAR_DIR}
+    if not is_object_store(settings.JOB_ARCHIVE):
+        # Made when the first month is archived.
+        directories["JOB_ARCHIVE"] = _nearest(Path(settings.JOB_ARCHIVE))
+    for setting, directory in directories.items():
         finding = _writable(setting, directory)
         yield finding
         if not finding.fix:
