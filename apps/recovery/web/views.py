@@ -296,7 +296,7 @@ def explain_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         Job.objects.visible_to(request.user).select_related("cluster", "site"), pk=pk
     )
     verdict = get_object_or_404(Verdict.objects.select_related("experiment"), job=job)
-    context = {"job": job, "verdict": verdict, "explanation": explanation_of(verdict)}
+    context = {"job": job, "verdict": verdict, "explanation": explanation_of(verdict, timezone.now())}
     return render(request, "recovery/job.html", context)
 
 
