@@ -14,7 +14,7 @@ from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg, may_see_health
 from apps.core.web.templatetags.look import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
-from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.enums import GroupKind, VerdictKind
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import (
     has_measured_states,
@@ -248,7 +248,9 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     planned = planned_retries_of(group, user)
     offer = retry_offer(source=group, user=user, at=timezone.now(), by_rules=planned.jobs)
     host_steps = steps_of_host_groups(timezone.now()) if group.host else {}
-    if offer.is_left_to_owners:
+    is_of_service = group.kind == GroupKind.ERROR and group.verdict == VerdictKind.SERVICE
+    is_left_to_owners = is_of_service and offer.is_left_to_owners
+    if is_left_to_owners:
         host_steps[group.pk] = step_of_owners(user)
     label = offer.label
     if group.verdict == VerdictKind.CODE:
@@ -258,7 +260,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         **links,
         "group": [(label, url) for _, url in links["group"] if label],
         "group_without_retry": [offer.why_none] if offer.why_none else [],
-        "is_left_to_owners": offer.is_left_to_owners,
+        "is_left_to_owners": is_left_to_owners,
         "planned_retries": _sentences(planned),
         "group_batches": latest_batches(group, user)[:1],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],

@@ -81,7 +81,7 @@ def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
         failures.append(
             Failure(verdict, title_of(decision.verdict, verdict.message), decision.line)
         )
-    for verdict, group in zip(verdicts, groups_for(failures, at=at), strict=True):
+    for verdict, group in zip(verdicts, groups_for(failures, at=at, renames=True), strict=True):
         verdict.group = group
 
     Verdict.objects.bulk_create(

@@ -41,7 +41,7 @@ def steps_of_owners(user: Principal, at: datetime) -> dict[int, str]:
     pks = list(newest.values_list("pk", flat=True)[:MOST_GROUPS])
     key = f"groups-left-to-owners:{'-'.join(map(str, pks))}"
 
-    groups = None
+    groups: frozenset[int] | None = None
     with suppress(Exception):  # Redis may be down: each page examines them meanwhile
         groups = cache.get(key)
     if groups is None:
@@ -69,8 +69,8 @@ def _without_scripts(pks: Sequence[int]) -> frozenset[int]:
     jobs = [verdict.job for verdict in verdicts]
     captured = archived_jobs_for(jobs)
     arrays = arrays_with_ids_of(jobs)
-    has_script: dict[int, list[bool]] = defaultdict(list)
+    has_script: dict[int | None, list[bool]] = defaultdict(list)
     for verdict in verdicts:
         job = verdict.job
         has_script[verdict.group_id].append(job.pk in captured or bool(array_of(job, arrays)))
-    return frozenset(pk for pk, scripts in has_script.items() if not any(scripts))
+    return frozenset(pk for pk, scripts in has_script.items() if pk and not any(scripts))
