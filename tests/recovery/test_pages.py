@@ -103,7 +103,7 @@ def test_page_of_a_rule_says_whether_it_helps(client, approver, more_memory):
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "When a job of any stage ends as out of memory" in shown
     assert "It has retried no job yet." in shown
-    assert "jobs for comparison: 0 of 30" in shown
+    assert "0 of 30 jobs of the control group have finished" in shown
     assert "Wilson" not in shown
     assert "hash" not in shown
 
@@ -118,7 +118,7 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
     decide_due(at=LATER)
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "Planned retries: 2. None has run yet." in shown
-    assert "of the jobs retried unchanged for comparison, 0 of 30 have finished" in shown
+    assert "of the control group, which is retried unchanged, 0 of 30 jobs have finished" in shown
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
         (
             (50, 50),
             (20, 9),
-            "not known yet: of the jobs retried unchanged for comparison, 29 of 30",
+            "not known yet: of the control group, which is retried unchanged, 29 of 30",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_rule_has_not_acted_before_the_retry_is_planned(client, shifter, rule, s
     decide_due(at=LATER)
     recount_days({row.time.date() for row in Decision.objects.all()})
     decisions = f"/recovery/rules/{acting.pk}/decisions/"
-    assert "2 to be retried" in text_of(page(client, shifter, "/recovery/"))
+    assert "all to be retried" in text_of(page(client, shifter, "/recovery/"))
     assert text_of(page(client, shifter, decisions)).count("Will be retried") == 2
 
     act_on_due(at=LATER + timedelta(minutes=10))
@@ -450,6 +450,8 @@ def test_week_without_a_known_outcome_claims_no_share(client, shifter, nova):
         return " ".join(without_tags.split())
 
     assert "118 jobs failed this week, with no outcome known yet." in shown("/recovery/")
+    assert "NOvA 118 0 – –" in shown("/recovery/")
+    assert "0.0 %" not in shown("/recovery/")
     assert "118 production jobs failed or were cancelled since Monday, UTC: outcome" in shown("/")
     WeeklyRecovery.objects.create(
         week=week, experiment=nova, category="site", recovery=Recovery.BY_RULE, jobs=2
