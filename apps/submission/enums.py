@@ -96,7 +96,10 @@ class LeftOut(models.TextChoices):
     IN_FLIGHT = "in-flight", "retry planned, queued or running"
     IN_BATCH = "in-batch", "in another batch of retries"
     UNSETTLED = "unsettled", "not counted yet, or the scheduler may restart it"
-    FORBIDDEN = "forbidden", "of requests or experiments whose jobs you may not submit"
+    FORBIDDEN = (
+        "forbidden",
+        "not yours to retry: you may not submit jobs of its request or experiment",
+    )
     NOT_SENT = "not-sent", "not submitted by the portal"
     NO_SCRIPT = (
         "no-script",

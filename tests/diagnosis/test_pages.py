@@ -13,6 +13,7 @@ from apps.core.domain.health import beat_heart
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.models import LogHarvest, Verdict
+from apps.diagnosis.web import views
 from apps.jobs.domain.records.jobs import TOTALS_HEART, counted_until
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection
@@ -171,6 +172,24 @@ def test_total_of_filtered_failures_equals_the_list_behind_it(client, failed, sh
         assert max(0, page.count("<tr>") - 1) == int(total), name
         totals.append(int(total))
     assert totals == [2, 8, 0, 0, 0, 4]
+
+
+def test_failed_jobs_show_their_total_and_each_filter(client, failed, shifter, at, monkeypatch):
+    group = Verdict.objects.exclude(group=None).first().group
+    start = at - timedelta(hours=30)
+    query = {"group": group.pk, "verdict": ["code", group.verdict], "start": start.isoformat()}
+    page = get(client, shifter, "failed-jobs", **query)
+    shown = page.context["jobs"]
+    assert shown == len(page.context["page"].rows) > 0
+    words = " ".join(re.sub("<[^>]*>", "", page.content.decode()).split())
+    jobs = f"{shown} job{'s' * (shown != 1)}"
+    assert re.search(rf"{jobs} group F-{group.pk} ✕ verdict .* or .* ✕ .* – now ✕ Clear", words)
+    for chip in page.context["chips"]:
+        without = client.get(f"{reverse('diagnosis:failed-jobs')}{chip.query}")
+        assert len(without.context["chips"]) == 2
+    assert get(client, shifter, "failed-jobs").context["chips"] == []
+    monkeypatch.setattr(views, "MOST_COUNTED", 3)
+    assert "More than 3 jobs" in get(client, shifter, "failed-jobs").content.decode()
 
 
 def test_window_leaves_out_older_failures(client, failed, shifter, at):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.diagnosis.domain.groups.profile import compute_profile
+from apps.jobs.models import Job
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from tests.factories import clusters, jobs, statusboard
@@ -49,6 +50,19 @@ def test_hours_of_an_outage_of_the_service_are_no_finding(group, shifter):
     )
     close_incident(incident=outage, by=shifter, at=NOW, reason="Restarted.")
     assert attributes_of(group) == {("exit code", "65")}
+
+
+def test_host_of_few_jobs_of_a_central_outage_is_no_finding(group):
+    Job.objects.filter(job_id__in=["1", "2", "3", "4"]).update(host="wn-0312")
+    assert ("host", "wn-0312") in attributes_of(group)
+    for number in range(13, 18):
+        job = jobs.row(
+            group.verdicts.first().job.cluster, number, at=NOW, ended_at=NOW - HOUR, exit_code=65
+        )
+        verdict(job, at=NOW - HOUR, group=group, service="samweb")
+    profile = compute_profile(group, total=18)
+    assert ("host", "wn-0312") in {(trait.attribute, trait.value) for trait in profile.traits}
+    assert ("host", "wn-0312") not in attributes_of(group)
 
 
 def test_outage_of_another_service_explains_no_hour(group, shifter):

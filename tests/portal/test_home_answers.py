@@ -80,18 +80,23 @@ def test_reasons_of_both_kinds_are_named_together(at, shifter, dune, words):
 
 def test_chart_counts_the_outages_that_it_does_not_mark(shifter, client):
     now = timezone.now()
-    for number in range(MOST_BANDS + 2):
+    outages = []
+    for number in reversed(range(MOST_BANDS + 2)):
         began_at = now - timedelta(hours=number + 1)
-        open_incident(
+        outage = open_incident(
             service=service(f"s{number}", began_at),
             state=State.DOWN,
             title="503",
             by=shifter,
             at=began_at,
         )
-    assert failures_by_hour(user=shifter, at=now).outages_left_out == 2
+        outages.append(outage)
+    assert failures_by_hour(user=shifter, at=now).left_out == outages[:2]
     client.force_login(shifter)
-    assert "2 earlier outages not marked" in text_of(client.get("/"))
+    page = text_of(client.get("/"))
+    assert "2 earlier outages not marked" in page
+    chart = page.partition('id="hours"')[2].partition("</section>")[0]
+    assert all(outage.get_absolute_url() in chart for outage in outages[:2])
 
 
 def test_home_names_a_service_with_several_incidents_once(shifter):

@@ -219,7 +219,7 @@ def test_a_larger_limit_is_proposed_where_jobs_hit_it(
     proposal = propose_limits([group], shifter)[group.pk]
     assert proposal.label == label
     is_known = used_by_99 is not None
-    assert ("covers 99 % of the completed jobs" in proposal.advice) == is_known
+    assert ("99 % of the completed jobs used" in proposal.advice) == is_known
     client.force_login(shifter)
     form = client.get(proposal.url).context["form"]
     assert form["field"].value() == about
@@ -235,10 +235,13 @@ def test_a_larger_limit_is_proposed_where_jobs_hit_it(
     ("limit", "advice"),
     [
         # 3 GB, and what someone who means 3 GB writes by hand: 3,000 MiB or 3 GiB.
-        (3 * GB, "request 4 GB for reco of {}: limit 3 GB"),
-        (3000 * 2**20, "request 4 GB for reco of {}: limit 3 GB"),
-        (3 * 2**30, "request 4 GB for reco of {}: limit 3 GB"),
-        (4 * GB, "request 6 GB for reco of {}: limit of its jobs 4 GB, of the request 3 GB"),
+        (3 * GB, "request 4 GB for reco of {}: jobs were killed at 3 GB"),
+        (3000 * 2**20, "request 4 GB for reco of {}: jobs were killed at 3 GB"),
+        (3 * 2**30, "request 4 GB for reco of {}: jobs were killed at 3 GB"),
+        (
+            4 * GB,
+            "request 6 GB for reco of {}: jobs were killed at 4 GB, the request says 3 GB",
+        ),
     ],
 )
 def test_proposal_names_the_limit_as_the_request_does(world, shifter, group, limit, advice):
@@ -247,7 +250,7 @@ def test_proposal_names_the_limit_as_the_request_does(world, shifter, group, lim
     known = advice.format(world.request.key)
     assert propose_limits([group], shifter)[group.pk].advice == known
     history(world.request, name="reco", memory_bytes_99=2.46 * GB)
-    shown = f"{known}, covers 99 % of the completed jobs (up to 2.5 GB)"
+    shown = f"{known}; 99 % of the completed jobs used up to 2.5 GB"
     assert propose_limits([group], shifter)[group.pk].advice == shown
 
 

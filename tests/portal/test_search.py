@@ -10,7 +10,11 @@ from django.utils import timezone
 from apps.archive.domain.search.word_index import index_batch
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
+from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
+from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.enums import State
+from apps.statusboard.models import Service
 from tests.factories.jobs import failed, record, store
 from tests.pages import count_queries
 from tests.portal.shared_world import (
@@ -25,6 +29,11 @@ from tests.portal.shared_world import (
 )
 
 __all__ = ["approver", "dune", "liaison", "nova", "now", "shared_world", "shifter", "world"]
+
+
+def found(client, words):
+    """Return the results that the search box shows while the user types."""
+    return client.get("/find/", {"q": words}, headers={"HX-Request": "true"}).context["results"]
 
 
 @pytest.mark.parametrize("words", ["4711", "NOVA-0001", "nova-0001", "rock muons", "samweb"])
@@ -93,6 +102,41 @@ def test_search_finds_known_errors_and_their_jobs(world, now, client, liaison, o
     assert "4711" in client.get(address).content.decode()
     client.force_login(other_liaison)
     assert "4711" not in client.get("/find/", {"q": "samweb-5xx"}, follow=True).content.decode()
+
+
+def test_search_counts_the_failures_of_errors_that_match_by_title(world, client, liaison):
+    """Words match across separators, in ID and title alike."""
+    client.force_login(liaison)
+    for words in ("samweb 5xx", "SAMWeb server error"):
+        [error] = found(client, words).errors
+        assert (error.name, error.jobs) == ("SAMWEB-5XX", 1)
+
+
+def test_name_of_a_service_also_finds_its_incident_group_and_errors(
+    world, at, now, client, shifter, other_liaison
+):
+    samweb = Service.objects.get(name="samweb")
+    outage = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=at)
+    client.force_login(shifter)
+    results = found(client, "samweb")
+    assert results.services == [samweb]
+    assert outage in results.incidents
+    assert results.groups == [FailureGroup.objects.get()]
+    assert "SAMWEB-5XX" in {error.name for error in results.errors}
+    client.force_login(other_liaison)
+    assert found(client, "samweb").groups == []
+
+
+def test_hosts_are_found_by_the_beginning_of_their_names(
+    world, at, now, client, liaison, other_liaison
+):
+    store(world.job.cluster, failed(5, host="wn-0199.fnal.gov"), failed(6, host="wn-0201"))
+    recompute_dirty_hours(at=at)
+    client.force_login(liaison)
+    assert found(client, "WN-01").hosts == ["wn-0199.fnal.gov"]
+    assert client.get("/find/?q=wn-01").headers["Location"] == "/hosts/wn-0199.fnal.gov/"
+    client.force_login(other_liaison)
+    assert found(client, "wn-01").hosts == []
 
 
 @pytest.mark.parametrize("words", ["prod.fcl", "reco prod.fcl"])

@@ -32,7 +32,7 @@ def use_of(**used: object) -> StageUse:
         (
             {"time_limit_seconds": 48 * 3600},
             {"wall_seconds": 7 * 3600},
-            "9 h 10 min of time instead of 2 days",
+            "9 h 10 min of wall time instead of 2 days",
         ),
         ({"cpus": 8}, {"cpu_share": 0.15}, "2 cores instead of 8"),
         ({"cpus": 2}, {"cpu_share": 0.4}, "1 core instead of 2"),

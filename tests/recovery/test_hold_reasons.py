@@ -106,7 +106,7 @@ def test_rule_acts_on_the_job_that_ended_on_hold_and_says_why_not_on_others(held
 
 
 def why_not(job):
-    explanation = explanation_of(Verdict.objects.get(job=job))
+    explanation = explanation_of(Verdict.objects.get(job=job), LATER)
     [why] = [row.why_not for row in explanation.rules if row.rule.rule.name == "Held"]
     return why
 

@@ -30,8 +30,11 @@ from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
 from apps.recovery.web import views
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
 from apps.submission.domain.retries.batches import plan_batch
-from tests.factories import people
+from apps.submission.domain.retries.release import advance_batch
+from tests.factories import people, statusboard
 from tests.factories.verdicts import failure_group
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
@@ -100,7 +103,7 @@ def test_page_of_a_rule_says_whether_it_helps(client, approver, more_memory):
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "When a job of any stage ends as out of memory" in shown
     assert "It has retried no job yet." in shown
-    assert "jobs for comparison: 0 of 30" in shown
+    assert "0 of 30 jobs of the control group have finished" in shown
     assert "Wilson" not in shown
     assert "hash" not in shown
 
@@ -115,7 +118,7 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
     decide_due(at=LATER)
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "Planned retries: 2. None has run yet." in shown
-    assert "of the jobs retried unchanged for comparison, 0 of 30 have finished" in shown
+    assert "of the control group, which is retried unchanged, 0 of 30 jobs have finished" in shown
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
         (
             (50, 50),
             (20, 9),
-            "not known yet: of the jobs retried unchanged for comparison, 29 of 30",
+            "not known yet: of the control group, which is retried unchanged, 29 of 30",
         ),
     ],
 )
@@ -318,7 +321,7 @@ def test_rule_has_not_acted_before_the_retry_is_planned(client, shifter, rule, s
     decide_due(at=LATER)
     recount_days({row.time.date() for row in Decision.objects.all()})
     decisions = f"/recovery/rules/{acting.pk}/decisions/"
-    assert "2 to be retried" in text_of(page(client, shifter, "/recovery/"))
+    assert "all to be retried" in text_of(page(client, shifter, "/recovery/"))
     assert text_of(page(client, shifter, decisions)).count("Will be retried") == 2
 
     act_on_due(at=LATER + timedelta(minutes=10))
@@ -337,6 +340,45 @@ def test_rule_retries_no_job_that_a_person_put_into_a_batch(rule, fail, send, sh
     plan_batch(source=group, by=shifter, at=LATER)
     assert planned_retries_of(group, shifter) == PlannedRetries(0, None)
     assert jobs_of_rules(group, shifter) == frozenset()
+
+
+def test_pages_of_a_job_in_a_batch_of_a_person_name_only_that_batch(
+    client, shifter, rule, fail, send
+):
+    acting = rule("Service problem", control_percent=0)
+    fail(send(), {0})
+    enrol_failures(at=LATER)
+    group = failure_group(at=LATER)
+    Verdict.objects.update(group=group)
+    decide_due(at=LATER)
+    job = Decision.objects.get().job
+    addresses = (f"/jobs/{job.pk}/", f"/recovery/jobs/{job.pk}/")
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    samweb = statusboard.service("samweb", LATER - timedelta(days=3))
+    outage = open_incident(
+        service=samweb, state=State.DOWN, title="503", by=shifter, at=timezone.now()
+    )
+    Verdict.objects.update(service="samweb")
+
+    def shown(address):
+        text = re.sub("<[^>]*>", "", text_of(page(client, shifter, address)))
+        return " ".join(text.split())
+
+    for address in addresses:
+        assert f"Waits in batch {batch.pk} until samweb is up." in shown(address)
+        assert "n another batch of retries" not in shown(address)
+        assert "retries it" not in shown(address)
+        assert "Will be retried" not in shown(address)
+    version = Decision.objects.get().version
+    by_person = f"A person put it there. {acting}, version {version}, leaves it to them."
+    assert by_person in shown(addresses[1])
+
+    close_incident(incident=outage, by=shifter, at=timezone.now(), reason="It answers.")
+    for address in addresses:
+        assert f"Waits in batch {batch.pk} for its turn." in shown(address)
+    advance_batch(batch=batch, at=timezone.now())
+    for address in addresses:
+        assert f"Retried in batch {batch.pk}: submitted, not finished yet." in shown(address)
 
 
 def test_long_list_of_a_week_takes_one_query_more(client, shifter, recovered, monkeypatch):
@@ -389,7 +431,7 @@ def test_page_of_a_job_says_that_a_rule_will_retry_it(client, shifter, rule, sen
     assert "The recovery rule" not in text_of(page(client, shifter, f"/jobs/{job.pk}/"))
     decide_due(at=LATER)
     shown = page(client, shifter, f"/jobs/{job.pk}/")
-    sentence = re.search("The recovery rule .*? retries it, not before .*?[.]", text_of(shown))[0]
+    sentence = re.search("The recovery rule .*? retries it, .*?[.]", text_of(shown))[0]
     assert by.get_absolute_url() in sentence
     assert 'class="button main"' not in shown.text.partition("Debug re-run")[0].rpartition("<h1")[2]
 
@@ -408,6 +450,8 @@ def test_week_without_a_known_outcome_claims_no_share(client, shifter, nova):
         return " ".join(without_tags.split())
 
     assert "118 jobs failed this week, with no outcome known yet." in shown("/recovery/")
+    assert "NOvA 118 0 – –" in shown("/recovery/")
+    assert "0.0 %" not in shown("/recovery/")
     assert "118 production jobs failed or were cancelled since Monday, UTC: outcome" in shown("/")
     WeeklyRecovery.objects.create(
         week=week, experiment=nova, category="site", recovery=Recovery.BY_RULE, jobs=2

@@ -34,14 +34,15 @@ class GroupForm(forms.Form):
         max_length=150,
         required=False,
         show_hidden_initial=True,
-        help_text="Username. Any of the buttons saves it.",
+        label="Assign to",
+        help_text="Username.",
     )
     text = forms.CharField(
         max_length=4000,
         required=False,
         label="Note",
         widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Any of the buttons adds it.",
+        help_text="Every button below adds it.",
     )
     days = forms.IntegerField(
         min_value=1,
@@ -49,7 +50,6 @@ class GroupForm(forms.Form):
         required=False,
         show_hidden_initial=True,
         label="Mute for days",
-        help_text="Saved by “Mute”, “Assign” and “Add note”.",
     )
     seen_at = MomentField(required=False, widget=forms.HiddenInput)
 

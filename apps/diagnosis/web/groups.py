@@ -215,7 +215,7 @@ def _page(
         "known_error": KnownError.objects.filter(pk=group.cause).first() if group.cause else None,
         "notes": group.notes.all(),
         "events": events_of(group).order_by("-id")[:EVENTS_SHOWN],
-        "form": form or GroupForm(initial=_initial(group, request.user)),
+        "form": form or GroupForm(initial=_initial(group)),
         "moves": _moves(group),
     }
     status = 200
@@ -261,9 +261,9 @@ def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> st
     return f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}"
 
 
-def _initial(group: FailureGroup, user: User) -> dict[str, Any]:
+def _initial(group: FailureGroup) -> dict[str, Any]:
     return {
-        "owner": group.owner or user.username,
+        "owner": group.owner,
         "days": MUTE_DAYS,
         "seen_at": group.status_at.isoformat(),
     }

@@ -23,6 +23,7 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.filters import FailedJobs
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
+from apps.diagnosis.web.filter_chips import chips_of
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.jobs import MOST_SORTED
@@ -31,6 +32,9 @@ from apps.jobs.web.one_job import of_job
 
 #: The columns by which failed jobs can be sorted, with their fields.
 FAILED_ORDERS = {"finished": "ended_at", "wall": "wall_seconds", "core": "core_seconds"}
+
+#: Failed jobs are counted up to this limit.
+MOST_COUNTED = 1000
 
 
 def _verdict_context(
@@ -107,8 +111,12 @@ def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     )
     page = in_order(rows, by=field_order(sort, FAILED_ORDERS), query=request.GET)
     values = chosen.form.cleaned_data if chosen.is_valid() else {}
+    jobs = chosen.qs.order_by()[: MOST_COUNTED + 1].count()
     context = {
         "filter": chosen,
+        "jobs": min(jobs, MOST_COUNTED),
+        "has_more_jobs": jobs > MOST_COUNTED,
+        "chips": chips_of(chosen, request.GET, timezone.now()),
         "page": page,
         "sort": sort,
         "most_sorted": None if column == "finished" else MOST_SORTED,

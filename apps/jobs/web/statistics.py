@@ -45,6 +45,8 @@ PREVIOUS = "previous"
 EXPORTED = 10_000
 #: Rows from which the cells of a matrix are taken.
 _MATRIX_ROWS = 500
+#: What a verdict without a known error says about the cause.
+_CAUSES_WITHOUT_ERROR = {"resource": "memory or time limit", "user": "cancelled by a user"}
 _HOURLY = 8 * 24
 #: Maximum hours of charts that read single jobs or every hour.
 _MOST_DETAIL = 31 * 24
@@ -190,7 +192,9 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
             "kind": "unknown" if name == NO_VALUE["verdict"] else name,
             "seconds": sum(row.wasted_core_seconds for row in rows),
             "failed": sum(row.failed for row in rows),
-            "rows": [(row, job_list_query(by_cause, row, failed=True)) for row in rows],
+            "rows": [
+                (row, _cause_of(row), job_list_query(by_cause, row, failed=True)) for row in rows
+            ],
         }
         entries.append(entry)
 
@@ -205,6 +209,14 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
         "accounted": accounted,
         "difference": None if accounted is None else accounted - total.core_seconds,
     }
+
+
+def _cause_of(row: AnswerRow) -> str:
+    """Return the cause of a row of the ledger: a limit is one, though no known error matched."""
+    verdict, cause = row.label
+    if cause == NO_VALUE["cause"]:
+        return _CAUSES_WITHOUT_ERROR.get(verdict, cause)
+    return cause
 
 
 def _sort_keys() -> "dict[str, Callable[[tuple[AnswerRow, MeasureChange]], float | None]]":

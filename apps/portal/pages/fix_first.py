@@ -22,6 +22,7 @@ from apps.jobs.domain.records.conversion import last_hours
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
 from apps.recovery.domain.explaining import count_planned_by_group
 from apps.submission.domain.retries.offers import retry_offer
+from apps.submission.domain.retries.only_owners import step_of_owners
 
 #: How many groups the home page shows.
 MOST_GROUPS = 5
@@ -111,6 +112,8 @@ class _Retries:
             return Fix(self.row, "retried by recovery rules", "Open", page)
         if self.planned:
             advice = f"{advice}; recovery rules retry {self.planned:,} of {offer.open:,}"
+        if offer.is_left_to_owners:
+            return Fix(self.row, step_of_owners(self.user), "Open", page)
         if offer.short_label:
             dry_run = reverse("submission:retry-jobs", args=["group", self.row.pk])
             return Fix(self.row, advice, offer.short_label, dry_run)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime
 from urllib.parse import urlencode
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
@@ -18,7 +18,7 @@ from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.reading.backlog import query_of_jobs
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
-from apps.jobs.domain.records.conversion import hour_of, last_hours
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import (
     are_being_counted,
     behind,
@@ -86,7 +86,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class ServiceRow:
-    """A service of the board, and today's failed jobs whose verdict names it, with their list."""
+    """A service of the board, and the failed jobs of 24 hours whose verdict names it, with their
+    list.
+    """
 
     row: BoardRow
     jobs_hit: int
@@ -158,7 +160,7 @@ class HomePage:
 
 def home_page(*, user: User, at: datetime) -> HomePage:
     """Return what the home page shows to a user."""
-    services = services_today(user=user, at=at)
+    services = services_with_failures(user=user, at=at)
     sick = []
     well = []
     unmonitored = []
@@ -225,15 +227,10 @@ def own_requests(*, user: User, at: datetime) -> list[tuple[Request, Forecast]]:
     return list(zip(shown, shown_forecasts(shown, at=at), strict=True))
 
 
-def services_today(*, user: User, at: datetime) -> list[ServiceRow]:
-    """Return the board, with today's jobs that failed because of each service.
-
-    Today starts with the hour that contains midnight.
-    """
+def services_with_failures(*, user: User, at: datetime) -> list[ServiceRow]:
+    """Return the board, with the jobs that failed because of each service in the last 24 hours."""
     zone = timezone.get_current_timezone()
-    midnight = datetime.combine(at.astimezone(zone), time(), zone)
-    start = hour_of(midnight)
-    end = hour_of(at) + timedelta(hours=1)
+    start, end = last_hours(at, 24)
     totals = (
         CauseTotals.objects.visible_to(user)
         .filter(hour__gte=start, hour__lt=end)

@@ -65,11 +65,11 @@ class RunAnswer:
 class FailureChart:
     """The chart of failed jobs.
 
-    `outages_left_out` counts the earliest outages of this time, which the chart does not mark.
+    `left_out` are the earliest outages of this time, which the chart does not mark.
     """
 
     svg: SafeString
-    outages_left_out: int
+    left_out: Sequence[Incident]
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Broken:
     """Incidents since yesterday evening, including finished ones, and their cost.
 
     `is_counted` is false if an incident was never counted, or must be counted again because of new
-    jobs or verdicts. Of the incidents with jobs that were not retried,
-    `to_retry` is the one with the most failed jobs.
+    jobs or verdicts. `of_most_jobs` is the incident with the most of the `confirmed` jobs,
+    `to_retry` that of the incidents with jobs that were not retried.
     """
 
     since: datetime
@@ -86,6 +86,7 @@ class Broken:
     confirmed: int
     to_retry: Incident | None
     is_counted: bool
+    of_most_jobs: Incident | None = None
 
     @property
     def of_other_services(self) -> list[Incident]:
@@ -192,9 +193,10 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
             not_retried.add(pk)
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
     to_retry = next((row for row in rows if row.pk in not_retried), None)
+    of_most_jobs = rows[0] if rows else None
     rows.sort(key=_place_by_state)
     is_counted = all(row.is_counted for row in rows)
-    return Broken(since, rows, sum(victims.values()), to_retry, is_counted)
+    return Broken(since, rows, sum(victims.values()), to_retry, is_counted, of_most_jobs)
 
 
 def _place_by_state(incident: Incident) -> int:
@@ -253,7 +255,7 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
         bands=bands,
         height=90,
     )
-    return FailureChart(svg, outages_left_out=len(outages) - len(newest))
+    return FailureChart(svg, left_out=outages[: len(outages) - len(newest)])
 
 
 def _failed_jobs(hour: datetime) -> str:

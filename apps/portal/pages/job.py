@@ -39,6 +39,7 @@ from apps.recovery.models import Decision
 from apps.statusboard.domain.board.outages import outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
+from apps.submission.domain.retries.obstacles import BatchedRetry, find_batched_retry
 from apps.submission.domain.retries.offers import RetryOffer, retry_offer
 from apps.submission.models import Submission
 
@@ -61,11 +62,13 @@ class Activity:
 class JobPage:
     """What the page of a job shows, by its names in the template.
 
-    `job_request` is None if it is unknown or the user cannot see it. `planned_retry` is the
-    decision by which a recovery rule will retry the job. `offer` is None if there is
+    `job_request` is None if it is unknown or the user cannot see it. `in_batch` is
+    the retry of the job in a batch, `planned_retry` the decision by which a recovery rule will
+    retry it. `offer` is None if there is
     nothing to retry, `group_offer` if the failure group has no other open jobs or too many.
     """
 
+    at: datetime
     job: Job
     job_request: Request | None
     is_watching: bool
@@ -88,6 +91,7 @@ class JobPage:
     siblings: list[Job]
     runs: list[tuple[Submission, Job | None]]
     debug_of: Job | None
+    in_batch: BatchedRetry | None
     planned_retry: Decision | None
     offer: RetryOffer | None
     group_offer: RetryOffer | None
@@ -128,6 +132,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         service_ids = services_needed_by([job])[job.pk]
         outages = outages_during(service_ids, job.started_at, job.ended_at, at=at)
     return JobPage(
+        at=at,
         job=job,
         job_request=job_request,
         is_watching=job_request is not None and level_of(user, job_request) == Level.WATCHING,
@@ -148,6 +153,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         siblings=array_siblings(job),
         runs=debug_runs_of(job),
         debug_of=debug_of,
+        in_batch=find_batched_retry(verdict, at) if verdict and offer else None,
         planned_retry=planned_retry_of(job) if offer else None,
         offer=offer,
         group_offer=group_offer,

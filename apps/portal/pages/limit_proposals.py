@@ -99,11 +99,11 @@ def _proposal(job: Job, stage: Stage, history: StageHistory | None) -> LimitProp
         rounded = round_size
 
     was = rounded(limit)
-    evidence = f"limit {was}"
+    evidence = f"jobs were killed at {was}"
     if requested and requested != limit:
-        evidence = f"limit of its jobs {was}, of the request {rounded(requested)}"
+        evidence += f", the request says {rounded(requested)}"
     if used is not None:
-        evidence += f", covers 99 % of the completed jobs (up to {rounded(used)})"
+        evidence += f"; 99 % of the completed jobs used up to {rounded(used)}"
     request = stage.request
     comment = {
         "about": f"stages.{stage.position}.{field}",

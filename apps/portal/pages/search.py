@@ -1,11 +1,12 @@
-"""Search in jobs, arrays, requests, datasets, scripts, known errors, hosts, services, clusters."""
+"""Search in jobs, requests, datasets, scripts, known errors, hosts, services and incidents."""
 
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
-from django.db.models import Q
+from django.db.models import Exists, Func, OuterRef, Q, TextField, Value
+from django.db.models.lookups import Exact
 from django.urls import reverse
 
 from apps.accounts.models import User
@@ -20,9 +21,9 @@ from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
 from apps.jobs.domain.records.conversion import day_of
 from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
-from apps.jobs.models import Job
+from apps.jobs.models import SHORT_HOST, Job, StatisticsValue
 from apps.production.models import Request
-from apps.statusboard.models import Service
+from apps.statusboard.models import Incident, Service
 
 #: Maximum number of results of each kind.
 SHOWN = 20
@@ -30,6 +31,11 @@ SHOWN = 20
 ERRORS_SINCE = timedelta(days=30)
 #: Shorter texts are part of the names of many known errors.
 SHORTEST_ERROR = 3
+#: A shorter text is the beginning of the names of too many hosts.
+SHORTEST_HOST = 3
+#: Hosts whose jobs are looked for: the user may see those of few.
+MOST_HOSTS = 500
+_SEPARATORS = re.compile(r"[\W_]+")
 #: The name of a failure group on the pages.
 _GROUP = re.compile(r"F-(\d{1,18})", re.IGNORECASE | re.ASCII)
 
@@ -48,17 +54,21 @@ class Found:
     """Results by kind.
 
     `jobs_url` is the list of all matching jobs, `scripts_url` that of all scripts with the words,
-    `datasets_url` that of all datasets with the text in their name.
+    `datasets_url` that of all datasets with the text in their name. `exact_url` is the page that
+    the text names, if there is one. `incidents` are open.
     """
 
     jobs: list[Job] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     groups: list[FailureGroup] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
     clusters: list[Cluster] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
     scripts: list[tuple[ArchivedJob, list[ScriptHit]]] = field(default_factory=list)
     datasets: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    exact_url: str = ""
     jobs_url: str = ""
     scripts_url: str = ""
     datasets_url: str = ""
@@ -68,6 +78,8 @@ class Found:
             self.jobs
             or self.requests
             or self.groups
+            or self.incidents
+            or self.hosts
             or self.services
             or self.clusters
             or self.errors
@@ -76,33 +88,27 @@ class Found:
         )
 
     def single_url(self) -> str:
-        """Return the URL of the result if there is exactly one, else an empty text."""
-        urls = []
-        for job in self.jobs:
-            urls.append(job.get_absolute_url())
-        for request in self.requests:
-            urls.append(request.get_absolute_url())
-        for group in self.groups:
-            urls.append(group.get_absolute_url())
-        for service in self.services:
-            urls.append(service.get_absolute_url())
-        for cluster in self.clusters:
-            urls.append(_jobs_url(cluster=cluster.name))
-        for error in self.errors:
-            urls.append(error.url)
-        for name in self.datasets:
-            urls.append(f"{reverse('datasets:dataset')}?{urlencode({'name': name})}")
-        for archived, _ in self.scripts:
-            urls.append(reverse("archive:job", args=[archived.pk]))
+        """Return the URL that the text names, or of the only result; else an empty text."""
+        if self.exact_url:
+            return self.exact_url
+        pages = [*self.jobs, *self.requests, *self.groups, *self.incidents, *self.services]
+        urls = [page.get_absolute_url() for page in pages]
+        urls += [reverse("jobs:host", args=[host]) for host in self.hosts]
+        urls += [_jobs_url(cluster=cluster.name) for cluster in self.clusters]
+        urls += [error.url for error in self.errors]
+        datasets = reverse("datasets:dataset")
+        urls += [f"{datasets}?{urlencode({'name': name})}" for name in self.datasets]
+        urls += [reverse("archive:job", args=[archived.pk]) for archived, _ in self.scripts]
         return urls[0] if len(urls) == 1 else ""
 
 
 def find(*, query: str, user: User, at: datetime) -> Found:
-    """Search jobs, scripts, requests, datasets, known errors, services and clusters.
+    """Search jobs, scripts, requests, datasets, hosts, known errors, services and clusters.
 
-    Jobs match by ID, host and user. A request key, a job ID, a failure group such as F-19 or the
-    name of a service returns only its own page; a host matches with or without its domain. Every
-    query is limited and uses an index.
+    Jobs match by ID, host and user. A request key, a job ID or a failure group such as F-19 returns
+    only its own page, the name of a service also its open incidents, failure groups and known
+    errors. A host matches with or without its domain, or by the beginning of its name. Every query
+    is limited and uses an index.
     """
     query = query.strip()
     if not query:
@@ -115,7 +121,19 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     ):
         return Found(groups=[group])
     if service := Service.objects.filter(Q(name__iexact=query) | Q(slug__iexact=query)).first():
-        return Found(services=[service])
+        return Found(
+            services=[service],
+            exact_url=service.get_absolute_url(),
+            incidents=list(
+                Incident.objects.filter(service=service, ended_at=None, merged_into=None)[:SHOWN]
+            ),
+            groups=list(
+                visible_groups(user)
+                .filter(service__iexact=query, last_seen_at__gte=at - ERRORS_SINCE)
+                .order_by("-last_seen_at")[:SHOWN]
+            ),
+            errors=_errors(query, user, at),
+        )
     jobs, jobs_url = _jobs(query, user)
     if jobs and not jobs_url:
         return Found(jobs=jobs)
@@ -129,6 +147,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         errors=_errors(query, user, at),
         scripts=archived,
         datasets=datasets,
+        hosts=[] if jobs else _hosts(query, user),
         jobs_url=jobs_url,
         scripts_url=scripts_url,
         datasets_url=f"{reverse('datasets:list')}?{urlencode({'q': query})}" if datasets else "",
@@ -161,6 +180,20 @@ def _jobs(query: str, user: User) -> tuple[list[Job], str]:
     return of_user, _jobs_url(user=query) if of_user else ""
 
 
+def _hosts(query: str, user: User) -> list[str]:
+    """Return the hosts whose names begin with this text and of which the user can see jobs."""
+    if len(query) < SHORTEST_HOST:
+        return []
+    names = StatisticsValue.objects.filter(dimension="host", text__istartswith=query)
+    first = names.order_by("text").values("pk")[:MOST_HOSTS]
+    short = Func(
+        OuterRef("text"), Value("."), Value(1), function="split_part", output_field=TextField()
+    )
+    on_host = jobs_for_list(user).order_by().filter(Exact(SHORT_HOST, short), host=OuterRef("text"))
+    seen = StatisticsValue.objects.filter(Exists(on_host.values("pk")), pk__in=first)
+    return list(seen.order_by("text").values_list("text", flat=True)[:SHOWN])
+
+
 def _scripts(
     query: str, user: User, *, by_id: bool
 ) -> tuple[list[tuple[ArchivedJob, list[ScriptHit]]], str]:
@@ -184,14 +217,22 @@ def _scripts(
 
 
 def _errors(query: str, user: User, at: datetime) -> list[Error]:
-    """Return the known errors with these words in their name, those with most failures first."""
+    """Return the known errors with these words in ID or title, those with most failures first."""
     if len(query) < SHORTEST_ERROR:
         return []
+    terms = [term for term in _SEPARATORS.split(query) if term]
+    named = KnownError.objects.all()
+    of_cause = Q()
+    for term in terms:
+        named = named.filter(Q(pk__icontains=term) | Q(title__icontains=term))
+        of_cause &= Q(cause__icontains=term)
+    if not terms:
+        return []
+    jobs = dict.fromkeys(named.values_list("pk", flat=True), 0)
+
     since = day_of(at - ERRORS_SINCE)
     totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=since)
-    rows: list[CauseRow] = failures_by_cause(totals.filter(cause__icontains=query))
-    named = KnownError.objects.filter(Q(pk__icontains=query) | Q(title__icontains=query))
-    jobs = dict.fromkeys(named.values_list("pk", flat=True), 0)
+    rows: list[CauseRow] = failures_by_cause(totals.filter(of_cause | Q(cause__in=list(jobs))))
     for row in rows:
         jobs[row.cause] = jobs.get(row.cause, 0) + row.jobs
     start = f"{since:%Y-%m-%dT%H:%MZ}"

@@ -15,7 +15,7 @@ from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg, may_see_health
 from apps.core.web.templatetags.formatting import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
-from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.enums import GroupKind, VerdictKind
 from apps.diagnosis.models import FailureGroup
 from apps.hosts.web.links import (
     has_measured_states,
@@ -36,6 +36,7 @@ from apps.statusboard.domain.board.board import strip
 from apps.statusboard.models import Incident
 from apps.submission.domain.retries.batches import jobs_in_batches, latest_batches
 from apps.submission.domain.retries.offers import retry_offer
+from apps.submission.domain.retries.only_owners import step_of_owners, steps_of_owners
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
 MAIN_SECTIONS = [
@@ -242,7 +243,8 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         cards = [("Measured by probes", "hosts:probes")] if has_measured_states(at) else []
         return {**links, "board": link_excluded_hosts(at), "board_cards": cards}
     if match is not None and match.view_name == "diagnosis:failures":
-        return {**links, "host_steps": steps_of_host_groups(timezone.now())}
+        at = timezone.now()
+        return {**links, "host_steps": steps_of_owners(user, at) | steps_of_host_groups(at)}
     if match is not None and (source := _source_of_retries(match)):
         planned = planned_retries_of(source, user)
         return {**links, "planned_retries": _sentences(planned)}
@@ -254,6 +256,11 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
     planned = planned_retries_of(group, user)
     offer = retry_offer(source=group, user=user, at=timezone.now(), by_rules=planned.jobs)
+    host_steps = steps_of_host_groups(timezone.now()) if group.host else {}
+    is_of_service = group.kind == GroupKind.ERROR and group.verdict == VerdictKind.SERVICE
+    is_left_to_owners = is_of_service and offer.is_left_to_owners
+    if is_left_to_owners:
+        host_steps[group.pk] = step_of_owners(user)
     label = offer.label
     if group.verdict == VerdictKind.CODE:
         label = offer.label_of_code_problem
@@ -262,12 +269,13 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         **links,
         "group": [(label, url) for _, url in links["group"] if label],
         "group_without_retry": [offer.why_none] if offer.why_none else [],
+        "is_left_to_owners": is_left_to_owners,
         "planned_retries": _sentences(planned),
         "group_batches": latest_batches(group, user)[:1],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
         "jobs_in_batches": jobs_in_batches(group),
         "jobs_of_rules": jobs_of_rules(group, user),
-        "host_steps": steps_of_host_groups(timezone.now()) if group.host else {},
+        "host_steps": host_steps,
         "group_host": link_exclusion_of(group, user, timezone.now()),
     }
 

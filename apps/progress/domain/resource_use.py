@@ -84,7 +84,7 @@ def advise(job: Job, use: StageUse | None) -> list[ResourceAdvice]:
     if time := _less(job.time_limit_seconds, use.wall_seconds, _SPARE_TIME, _STEP_SECONDS):
         advice.append(
             ResourceAdvice(
-                f"{round_duration(time)} of time instead of"
+                f"{round_duration(time)} of wall time instead of"
                 f" {round_duration(job.time_limit_seconds or 0)}",
                 f"99 % of {use.jobs:,} completed jobs took at most"
                 f" {round_duration(use.wall_seconds or 0)}, and a shorter job can start sooner",

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Max, QuerySet, Sum
 
 from apps.jobs.domain.statistics.intervals import wilson
-from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
+from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import DailyEffect
 
 #: The difference to the control group is not shown before so many of its jobs have ended.
@@ -109,6 +109,15 @@ class Effect:
     @property
     def control(self) -> ArmFigures:
         return self.arm(Arm.CONTROL)
+
+    @property
+    def not_acted(self) -> list[tuple[str, int]]:
+        """What became of the other jobs that matched, in words, with their numbers, most first."""
+        counts = []
+        for arm, figures in self.arms.items():
+            if arm not in ACTED_ARMS and figures.jobs:
+                counts.append((Arm(arm).label.lower(), figures.jobs))
+        return sorted(counts, key=lambda count: -count[1])
 
     @property
     def needs_a_person(self) -> int:

@@ -16,21 +16,29 @@ from apps.recovery.domain.matching import Explanation, Failure, explain, rules_i
 from apps.recovery.enums import Mode
 from apps.recovery.models import TO_RETRY, Decision
 from apps.statusboard.models import Incident
+from apps.submission.domain.retries.obstacles import BatchedRetry, find_batched_retry
 from apps.submission.enums import IN_BATCH
 from apps.submission.models import RetryJob
 
 
 @dataclass(frozen=True)
 class JobExplanation:
-    """What was decided about a failed job, and what each rule says about it now."""
+    """What was decided about a failed job, and what each rule says about it now.
+
+    `in_batch` is its retry that waits or runs in a batch, whoever planned it.
+    """
 
     decision: Decision | None
+    in_batch: BatchedRetry | None
     rules: list[Explanation]
 
 
 def planned_retry_of(job: Job) -> Decision | None:
-    """Return the decision by which a rule will retry a job, with the rule; None if none will."""
-    return Decision.objects.filter(TO_RETRY, job=job).select_related("rule").first()
+    """Return the decision by which a rule will retry a job, with the rule; None if none will.
+
+    For users who can see the job.
+    """
+    return _left_to_rules(Decision.objects.filter(job=job)).select_related("rule").first()
 
 
 @dataclass(frozen=True)
@@ -77,18 +85,23 @@ def count_planned_by_group(groups: Collection[FailureGroup], user: User) -> dict
 
 
 def _planned(user: User) -> QuerySet[Decision]:
+    """Return the decisions by which rules will retry jobs that a user can see."""
+    return _left_to_rules(Decision.objects.visible_to(user)).order_by()
+
+
+def _left_to_rules(decisions: QuerySet[Decision]) -> QuerySet[Decision]:
     """Return the decisions to retry jobs that no person has put into a batch since."""
     by_hand = RetryJob.objects.filter(job=OuterRef("job"), state__in=IN_BATCH)
-    planned = Decision.objects.visible_to(user).filter(TO_RETRY, ~Exists(by_hand))
-    return planned.order_by()
+    return decisions.filter(TO_RETRY, ~Exists(by_hand))
 
 
-def explanation_of(verdict: Verdict) -> JobExplanation:
+def explanation_of(verdict: Verdict, at: datetime) -> JobExplanation:
     """Return which rules match a failed job, which of them decides, and why the others do not."""
     decision = Decision.objects.filter(job=verdict.job_id).select_related("rule", "batch").first()
     alike_jobs = AlikeJobs([verdict]).count(verdict)
     failure = Failure(verdict, _workflow_type_of(verdict), alike_jobs)
-    return JobExplanation(decision, explain(rules_in_order(tuple(Mode)), failure))
+    rules = explain(rules_in_order(tuple(Mode)), failure)
+    return JobExplanation(decision, find_batched_retry(verdict, at), rules)
 
 
 def _workflow_type_of(verdict: Verdict) -> str:

@@ -45,6 +45,11 @@ class Recoveries:
     def jobs(self) -> int:
         return self.by_rule + self.by_person + self.not_recovered + self.waiting
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the outcome of a job is known; if of none, a share would say nothing."""
+        return self.waiting < self.jobs
+
 
 @dataclass(frozen=True, kw_only=True)
 class Week(Recoveries):
@@ -194,14 +199,17 @@ def weeks_for(user: User, *, at: datetime) -> list[Week]:
 def breakdown_for(user: User, *, monday: date) -> Breakdown:
     """Return the recoveries of a week by experiment and by cause, of jobs that the user sees."""
     totals = WeeklyRecovery.objects.visible_to(user).filter(week=monday).order_by()
-    rows = totals.values_list("experiment__key", "category", "recovery", "jobs")
+    rows = totals.values_list("experiment__key", "experiment__name", "category", "recovery", "jobs")
+    names = {NO_EXPERIMENT: "No experiment"}
     of_experiments: dict[str, dict[str, int]] = {}
     of_categories: dict[str, dict[str, int]] = {}
-    for experiment, category, recovery, jobs in rows:
-        _add(of_experiments, experiment or NO_EXPERIMENT, recovery, jobs)
+    for key, name, category, recovery, jobs in rows:
+        if key:
+            names[key] = name
+        _add(of_experiments, key or NO_EXPERIMENT, recovery, jobs)
         _add(of_categories, category, recovery, jobs)
     return Breakdown(
-        _slices(of_experiments, {NO_EXPERIMENT: "No experiment"}),
+        _slices(of_experiments, names),
         _slices(of_categories, dict(Category.choices)),
     )
 

@@ -134,12 +134,12 @@ def _describe_retries(acted: ArmFigures, planned: int) -> str:
 
 def _describe_comparison(effect: Effect, definition: Definition) -> str:
     if not definition.limits.control_percent:
-        return "Whether it helps is not known: no jobs are retried unchanged for comparison."
+        return "Whether it helps is not known: it has no control group."
     difference = effect.difference
     if difference is None:
         return (
-            "Whether it helps is not known yet: of the jobs retried unchanged for comparison, "
-            f"{effect.control.ended} of {LEAST_CONTROLS} have finished."
+            "Whether it helps is not known yet: of the control group, which is retried unchanged, "
+            f"{effect.control.ended} of {LEAST_CONTROLS} jobs have finished."
         )
     points = abs(round(difference.value * 100))
     if difference.low > 0:

@@ -121,7 +121,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "effect_sentences": describe_effect(shown, current.effect, request.user),
         "arms": [
             ("Retried by the rule", Arm.ACTED.value, current.effect.acted),
-            ("Retried unchanged, for comparison", Arm.CONTROL.value, current.effect.control),
+            ("Control group (retried unchanged)", Arm.CONTROL.value, current.effect.control),
             ("Retried once more", Arm.ACTED_AGAIN.value, current.effect.arm(Arm.ACTED_AGAIN)),
             (
                 "Retried by the rule after an unchanged retry",
@@ -298,7 +298,11 @@ def explain_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         Job.objects.visible_to(request.user).select_related("cluster", "site"), pk=pk
     )
     verdict = get_object_or_404(Verdict.objects.select_related("experiment"), job=job)
-    context = {"job": job, "verdict": verdict, "explanation": explanation_of(verdict)}
+    context = {
+        "job": job,
+        "verdict": verdict,
+        "explanation": explanation_of(verdict, timezone.now()),
+    }
     return render(request, "recovery/job.html", context)
 
 

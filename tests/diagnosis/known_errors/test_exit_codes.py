@@ -17,7 +17,7 @@ from apps.diagnosis.engine.base import ExitCode, JobFacts
 from apps.diagnosis.engine.evidence.exit_codes import COLUMNS, meanings_of, read_exit_codes, shipped
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import CodeKind, CodeScope
-from apps.diagnosis.models import ExitCodeMeaning, LogHarvest
+from apps.diagnosis.models import ExitCodeMeaning, LogHarvest, Verdict
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
 from tests.factories import clusters
@@ -179,6 +179,20 @@ def test_what_a_program_means_by_a_code_is_shown_only_where_it_ran(
     html = client.get(reverse("portal:job", args=[job.pk])).content.decode()
 
     assert ("if it comes from" in html, title in html) == (bool(title), True)
+
+
+@pytest.mark.parametrize(("category", "is_shown"), [("service", False), ("resource", True)])
+def test_meaning_of_a_code_gives_way_to_another_cause_in_the_log(
+    client, make_job, shifter, at, category, is_shown
+):
+    job = make_job(7, exit_code=3, log="java.lang.OutOfMemoryError\n\tat a.b.C.run(C.java:7)\n")
+    queue_harvests(job_ids=[job.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+    Verdict.objects.filter(job=job).update(cause="SAMWEB-TIMEOUT", category=category)
+    client.force_login(shifter)
+    for name in ("portal:job", "diagnosis:log"):
+        html = client.get(reverse(name, args=[job.pk])).content.decode()
+        assert ("if it comes from" in html) == is_shown, name
 
 
 def test_the_captured_script_shows_which_programs_ran(make_job):

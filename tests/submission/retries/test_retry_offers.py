@@ -108,7 +108,7 @@ def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(
         assert "Start 3 of 5 jobs once samweb is up" in text, name
         assert "Retry 3 of 5 jobs" not in text, name
         # Home says so in the heading of the outage.
-        assert name in ("group", "home") or "Wait: samweb is down since" in text, name
+        assert name in ("group", "home") or "Wait: samweb has been down since" in text, name
     close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
     for name, text in visit().items():
         assert "Retry 3 of 5 jobs" in text, name
@@ -212,6 +212,16 @@ def test_no_page_offers_the_retry_of_jobs_whose_script_was_not_captured(
     close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
     for name, text in visit().items():
         assert "No script of these jobs was captured." in text, name
+    client = browse(shifter)
+    group = FailureGroup.objects.get()
+    for address in ("/", "/failures/", group.get_absolute_url()):
+        text = text_of(client.get(address))
+        assert re.search("nly their owners can resubmit: notify them", text), address
+        assert "Service problem: retry." not in text, address
+        assert "<b>Retry</b>" not in text, address
+    main = f'<a class="button main" href="/notify/group/{group.pk}/">'
+    assert main in client.get(group.get_absolute_url()).text
+    for name, text in visit().items():
         assert re.search(r"Retry( bundle of)? \d", text) is None, name
     job_page = text_of(browse(shifter).get(pages.job.get_absolute_url()))
     assert "No script of this job was captured." in job_page
@@ -265,6 +275,14 @@ def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
     assert offers[3].label == "Retry 3 of 5 jobs yourself…"
     assert offers[3].label_of_code_problem == "Retry 3 of 5 jobs anyway…"
     assert not replace(offers[3], jobs=0).is_left_to_rules
+    divided = []
+    for by_rules in (0, 2, 3):
+        divided.append(offers[by_rules].who_retries)
+    assert divided == ["", "2 with recovery rules, 1 with nobody.", "3 with recovery rules."]
+    in_batch = replace(offers[2], left_out=[(LeftOut.IN_BATCH, 136)])
+    assert in_batch.who_retries == (
+        "136 in batches of retries, 2 with recovery rules, 1 with nobody."
+    )
 
 
 def test_offer_is_for_who_may_submit(pages, outage, liaison, now):

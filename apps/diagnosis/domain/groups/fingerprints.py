@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import re2
 
-from apps.diagnosis.engine.base import Block, EngineVerdict
+from apps.diagnosis.engine.base import Block, EngineVerdict, KnownErrorHit
 from apps.diagnosis.engine.evidence.matchers import latin_options
 from apps.diagnosis.engine.formats.chunks import matching_lines
 from apps.diagnosis.engine.formats.plain_lines import clean
@@ -97,6 +97,13 @@ def line_of(decided: EngineVerdict, blocks: Sequence[Block]) -> str:
     return ""
 
 
+def _title_of_known_error(cause: KnownErrorHit, message: str) -> str:
+    """Return the title of the known error, with what tells its groups apart."""
+    title = cause.pattern.title or known_error(cause).summary.rstrip(".")
+    detail = cause.fields.get("frame") or message
+    return f"{title}: {detail}" if detail else title
+
+
 def title_of(decided: EngineVerdict, message: str) -> str:
     """Return the title of a group."""
     if decided.log_refused:
@@ -104,7 +111,7 @@ def title_of(decided: EngineVerdict, message: str) -> str:
     elif decided.verdict is VerdictKind.UNKNOWN:
         text = f"Unexplained: {message or 'no error in the log'}"
     elif decided.cause is not None:
-        text = message or known_error(decided.cause).summary.rstrip(".")
+        text = _title_of_known_error(decided.cause, message)
     else:
         text = GROUP_TITLES.get(decided.summary) or decided.summary.rstrip(".")
     if len(text) <= TITLE_CHARACTERS:

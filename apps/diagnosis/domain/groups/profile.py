@@ -32,6 +32,18 @@ LEAST_JOBS = 3
 MOST_VALUES = 12
 #: An attribute stands out if the interval of its lift lies above this value.
 STANDS_OUT = 1.5
+#: A finding applies to at least this share of the group's jobs: a few share a host by chance.
+LEAST_SHARE = 0.25
+#: How the traits of jobs are told, by attribute.
+_PHRASES = {
+    "host": "ran on {}",
+    "cluster": "ran on {}",
+    "exit code": "ended with exit code {}",
+    "hour": "ended in the hour from {}",
+    "experiment": "ran for {}",
+    "stage": "ran stage {}",
+    "release": "ran release {}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,16 @@ class Trait:
     high: float
     stands_out: bool
 
+    @property
+    def is_finding(self) -> bool:
+        """Return whether many of the group's jobs have it, and more often than others."""
+        return self.stands_out and self.jobs >= LEAST_SHARE * self.of
+
+    @property
+    def phrase(self) -> str:
+        """Return what these jobs did: `ran on wn-0312`."""
+        return _PHRASES[self.attribute].format(self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -69,7 +91,7 @@ class Profile:
     @property
     def outstanding(self) -> list[Trait]:
         """Return what the jobs of the group have more often than others."""
-        return [trait for trait in self.traits if trait.stands_out]
+        return [trait for trait in self.traits if trait.is_finding]
 
 
 def profile_of(group: FailureGroup) -> Profile | None:

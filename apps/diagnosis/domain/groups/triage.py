@@ -50,28 +50,34 @@ def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> Failu
     return groups_for([Failure(verdict, title, line)], at=at)[0]
 
 
-def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGroup | None]:
+def groups_for(
+    failures: Sequence[Failure], *, at: datetime, renames: bool = False
+) -> list[FailureGroup | None]:
     """Return the group of each verdict; runs in the transaction that stores the verdicts.
 
     New groups are published. A job on a host, or of a release, with an open group belongs to that
     group, whatever its error. Debug re-runs have no group, since they repeat a known failure.
+    With `renames`, groups take the titles of these failures, which follow their known errors.
     """
     blamed = _open_blamed(failures)
     blamed_groups = [_blamed_for(failure.verdict, blamed) for failure in failures]
     digests = [_digest(failure.verdict) for failure in failures]
 
     in_order = zip(digests, failures, blamed_groups, strict=True)
-    by_digest = {}
+    by_digest: dict[str, Failure] = {}
     for digest, failure, group in in_order:
         if digest and not group:
             by_digest[digest] = failure
     known = {}
     if by_digest:
-        rows = FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint")
+        rows = FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint", "title")
         known = {group.fingerprint: group for group in rows}
     # In sorted order, so that two transactions never wait for each other.
-    for digest in sorted(by_digest.keys() - known.keys()):
-        known[digest] = _created(digest, by_digest[digest], at)
+    for digest in sorted(by_digest):
+        if digest not in known:
+            known[digest] = _created(digest, by_digest[digest], at)
+        elif renames:
+            _rename(known[digest], by_digest[digest])
 
     groups: list[FailureGroup | None] = []
     for digest, group in zip(digests, blamed_groups, strict=True):
@@ -80,6 +86,15 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
         else:
             groups.append(None)
     return groups
+
+
+def _rename(group: FailureGroup, failure: Failure) -> None:
+    """Give a group of a known error the title of its newest failure."""
+    verdict = failure.verdict
+    is_automatic = verdict.verdict == verdict.machine_verdict
+    if verdict.cause and is_automatic and group.title != failure.title:
+        group.title = failure.title
+        group.save(update_fields=["title"])
 
 
 def _digest(verdict: Verdict) -> str:

@@ -81,6 +81,7 @@ def job_diagnosis(
 ) -> JobDiagnosis:
     """Return the verdict on a job and the state of its log analysis.
 
+    What its exit code or signal means is left out where the verdict names another cause.
     With `at`, the headline reports whether a retry has to wait for the service. `archived` is the
     capture of the job, if it is loaded already.
     """
@@ -107,7 +108,19 @@ def job_diagnosis(
         waits = {}
     wait = waits.get(verdict.service.lower(), "")
     headline = headline_of(verdict, wait=wait)
+    if ending is not None and not _agrees(ending, verdict):
+        ending = None
     return JobDiagnosis(job, verdict, harvest, headline, ending, wait)
+
+
+def _agrees(ending: Explanation, verdict: Verdict) -> bool:
+    """Return whether what a number usually means may stand beside a verdict.
+
+    Programs and wrappers use the same numbers for many failures. A cause that the log names counts
+    for more, unless the meaning is certain or of the same category.
+    """
+    meaning = ending.meaning
+    return not verdict.cause or meaning.certain or meaning.category == verdict.category
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:

@@ -88,7 +88,7 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
         verdict = _verdict(judged, before.get(pk), attempts[pk], version, at)
         verdicts.append(verdict)
         failures.append(Failure(verdict, title_of(judged.verdict, verdict.message), judged.line))
-    for verdict, group in zip(verdicts, groups_for(failures, at=at), strict=True):
+    for verdict, group in zip(verdicts, groups_for(failures, at=at, renames=True), strict=True):
         verdict.group = group
 
     Verdict.objects.bulk_create(

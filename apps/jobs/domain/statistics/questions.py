@@ -23,7 +23,13 @@ PERIOD_LABELS = {
     "90d": "last 90 days",
 }
 #: The labels of jobs without a value, by dimension. Without a label, the value is unknown.
-NO_VALUE = {"verdict": "no verdict", "cause": "no known error", "reason": "no reason"}
+NO_VALUE = {
+    "verdict": "no verdict",
+    "cause": "no known error",
+    "reason": "no reason",
+    "request": "no request",
+    "stage": "no stage",
+}
 NO_DATA = "no data"
 MOST_BY = 3
 MOST_HOURS = 5 * 366 * 24

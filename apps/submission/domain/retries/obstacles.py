@@ -14,7 +14,7 @@ from apps.production.models import Stage
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.eligibility import Candidate, array_of, arrays_with_ids_of
 from apps.submission.domain.retries.owned import jobs_ignoring_advice
-from apps.submission.enums import BatchState, RetryState
+from apps.submission.enums import IN_BATCH, BatchState, RetryState
 from apps.submission.models import RetryBatch, RetryJob
 
 
@@ -132,6 +132,30 @@ def find_obstacles(
         if obstacle:
             obstacles[job] = obstacle
     return obstacles
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedRetry:
+    """The retry of a job in a batch, and what it waits for if it is not released yet."""
+
+    batch: RetryBatch
+    is_released: bool
+    obstacle: Obstacle | None = None
+
+
+def find_batched_retry(verdict: Verdict, at: datetime) -> BatchedRetry | None:
+    """Return the retry of a failed job that waits or runs in a batch; None if no batch has it."""
+    retry_jobs = RetryJob.objects.filter(job=verdict.job_id, state__in=IN_BATCH)
+    row = retry_jobs.select_related("batch").first()
+    if row is None:
+        return None
+    if row.state == RetryState.RELEASED:
+        return BatchedRetry(row.batch, is_released=True)
+
+    candidate = Candidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
+    elsewhere = [verdict.job_id] if Changes.read(row.changes).cluster else []
+    obstacles = find_obstacles([candidate], outlook(at), elsewhere=elsewhere)
+    return BatchedRetry(row.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
 
 
 def obstacles_by_batch(

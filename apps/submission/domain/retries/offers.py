@@ -24,6 +24,7 @@ SHOWN_SECONDS = 60
 #: Longest title of an announcement in the text of a link.
 TITLE_LENGTH = 60
 #: Jobs that are left out because they succeeded, or are retried already.
+_IN_BATCHES = (LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 _TAKEN_CARE_OF = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 
 
@@ -78,6 +79,26 @@ class RetryOffer:
     def is_left_to_rules(self) -> bool:
         """Return whether recovery rules will retry all jobs that a person could."""
         return 0 < self.jobs <= self.by_rules
+
+    @property
+    def is_left_to_owners(self) -> bool:
+        """Return whether the portal has no script of any open job: only owners can resubmit."""
+        reasons = {reason for reason, _ in self.left_open}
+        return not self.jobs and reasons == {LeftOut.NO_SCRIPT}
+
+    @property
+    def who_retries(self) -> str:
+        """Return a sentence that divides the jobs by who retries them; empty if nobody does yet."""
+        in_batches = sum(jobs for reason, jobs in self.left_out if reason in _IN_BATCHES)
+        with_rules = min(self.by_rules, self.jobs)
+        counts = [
+            (in_batches, "in batches of retries"),
+            (with_rules, "with recovery rules"),
+            (self.jobs - with_rules, "with nobody"),
+        ]
+        if not in_batches and not with_rules:
+            return ""
+        return ", ".join(f"{jobs:,} {who}" for jobs, who in counts if jobs) + "."
 
     @property
     def label(self) -> str:
