@@ -141,6 +141,32 @@ def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb)
     assert "already closed" in again
 
 
+def test_second_incident_of_a_service_is_deliberate(client, shifter, samweb, outage):
+    client.force_login(shifter)
+    address = "/services/incidents/new/"
+    assert "already has an open incident" not in client.get(address).content.decode()
+    assert (
+        "already has an open incident" in client.get(f"{address}?service=samweb").content.decode()
+    )
+    form = {"service": "samweb", "state": "degraded", "title": "Slow, too"}
+
+    refused = client.post(address, form)
+
+    assert refused.status_code == 400
+    assert f'add an update to <a href="{outage.get_absolute_url()}">' in refused.content.decode()
+    assert Incident.objects.count() == 1
+    assert client.post(address, {**form, "another": "on"}).status_code == 302
+    assert Incident.objects.count() == 2
+
+
+def test_state_of_a_new_incident_must_be_chosen(client, shifter, samweb):
+    client.force_login(shifter)
+    answer = client.post("/services/incidents/new/", {"service": "samweb", "title": "Slow"})
+    assert answer.status_code == 400
+    assert not Incident.objects.exists()
+    assert '<option value="" selected>Choose a state</option>' in answer.content.decode()
+
+
 def test_incident_that_begins_in_the_future_is_refused_beside_its_field(
     client, shifter, samweb, now
 ):
@@ -248,7 +274,7 @@ def forms(outage, samweb, now):
     return [
         (
             reverse("statusboard:report-incident"),
-            {"service": "samweb", "state": "down", "title": "x"},
+            {"service": "samweb", "another": "on", "state": "down", "title": "x"},
         ),
         (reverse("statusboard:schedule-window"), {"services": ["samweb"], "title": "x", **later}),
         (reverse("statusboard:post-announcement"), {"title": "x"}),
