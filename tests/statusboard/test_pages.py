@@ -121,6 +121,21 @@ def test_incident_page_offers_closing_to_those_who_may(client, liaison, shifter,
     assert "Close incident…</summary>" in client.get(address).content.decode()
 
 
+def test_main_actions_of_an_incident_are_at_the_top(client, shifter, liaison, outage):
+    address = outage.get_absolute_url()
+    client.force_login(liaison)
+    assert "?act=" not in client.get(address).content.decode()
+    client.force_login(shifter)
+    page = client.get(address).content.decode()
+    top = page.partition("</h1>")[2].partition("<section")[0]
+    assert f'href="{address}?act=post#act"' in top
+    assert f'href="{address}?act=close#act"' in top
+    assert page.count('<details class="folded" open>') == 0
+    opened = client.get(f"{address}?act=close").content.decode()
+    assert opened.count('<details class="folded" open>') == 1
+    assert opened.partition('class="folded" open>')[2].strip().startswith("<summary>Close incident")
+
+
 def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb):
     client.force_login(shifter)
     form = {"service": "samweb", "state": "down", "title": "No answer"}

@@ -55,8 +55,9 @@ class NewIncidentForm(IncidentForm):
     def _open_incident(self) -> Incident | None:
         """Return an open incident of the service that was chosen."""
         slug = self.data.get("service") if self.is_bound else self.initial.get("service")
-        service = Service.objects.filter(slug=str(slug).replace("\0", "")).first()
-        return open_incidents([service]).first() if service else None
+        if not slug:
+            return None
+        return open_incidents().filter(service__slug=str(slug).replace("\0", "")).first()
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or self.cleaned_data
