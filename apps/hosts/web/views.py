@@ -94,13 +94,13 @@ def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any
     answer = failing_hosts(
         user=request.user, since=since, until=until, cluster=cluster, limit=SHOWN_FAILING
     )
-    names = {row.key["host"].partition(".")[0] for row in answer.rows}
+    names = {_short(row.key["host"]) for row in answer.rows}
     excluded = {}
     for exclusion in open_exclusions(at).filter(host__in=names):
         excluded[exclusion.cluster.name, exclusion.host] = exclusion
     failing = []
     for row in answer.rows:
-        key = (row.key["cluster"], row.key["host"].partition(".")[0])
+        key = (row.key["cluster"], _short(row.key["host"]))
         failing.append(
             {
                 "row": row,
@@ -112,6 +112,11 @@ def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any
             }
         )
     return {"failing": failing, "period": period, "periods": FAILING_PERIODS}
+
+
+def _short(host: str) -> str:
+    """Return the name of a host without its domain, as exclusions and addresses have it."""
+    return host.partition(".")[0] or host
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
