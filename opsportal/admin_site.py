@@ -41,7 +41,7 @@ TASKS = {
         "jobs.MaskingRule",
         "archive.MaskingTrial",
     ),
-    "Failures": ("diagnosis.ExitCodeMeaning",),
+    "Failures": ("diagnosis.KnownError", "diagnosis.ExperimentPack", "diagnosis.ExitCodeMeaning"),
     "Services and monitoring": (
         "statusboard.Service",
         "statusboard.MonitoringSource",

@@ -9,7 +9,10 @@ from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from apps.accounts import domain
 from apps.accounts.enums import Role
@@ -55,7 +58,8 @@ class UserAdmin(DjangoUserAdmin):
     """Accounts. Roles are granted by memberships, which also set staff and superuser."""
 
     fieldsets = (
-        (None, {"fields": ("username", "password")}),
+        (None, {"fields": ("username", "password_state")}),
+        ("Roles", {"fields": ("roles",)}),
         ("Person", {"fields": ("first_name", "last_name", "email", "time_zone")}),
         (
             "Account",
@@ -72,11 +76,43 @@ class UserAdmin(DjangoUserAdmin):
             },
         ),
     )
-    readonly_fields = ("is_staff", "is_superuser", "last_login", "date_joined")
+    readonly_fields = (
+        "password_state",
+        "roles",
+        "is_staff",
+        "is_superuser",
+        "last_login",
+        "date_joined",
+    )
     inlines = (ClusterLoginInline,)
     list_display = ("username", "first_name", "last_name", "is_active", "is_staff")
     list_filter = ("is_active", "memberships__role", "memberships__experiment")
     list_per_page = 50
+
+    @admin.display(description="password")
+    def password_state(self, user: User) -> SafeString:
+        address = reverse("admin:auth_user_password_change", args=[user.pk])
+        if user.has_usable_password():
+            return format_html('Set. <a href="{}">Change it</a>', address)
+        text = 'None: the user can log in only by single sign-on. <a href="{}">Set a password</a>'
+        return format_html(text, address)
+
+    @admin.display(description="memberships")
+    def roles(self, user: User) -> SafeString:
+        """List the roles, each with a link to the page that deletes it."""
+        memberships = user.memberships.select_related("experiment").order_by(
+            "experiment__key", "role"
+        )
+        rows = []
+        for membership in memberships:
+            address = reverse("admin:accounts_membership_change", args=[membership.pk])
+            experiment = membership.experiment or "all experiments"
+            rows.append((address, membership.get_role_display(), experiment))
+        lines = format_html_join("", '<a href="{}">{} of {}</a><br>', rows)
+        if not rows:
+            lines = mark_safe("No role: the user sees almost nothing.<br>")
+        add = reverse("admin:accounts_membership_add")
+        return format_html('{}<a href="{}?user={}">Add a role</a>', lines, add, user.pk)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)

@@ -103,6 +103,8 @@ register_read_only(
     "id title category service role advice experiment passive enabled version",
     search="id title regex",
     filters=["category", "role", "enabled", "passive"],
+    about="Patterns in logs, their verdicts and advice. The page “Known errors” changes them.",
+    document="diagnosis",
 )
 register_read_only(
     KnownErrorChange,
@@ -115,6 +117,8 @@ register_read_only(
     "experiment version state by at reason",
     search="by reason",
     filters=["state", "experiment"],
+    about="Known errors and rules that an experiment declares in a file, with their approval.",
+    document="experiment-packs",
 )
 register_read_only(
     Reclassification, "since by started_at state total judged changed worked_at", filters=["state"]

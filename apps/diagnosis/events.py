@@ -16,7 +16,13 @@ declare(
         "had its log re-analysed",
         former_names=("harvest.asked",),
     ),
-    EventKind("group.new", "found a new kind of failure", "is a new kind of failure", _TRIAGE),
+    EventKind(
+        "group.new",
+        "found a new kind of failure",
+        "is a new kind of failure",
+        _TRIAGE,
+        title="New kind of failure: {target}",
+    ),
     EventKind(
         "group.assigned",
         "assigned the group to {new}",

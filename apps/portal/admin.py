@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any, cast
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q
@@ -12,7 +13,9 @@ from django.forms import BaseFormSet, formset_factory
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from apps.accounts.admin import user_of
 from apps.accounts.domain import save_experiment
@@ -27,6 +30,7 @@ from apps.jobs.domain.collection.experiment_setup import (
     Account,
     Person,
     Setup,
+    count_earlier_jobs,
     effect_of,
     set_up_experiment,
 )
@@ -153,9 +157,7 @@ class ExperimentAdmin(PortalAdmin):
                 if request.POST.get("checked") == checked:
                     experiment = set_up_experiment(setup=setup, by=by, at=at, version=version)
                     self.log_addition(request, experiment, "Set up.")
-                    messages.success(
-                        request, f"{experiment} is set up. Earlier jobs follow in the background."
-                    )
+                    _report_setup(request, experiment, setup)
                     return redirect("admin:accounts_experiment_changelist")
                 effect = effect_of(setup=setup, by=by, at=at)
             except InvalidFields as error:
@@ -187,6 +189,22 @@ class ExperimentAdmin(PortalAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
         """Forbid deleting an experiment in use. Django would read all its jobs to check it."""
         return super().has_delete_permission(request, obj) and obj is not None and not _is_used(obj)
+
+
+def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) -> None:
+    """Say what is done, what follows, and which of its people cannot log in yet."""
+    text = f"{experiment} is set up."
+    if count_earlier_jobs(setup):
+        text += " Its earlier jobs follow in the background."
+    messages.success(request, text)
+    if settings.EMAIL_HOST or settings.OIDC_ISSUER or settings.REMOTE_USER_HEADER:
+        return
+    usernames = [person.username for person in setup.people]
+    for user in User.objects.filter(username__in=usernames).order_by("username"):
+        if not user.has_usable_password():
+            link = reverse("admin:auth_user_password_change", args=[user.pk])
+            text = 'User {} has no password and cannot log in: <a href="{}">set one</a>.'
+            messages.warning(request, format_html(text, user.username, link))
 
 
 def _with_more_rows(request: HttpRequest) -> QueryDict:

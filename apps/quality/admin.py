@@ -12,6 +12,8 @@ from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, register_read_only
+from apps.core.web import documentation
+from apps.core.web.text_fields import with_links
 from apps.quality.checks.registry import checks
 from apps.quality.domain.thresholds import problems_of, save_thresholds
 from apps.quality.models import (
@@ -40,7 +42,8 @@ class ThresholdsForm(forms.ModelForm):
         field = self.fields.get("check_name")
         if isinstance(field, forms.ChoiceField):
             field.choices = [(name, f"{check.title} ({name})") for name, check in checks().items()]
-            field.help_text = "Limits are described in docs/data-quality.md."
+            help_text = "Limits are described in docs/data-quality.md."
+            field.help_text = with_links(help_text, documentation.titles())
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or {}

@@ -5,7 +5,7 @@ Incidents, maintenance windows and monitoring sources determine the state of a s
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -53,6 +53,11 @@ class SpanQuerySet(models.QuerySet[models.Model]):
         if ended_at is None:
             return rows
         return rows.filter(started_at__lt=ended_at)
+
+
+def _has_texts_only(value: Any) -> bool:
+    """Return whether a value of JSON is an object whose values are texts."""
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 class MonitoringSource(models.Model):
@@ -108,6 +113,12 @@ class MonitoringSource(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        if not _has_texts_only(self.mapping):
+            raise ValidationError(
+                {"mapping": 'Enter names with paths, for example {"key": "id", "state": "status"}.'}
+            )
 
 
 class Service(models.Model):
@@ -526,10 +537,7 @@ class LabelRule(models.Model):
         )
 
     def clean(self) -> None:
-        is_valid = isinstance(self.matchers, dict) and all(
-            isinstance(value, str) for value in self.matchers.values()
-        )
-        if not is_valid:
+        if not _has_texts_only(self.matchers):
             raise ValidationError(
                 {"matchers": 'Enter labels and text values, for example {"job": "samweb"}.'}
             )

@@ -91,3 +91,36 @@ def test_role_for_all_experiments(client_of_admin, role, tick):
     assert (membership.role, membership.experiment) == (role, None)
     shown = client_of_admin.get(f"/admin/accounts/membership/{membership.pk}/change/")
     assert shown.status_code == 200
+
+
+def test_page_of_a_user_shows_roles_and_whether_there_is_a_password(client_of_admin, liaison, nova):
+    address = reverse("admin:accounts_user_change", args=[liaison.pk])
+    liaison.set_password("a long sentence of Ana")
+    liaison.save()
+
+    page = text_of(client_of_admin.get(address))
+
+    membership = Membership.objects.get(user=liaison)
+    link = reverse("admin:accounts_membership_change", args=[membership.pk])
+    assert f'<a href="{link}">Liaison of {nova}</a>' in page
+    assert f'href="{ADD_ROLE}?user={liaison.pk}"' in page
+    assert "Set. <a href=" in page
+    assert "hash" not in page.partition("Person")[0]
+
+    data = {"username": liaison.username, "is_active": "on"}
+    data |= {"cluster_logins-TOTAL_FORMS": 0, "cluster_logins-INITIAL_FORMS": 0}
+    assert client_of_admin.post(address, data).status_code == 302
+    liaison.refresh_from_db()
+    assert liaison.check_password("a long sentence of Ana")
+
+
+def test_page_of_a_user_without_roles_and_password_says_so(client_of_admin):
+    ana = people.person("ana.smith")
+    ana.set_unusable_password()
+    ana.save()
+
+    page = text_of(client_of_admin.get(reverse("admin:accounts_user_change", args=[ana.pk])))
+
+    assert "No role: the user sees almost nothing." in page
+    assert "None: the user can log in only by single sign-on." in page
+    assert "Set a password</a>" in page

@@ -94,7 +94,7 @@ def test_shifter_closes_an_incident(board, shifter, open_as):
     page.get_by_role("row", name="samweb").get_by_role(
         "link", name="It does not answer"
     ).first.click()
-    page.get_by_text("Close incident…").click()
+    page.get_by_role("link", name="Close incident…").click()
     page.locator("#id_close_reason").fill("It answers again")
     page.get_by_role("button", name="Close incident").click()
     page.get_by_text("Closed manually by shift-one").wait_for()

@@ -1,5 +1,7 @@
 """The back office: grouped by task, quantities with their units."""
 
+from html import unescape
+
 import pytest
 from django.contrib.admin import autodiscover, site
 from django.contrib.admin.utils import flatten_fieldsets
@@ -161,14 +163,45 @@ def test_form_says_what_it_is_for_and_links_the_documentation(client, admin):
 
 
 def test_help_text_links_existing_pages_only():
-    assert with_links("see docs/slurm.md.", ["slurm"]) == (
-        'see <a href="/help/slurm/">docs/slurm.md</a>.'
+    pages = {"slurm": "Slurm"}
+    assert with_links("see docs/slurm.md.", pages) == 'see <a href="/help/slurm/">Slurm</a>.'
+    linked = with_links("see docs/slurm.md.", pages)
+    assert with_links(linked, pages) == linked
+    assert with_links("docs/gone.md, docs/../slurm.md", pages) == ("docs/gone.md, docs/../slurm.md")
+
+
+def test_limits_of_a_check_link_their_documentation(client, admin):
+    client.force_login(admin)
+    assert 'in <a href="/help/data-quality/">' in text_of(
+        client.get("/admin/quality/thresholds/add/")
     )
-    linked = with_links("see docs/slurm.md.", ["slurm"])
-    assert with_links(linked, ["slurm"]) == linked
-    assert with_links("docs/gone.md, docs/../slurm.md", ["slurm"]) == (
-        "docs/gone.md, docs/../slurm.md"
-    )
+
+
+def test_back_office_is_refused_with_a_way_home(client, shifter):
+    client.force_login(shifter)
+    page = text_of(client.get("/admin/", follow=True))
+    assert "The back office is for admins. You are logged in as shift-one" in page
+    assert "Would you like to" not in page
+    assert 'name="password"' not in page
+    assert 'href="/"' in page
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (r'"\u0000"', "Remove NUL characters"),
+        (r'{"a": "\ud800"}', "Remove unpaired surrogate characters"),
+        ("[1e999]", "Write finite numbers"),
+        ("NaN", "Write finite numbers"),
+        ("9" * 5000, "A number is too long"),
+    ],
+)
+def test_json_that_cannot_be_stored_is_refused_beside_the_field(client, admin, value, problem):
+    client.force_login(admin)
+    fields = {"name": "alps", "scheduler": "slurm", "options": value, "submission": "{}"}
+    page = client.post("/admin/clusters/cluster/add/", fields)
+    assert problem in page.context["adminform"].form.errors["options"][0]
+    assert value in unescape(page.content.decode())
 
 
 def test_scheduler_is_one_of_those_installed(client, admin):

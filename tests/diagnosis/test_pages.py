@@ -18,6 +18,7 @@ from apps.jobs.domain.records.jobs import TOTALS_HEART, counted_until
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection
 from tests.factories import clusters
+from tests.pages import text_of
 
 HOSTILE = '<script>alert("x")</script> [FATAL] Auth failed\n'
 
@@ -199,6 +200,16 @@ def test_window_leaves_out_older_failures(client, failed, shifter, at):
         "No failures in this period"
         in get(client, shifter, "failures", cluster="nowhere").content.decode()
     )
+
+
+@pytest.mark.parametrize("name", ["failures", "failed-jobs", "known-errors"])
+def test_invalid_filter_shows_no_totals(client, failed, shifter, name):
+    query = {"known-errors": {"category": "nonsense"}, "failures": {"hours": "abc"}}
+    page = text_of(get(client, shifter, name, **query.get(name, {"verdict": "nonsense"})))
+    assert "Invalid filter" in page
+    assert "0 job" not in page
+    assert "0 found" not in page
+    assert "No failures in this period" not in page
 
 
 def test_failures_of_others_are_not_counted(client, failed, liaison, other_liaison):

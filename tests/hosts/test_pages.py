@@ -40,6 +40,26 @@ def test_list_without_exclusions(browse, liaison):
     assert "Exclude host…" not in page
 
 
+def test_list_starts_with_the_hosts_that_fail_most(
+    exclusion, alps, break_host, browse, shifter, at
+):
+    break_host(alps, "wn-2", failures=6)
+    break_host(alps, "wn-1", failures=3)
+    mark_dirty([hour_of(at)])
+    recompute_dirty_hours(at=at)
+
+    page = text_of(browse(shifter).get(LIST))
+
+    first = page.partition("Excluded now")[0]
+    assert first.index(">wn-2</a>") < first.index(">wn-1</a>")
+    assert 'href="/hosts/wn-2/"' in first
+    assert "/excluded-hosts/new/?cluster=alps&amp;host=wn-2" in first
+    assert f'<a href="{exclusion.get_absolute_url()}">excluded</a>' in first
+    assert "wn-3" not in first
+    assert "No finished job failed" in text_of(browse(shifter).get(f"{LIST}?cluster=other"))
+    assert "last 7 days" in text_of(browse(shifter).get(f"{LIST}?period=7d"))
+
+
 def test_everyone_sees_what_is_excluded_and_until_when(exclusion, browse, liaison, shifter):
     page = text_of(browse(liaison).get(LIST))
     assert 'Excluded now</h2><span class="count">1' in page

@@ -4,6 +4,7 @@ import pytest
 
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, NotAllowed
+from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.notifications.domain.experiment_messages import notify_experiment
 from apps.notifications.models import Notification
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -66,7 +67,35 @@ def test_form_is_filled_with_the_facts(client, job, nova, liaison, shifter):
     page = page_of(client, shifter, address)
     assert f"Job {job.job_id}" in page
     assert liaison.username in page
-    answer = client.post(address, {"experiment": nova.pk, "text": "Please look."})
+    answer = client.post(address, {"experiments": [nova.pk], "text": "Please look."})
     assert answer.status_code == 302
     assert events_of(job).last().reason == "Please look."
-    assert client.post(address, {"experiment": nova.pk, "text": ""}).status_code == 400
+    assert client.post(address, {"experiments": [nova.pk], "text": ""}).status_code == 400
+
+
+def test_each_experiment_gets_its_own_figures(client, nova, dune, liaison, other_liaison, shifter):
+    group = failed_group(nova, dune, dune)
+    recount_dirty_hours()
+    address = f"/notify/group/{group.pk}/"
+    page = page_of(client, shifter, address)
+    assert page.count("checked") == 2
+    assert f"DUNE, 2 failed jobs ({other_liaison.username})" in page
+
+    both = {"experiments": [nova.pk, dune.pk], "text": "Please look."}
+    assert client.post(address, both).status_code == 302
+
+    texts = [event.reason for event in events_of(group) if event.kind == "experiment.notified"]
+    assert sorted(texts) == [
+        "DUNE: 2 failed jobs.\nPlease look.",
+        "NOVA: 1 failed job.\nPlease look.",
+    ]
+    assert client.post(address, {"experiments": [], "text": "x"}).status_code == 400
+
+
+def test_experiment_without_a_liaison_cannot_be_chosen(client, nova, dune, other_liaison, shifter):
+    group = failed_group(nova, dune, dune)
+    recount_dirty_hours()
+    address = f"/notify/group/{group.pk}/"
+    assert "NOvA, 1 failed job (no liaison)" in page_of(client, shifter, address)
+    answer = client.post(address, {"experiments": [nova.pk, dune.pk], "text": "x"})
+    assert answer.status_code == 400

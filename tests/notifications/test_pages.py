@@ -3,6 +3,7 @@
 import pytest
 
 from apps.core.domain.events import publish
+from apps.notifications.domain.notifications import unread, visible_notifications
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 from apps.production.domain.discussion import withdraw_comment, write_comment
 from tests.factories import people
@@ -53,10 +54,59 @@ def test_kinds_of_events_are_shown_alone(browse, asked, liaison):
     deliver()
     Notification.objects.filter(user=liaison, event__kind="request.done").update(group="turn")
     shown = client.get("/notifications/?group=turn")
-    assert [row.event.kind for row, _ in shown.context["rows"]] == ["request.done"]
+    assert [entry.first.event.kind for entry in shown.context["entries"]] == ["request.done"]
     assert "Mark all as read" not in text_of(shown), "it would mark those that are not shown"
-    assert len(client.get("/notifications/?group=nonsense").context["rows"]) == 2
+    assert len(client.get("/notifications/?group=nonsense").context["entries"]) == 2
     assert "No such notifications." in page(client, "/notifications/?group=failures")
+
+
+def test_many_events_of_a_kind_and_day_are_one_line(browse, asked, liaison):
+    client = browse(liaison)
+    for _ in range(4):
+        publish(kind="request.reject", target=asked, by="opg-one", at=AT)
+    deliver()
+    shown = client.get("/notifications/")
+    [entry] = [line for line in shown.context["entries"] if line.others]
+    assert len(entry.others) == 3
+    assert "and 3 more like it" in text_of(shown)
+
+    until = shown.context["until"]
+    client.post("/notifications/read/", {"until": until, "only": entry.new})
+
+    rows = Notification.objects.filter(user=liaison, event__kind="request.reject")
+    assert not rows.filter(read_at=None).exists()
+    assert client.post("/notifications/read/", {"until": until, "only": "1,x"}, follow=True)
+    assert "Nothing was marked as read" in text_of(
+        client.post("/notifications/read/", {"until": until, "only": "1,x"}, follow=True)
+    )
+
+
+def test_call_to_act_counts_as_read_once_the_request_has_moved_on(browse, asked, liaison):
+    client = browse(liaison)
+    publish(kind="request.return", target=asked, by="checks", at=AT, new=asked.state)
+    publish(kind="request.request_changes", target=asked, by="opg-one", at=AT, new="draft")
+    deliver()
+
+    rows = unread(visible_notifications(liaison)).filter(group="turn")
+
+    assert asked.state != "draft"
+    assert [row.event.kind for row in rows] == ["request.return"]
+    assert "needs changes" not in page(client, "/notifications/?show=unread")
+    assert "needs changes" in page(client, "/notifications/")
+
+
+def test_settings_without_a_mail_server_offer_no_mail(browse, liaison, settings):
+    settings.EMAIL_HOST = ""
+    client = browse(liaison)
+    shown = client.get("/notifications/settings/")
+    assert 'name="mail_turn"' not in text_of(shown)
+    assert 'name="webhook_turn"' in text_of(shown)
+    fields = {"digest_hour": "9"}
+    for field in shown.context["form"].fields:
+        if field.startswith("webhook_"):
+            fields[field] = "never"
+    assert client.post("/notifications/settings/", fields).status_code == 302
+    assert not Rule.objects.filter(user=liaison, channel="mail").exists()
 
 
 def test_opening_marks_as_read_and_leads_to_what_it_is_about(browse, asked, liaison, other_liaison):

@@ -135,6 +135,28 @@ def test_experiment_is_set_up_as_a_whole(
     assert Job.objects.get(pk=job.pk).experiment == sbnd
 
 
+def test_new_user_without_a_mail_server_gets_a_password_from_the_admin(office, settings):
+    settings.EMAIL_HOST = ""
+    page = save(office)
+    new = User.objects.get(username="new.person")
+    assert not new.has_usable_password()
+    followed = office.get(page["Location"]).content.decode()
+    assert "is set up." in followed
+    assert "earlier jobs follow" not in followed
+    link = reverse("admin:auth_user_password_change", args=[new.pk])
+    assert (
+        f'User new.person has no password and cannot log in: <a href="{link}">set one</a>'
+        in followed
+    )
+
+
+def test_with_single_sign_on_no_password_is_missed(office, settings):
+    settings.EMAIL_HOST = ""
+    settings.REMOTE_USER_HEADER = "X-User"
+    page = save(office)
+    assert "has no password" not in office.get(page["Location"]).content.decode()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -9,6 +9,7 @@ import time_machine
 from django.core import mail
 
 from apps.core import tasks
+from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import FailureGroup, Impact
@@ -168,6 +169,25 @@ def test_requests_of_the_week_and_late_ones_are_named(nova, liaison, approver):
     assert [row["request"] for row in requests_of_week["late"]] == [late.key]
 
 
+def test_request_counts_as_submitted_in_each_week_in_which_it_was(nova, liaison, approver):
+    request = request_in(S.RUNNING, by=liaison, experiment=nova, approver=approver)
+    for submitted_at in (MONDAY + HOUR, MONDAY + timedelta(days=7, hours=1)):
+        publish(kind="request.submit", target=request, by=liaison, at=submitted_at)
+
+    for monday, expected in ((0, [request.key]), (7, [request.key]), (14, [])):
+        day = (MONDAY + timedelta(days=monday)).date()
+        report = weekly_report_of(nova, monday=day, at=MORNING)
+        assert [row["request"] for row in report["requests"]["submitted"]] == expected
+
+
+def test_week_without_jobs_notifies_nobody(nova, liaison, approver):
+    request = request_in(S.RUNNING, by=liaison, experiment=nova, approver=approver)
+    publish(kind="request.submit", target=request, by=liaison, at=MONDAY + HOUR)
+    assert freeze_weekly_reports(at=MORNING) == 1
+    kinds = Event.objects.filter(kind__startswith="report.weekly").values_list("kind", flat=True)
+    assert list(kinds) == ["report.weekly_empty"]
+
+
 def test_outages_are_those_of_the_week_that_made_jobs_of_the_experiment_fail(nova, dune):
     until = MONDAY + timedelta(days=7)
     service = statusboard.service("samweb", MONDAY - timedelta(days=30))
@@ -256,19 +276,21 @@ def test_week_without_a_report_does_not_exist(nova, liaison, client, week):
 
 
 @pytest.mark.parametrize(
-    ("now", "written", "week"),
+    ("now", "written", "week", "last"),
     [
-        (MONDAY + timedelta(days=3), "Monday, 23 November at 06:00", "16 November"),
-        (MORNING - HOUR, "Monday, 23 November at 06:00", "16 November"),
-        (MORNING, "Monday, 30 November at 06:00", "23 November"),
+        (MONDAY + timedelta(days=3), "Monday, 23 November at 06:00", "16 November", "9 November"),
+        (MORNING - HOUR, "Monday, 23 November at 06:00", "16 November", "9 November"),
+        (MORNING, "Monday, 30 November at 06:00", "23 November", "16 November"),
     ],
 )
-def test_list_without_reports_says_when_the_first_comes(nova, liaison, client, now, written, week):
+def test_list_without_reports_says_when_the_first_comes(
+    nova, liaison, client, now, written, week, last
+):
     with time_machine.travel(now, tick=False):
         client.force_login(liaison)
         page = text_of(client.get("/reports/weekly/"))
-    assert f"The first is written on {written}," in page
-    assert f"of the week from {week}." in page
+    assert f"Those of the week from {last} are written within minutes" in page
+    assert f"those of the week from {week} on {written}." in page
     assert str(next_report(now)[0].day) in week
 
 

@@ -121,6 +121,21 @@ def test_incident_page_offers_closing_to_those_who_may(client, liaison, shifter,
     assert "Close incident…</summary>" in client.get(address).content.decode()
 
 
+def test_main_actions_of_an_incident_are_at_the_top(client, shifter, liaison, outage):
+    address = outage.get_absolute_url()
+    client.force_login(liaison)
+    assert "?act=" not in client.get(address).content.decode()
+    client.force_login(shifter)
+    page = client.get(address).content.decode()
+    top = page.partition("</h1>")[2].partition("<section")[0]
+    assert f'href="{address}?act=post#act"' in top
+    assert f'href="{address}?act=close#act"' in top
+    assert page.count('<details class="folded" open>') == 0
+    opened = client.get(f"{address}?act=close").content.decode()
+    assert opened.count('<details class="folded" open>') == 1
+    assert opened.partition('class="folded" open>')[2].strip().startswith("<summary>Close incident")
+
+
 def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb):
     client.force_login(shifter)
     form = {"service": "samweb", "state": "down", "title": "No answer"}
@@ -139,6 +154,32 @@ def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb)
     assert (incident.resolution, incident.closed_by) == ("manual", "shift-one")
     again = client.post(address + "close/", {"reason": "It answers"}, follow=True).content.decode()
     assert "already closed" in again
+
+
+def test_second_incident_of_a_service_is_deliberate(client, shifter, samweb, outage):
+    client.force_login(shifter)
+    address = "/services/incidents/new/"
+    assert "already has an open incident" not in client.get(address).content.decode()
+    assert (
+        "already has an open incident" in client.get(f"{address}?service=samweb").content.decode()
+    )
+    form = {"service": "samweb", "state": "degraded", "title": "Slow, too"}
+
+    refused = client.post(address, form)
+
+    assert refused.status_code == 400
+    assert f'add an update to <a href="{outage.get_absolute_url()}">' in refused.content.decode()
+    assert Incident.objects.count() == 1
+    assert client.post(address, {**form, "another": "on"}).status_code == 302
+    assert Incident.objects.count() == 2
+
+
+def test_state_of_a_new_incident_must_be_chosen(client, shifter, samweb):
+    client.force_login(shifter)
+    answer = client.post("/services/incidents/new/", {"service": "samweb", "title": "Slow"})
+    assert answer.status_code == 400
+    assert not Incident.objects.exists()
+    assert '<option value="" selected>Choose a state</option>' in answer.content.decode()
 
 
 def test_incident_that_begins_in_the_future_is_refused_beside_its_field(
@@ -248,7 +289,7 @@ def forms(outage, samweb, now):
     return [
         (
             reverse("statusboard:report-incident"),
-            {"service": "samweb", "state": "down", "title": "x"},
+            {"service": "samweb", "another": "on", "state": "down", "title": "x"},
         ),
         (reverse("statusboard:schedule-window"), {"services": ["samweb"], "title": "x", **later}),
         (reverse("statusboard:post-announcement"), {"title": "x"}),

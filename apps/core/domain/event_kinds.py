@@ -21,9 +21,10 @@ class EventKind:
     `did` follows the actor in a timeline (`okafor approved the request`), with `{old}`, `{new}` and
     keys of the event's data filled in. `labels` are the names of states on pages, by their stored
     names. `predicate` follows the target in a notification or feed (`NOVA-0219 was approved`);
-    `predicate_for` replaces it by type of target. `notifies` maps audiences to groups; `mentions`
-    is the key of usernames in the data. `former_names` are those of stored events, which never
-    change.
+    `predicate_for` replaces it by type of target. `title` replaces both where the target cannot be
+    the subject of a sentence (`New kind of failure: {target}`). `notifies` maps audiences to
+    groups; `mentions` is the key of usernames in the data. `former_names` are those of stored
+    events, which never change.
     """
 
     name: str
@@ -33,6 +34,7 @@ class EventKind:
     predicate_for: Mapping[str, str] = field(default_factory=dict)
     mentions: str = "mentioned"
     labels: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
     former_names: tuple[str, ...] = ()
 
 
@@ -97,6 +99,9 @@ def what_happened(event: Event) -> str:
 
 def headline(event: Event) -> str:
     """Return an event in one line: `NOVA-0219 was approved`."""
+    title = kind_of(event).title
+    if title:
+        return title.replace("{target}", event.target_label)
     return f"{event.target_label} {what_happened(event)}"
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -33,6 +33,10 @@ class JsonText(forms.JSONField):
 
     widget = NumberedText
 
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Show the text again as it was entered, with its line numbers."""
+        return initial if self.disabled else data
+
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, str):  # what was entered, with an error
             return value
@@ -46,11 +50,30 @@ class JsonText(forms.JSONField):
                 raise forms.ValidationError(
                     f"Line {error.lineno}, column {error.colno}: {error.msg}."
                 ) from error
-        return super().to_python(value)
+            except (ValueError, RecursionError) as error:
+                raise forms.ValidationError(
+                    "A number is too long, or the text too deep."
+                ) from error
+        read = super().to_python(value)
+        if problem := _storage_problem(read):
+            raise forms.ValidationError(problem)
+        return read
 
 
-def with_links(help_text: str, names: Collection[str]) -> SafeString:
-    """Return a help text in which `docs/NAME.md` is a link to that page of the documentation.
+def _storage_problem(value: Any) -> str:
+    """Return why PostgreSQL cannot store a value of JSON, or an empty text."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except UnicodeEncodeError:
+        return "Remove unpaired surrogate characters."
+    except ValueError:
+        return "Write finite numbers: no NaN, no Infinity."
+    return "Remove NUL characters (\\u0000)." if "\\u0000" in text else ""
+
+
+def with_links(help_text: str, titles: Mapping[str, str]) -> SafeString:
+    """Return a help text in which `docs/NAME.md` is a link to that page, with its title.
 
     One that has its links already stays as it is.
     """
@@ -58,8 +81,9 @@ def with_links(help_text: str, names: Collection[str]) -> SafeString:
         return help_text
 
     def link(match: re.Match[str]) -> str:
-        if match[1] not in names:
+        name = match[1]
+        if name not in titles:
             return match[0]
-        return format_html('<a href="{}">{}</a>', reverse("core:help", args=[match[1]]), match[0])
+        return format_html('<a href="{}">{}</a>', reverse("core:help", args=[name]), titles[name])
 
     return mark_safe(_DOCUMENT.sub(link, help_text))  # noqa: S308 (of the code, as in Django)

@@ -1,4 +1,4 @@
-"""Pages of excluded hosts: the list, one exclusion, the form for a new one, and those of a host."""
+"""Pages of hosts: the list, exclusions from new jobs, the form for one, and those of a host."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.web.errors import show_errors
-from apps.core.web.query import number_in
+from apps.core.web.query import number_in, read_query_or_warn
 from apps.core.web.templatetags.formatting import short_time
 from apps.hosts.domain.exclusions import (
     count_by_cluster,
@@ -38,7 +38,10 @@ from apps.hosts.domain.probes.states import states_of_host
 from apps.hosts.models import HostExclusion, ProbeJob, ProbeResult
 from apps.hosts.permissions import may_exclude_hosts
 from apps.hosts.web.forms import ExcludeForm, ExtendForm, ReturnForm
+from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import matches_host
+from apps.jobs.domain.statistics.questions import PERIODS, job_list_query
+from apps.jobs.domain.statistics.slices import failing_hosts
 from apps.jobs.models import Job
 
 PAGE_SIZE = 50
@@ -48,11 +51,14 @@ MOST_OPEN = 200
 SHOWN_OF_HOST = 10
 #: Probe jobs on the page of an exclusion.
 SHOWN_PROBE_JOBS = 10
+#: Hosts with failures that the list shows at most.
+SHOWN_FAILING = 20
+FAILING_PERIODS = {"24h": "24 hours", "7d": "7 days"}
 
 
 @require_safe
 def exclusions(request: AuthenticatedRequest) -> HttpResponse:
-    """List the hosts that are excluded now, and earlier exclusions."""
+    """List hosts by failure rate, those that are excluded now, and earlier exclusions."""
     at = timezone.now()
     cluster = request.GET.get("cluster", "")
     current = open_exclusions(at)
@@ -68,6 +74,7 @@ def exclusions(request: AuthenticatedRequest) -> HttpResponse:
         "cluster": cluster,
         "current": current[:MOST_OPEN],
         "count": count,
+        **_failing_hosts(request, cluster),
         "clusters": count_by_cluster(at) if count > MOST_OPEN and not cluster else [],
         "page": page,
         "causes": causes,
@@ -75,6 +82,41 @@ def exclusions(request: AuthenticatedRequest) -> HttpResponse:
         "as_of": at,
     }
     return render(request, "hosts/exclusions.html", context)
+
+
+def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any]:
+    """Return the hosts with the highest failure rates, each with its exclusion in effect."""
+    at = timezone.now()
+    periods = {period: period for period in FAILING_PERIODS}
+    expected = f"one of {', '.join(periods)}"
+    period = read_query_or_warn(request, "period", periods.get, expected=expected) or "24h"
+    since, until = last_hours(at, PERIODS[period])
+    answer = failing_hosts(
+        user=request.user, since=since, until=until, cluster=cluster, limit=SHOWN_FAILING
+    )
+    names = {_short(row.key["host"]) for row in answer.rows}
+    excluded = {}
+    for exclusion in open_exclusions(at).filter(host__in=names):
+        excluded[exclusion.cluster.name, exclusion.host] = exclusion
+    failing = []
+    for row in answer.rows:
+        key = (row.key["cluster"], _short(row.key["host"]))
+        failing.append(
+            {
+                "row": row,
+                "host": key[1],
+                "cluster": key[0],
+                "exclusion": excluded.get(key),
+                "query": job_list_query(answer.question, row),
+                "failed_query": job_list_query(answer.question, row, failed=True),
+            }
+        )
+    return {"failing": failing, "period": period, "periods": FAILING_PERIODS}
+
+
+def _short(host: str) -> str:
+    """Return the name of a host without its domain, as exclusions and addresses have it."""
+    return host.partition(".")[0] or host
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

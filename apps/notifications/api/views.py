@@ -32,7 +32,12 @@ from apps.notifications.domain.atom_feeds import (
     make_feed_address,
     revoke_feed_address,
 )
-from apps.notifications.domain.notifications import mark_read, visible_notifications, with_texts
+from apps.notifications.domain.notifications import (
+    mark_read,
+    unread,
+    visible_notifications,
+    with_texts,
+)
 from apps.notifications.domain.preferences import (
     follow_request,
     level_of,
@@ -68,7 +73,7 @@ class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
     def get_queryset(self) -> QuerySet[Notification]:
         rows = visible_notifications(self.request.user).select_related("event", "request")
         only_unread = self.request.query_params.get("unread", "").lower() in {"1", "true"}
-        return rows.filter(read_at=None) if only_unread else rows
+        return unread(rows) if only_unread else rows
 
     def paginate_queryset(self, queryset: Any) -> Any:
         return with_texts(super().paginate_queryset(queryset) or [])
@@ -98,7 +103,8 @@ class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
                     ]
                 }
             )
-        count = mark_read(user=request.user, at=timezone.now(), until=until, only=body["only"])
+        only = None if body["only"] is None else [body["only"]]
+        count = mark_read(user=request.user, at=timezone.now(), until=until, only=only)
         return Response({"until": body["until"], "only": body["only"], "read": count})
 
 

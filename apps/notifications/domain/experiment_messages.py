@@ -1,5 +1,6 @@
 """Messages from the OPG to the liaisons of an experiment, about a failed job, group or incident."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import transaction
@@ -25,6 +26,18 @@ def liaisons_of(experiment: Experiment) -> QuerySet[User]:
         is_active=True, memberships__role=Role.LIAISON, memberships__experiment=experiment
     )
     return users.distinct().order_by("username")
+
+
+@transaction.atomic
+def notify_experiments(
+    *, subject: Subject, texts: Mapping[Experiment, str], by: User, at: datetime
+) -> None:
+    """Send each of these experiments its own text: to all of them, or with a fault to none.
+
+    Raises the errors of `notify_experiment`.
+    """
+    for experiment, text in texts.items():
+        notify_experiment(subject=subject, experiment=experiment, text=text, by=by, at=at)
 
 
 @transaction.atomic

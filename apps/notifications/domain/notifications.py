@@ -1,11 +1,12 @@
 """Create notifications of events, list those a user may see, and mark them as read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.db import models, transaction
-from django.db.models import Exists, IntegerField, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, IntegerField, OuterRef, Q, QuerySet
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 from apps.accounts.models import User
@@ -20,13 +21,16 @@ from apps.notifications.domain.recipients import concerned_by_message
 from apps.notifications.domain.targets import Recipients, kind_of_target
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
-from apps.production.models import Comment
+from apps.production.domain.attention import EVENTS
+from apps.production.models import Attention, Comment
 from apps.search.models import LineTemplate
 
 #: The kind of messages to the liaisons of an experiment, whatever they are about.
 MESSAGE = "experiment.notified"
 #: Events about the text of a comment.
 _WITH_TEXT = frozenset({"request.commented", "request.comment_edited"})
+#: Events whose `new` is the state in which someone is to act.
+_OF_STATE = frozenset({"request.pass", "request.return", "request.request_changes"})
 #: The count beside “Notifications” stops here.
 MAX_COUNT = 100
 
@@ -67,9 +71,24 @@ def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
     return rows
 
 
+def unread(rows: QuerySet[Notification]) -> QuerySet[Notification]:
+    """Return those that are not read, without calls to act that nobody needs to follow any more.
+
+    The request has left the state that it was in, or needs no attention any more.
+    """
+    in_state = Q(event__kind__in=_OF_STATE) & ~Q(request__state=F("event__new"))
+    reminded = Q(event__kind="request.reminder") & ~Q(
+        request__state=KeyTextTransform("state", "event__data")
+    )
+    needs = Exists(Attention.objects.filter(request=OuterRef("request")))
+    marked = Q(event__kind__in=EVENTS.values()) & ~Q(needs)
+    is_over = Q(group=Group.TURN, request__isnull=False) & (in_state | reminded | marked)
+    return rows.filter(read_at=None).exclude(is_over)
+
+
 def unread_count(user: User) -> int:
     """Count unread notifications, up to `MAX_COUNT`."""
-    return visible_notifications(user).filter(read_at=None)[:MAX_COUNT].count()
+    return unread(visible_notifications(user))[:MAX_COUNT].count()
 
 
 @transaction.atomic
@@ -145,9 +164,9 @@ def _queue_calls(calls: Iterable[Message]) -> None:
 
 
 @transaction.atomic
-def mark_read(*, user: User, at: datetime, until: int, only: int | None = None) -> int:
-    """Mark one notification, or all up to `until`, as read; return how many were unread."""
-    unread = Notification.objects.filter(user=user, read_at=None, pk__lte=until)
+def mark_read(*, user: User, at: datetime, until: int, only: Collection[int] | None = None) -> int:
+    """Mark some notifications, or all up to `until`, as read; return how many were unread."""
+    rows = Notification.objects.filter(user=user, read_at=None, pk__lte=until)
     if only is not None:
-        unread = unread.filter(pk=only)
-    return unread.update(read_at=at)
+        rows = rows.filter(pk__in=only)
+    return rows.update(read_at=at)

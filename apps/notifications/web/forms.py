@@ -8,6 +8,8 @@ from django import forms
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_opg
 from apps.core.enums import Group
+from apps.core.web.query import number_of
+from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import preferences_of, rules_of
 from apps.notifications.domain.webhook_addresses import MAX_LENGTH
 from apps.notifications.enums import Channel, When
@@ -31,6 +33,8 @@ class PreferencesForm(forms.ModelForm):
 
     def __init__(self, data: Any = None, *, user: User) -> None:
         rules = rules_of([user])[user.pk]
+        self.rules = rules
+        self.idle_channels: set[str] = set() if mail_is_configured() else {Channel.MAIL}
         super().__init__(
             data, instance=preferences_of(user), initial={_field(*key): rules[key] for key in rules}
         )
@@ -43,24 +47,29 @@ class PreferencesForm(forms.ModelForm):
             label = f"{Group(group).label}, by {channel}"
             widget = forms.Select({"aria-label": label})
             self.fields[_field(channel, group)] = forms.ChoiceField(
-                choices=choices, label=Channel(channel).label.capitalize(), widget=widget
+                choices=choices,
+                label=Channel(channel).label.capitalize(),
+                widget=widget,
+                required=channel not in self.idle_channels,
             )
 
     def rows(self) -> list[tuple[str, list[forms.BoundField]]]:
-        """Return each group with its fields, one per channel, as the page shows them."""
+        """Return each group with its fields, one per channel that can notify, as the page shows."""
+        channels = [channel for channel in Channel if channel not in self.idle_channels]
         rows = []
         for group in Group:
-            fields = [self[_field(channel, group)] for channel in Channel]
+            fields = [self[_field(channel, group)] for channel in channels]
             rows.append((str(group.label), fields))
         return rows
 
     def values(self) -> dict[str, Any]:
         """Return the arguments of `save_preferences`."""
         cleaned = self.cleaned_data
-        rules = {
-            (channel, group): When(cleaned[_field(channel, group)])
-            for channel, group in product(Channel, Group)
-        }
+        rules = {}
+        for channel, group in product(Channel, Group):
+            # A channel that is not shown keeps its rules.
+            chosen = cleaned[_field(channel, group)] or self.rules[channel, group]
+            rules[channel, group] = When(chosen)
         return {name: cleaned[name] for name in self.Meta.fields} | {"rules": rules}
 
 
@@ -88,7 +97,17 @@ class WebhookForm(forms.Form):
 
 
 class ReadForm(forms.Form):
-    """What to mark as read: one notification, or all up to the newest on the page."""
+    """What to mark as read: some notifications, or all up to the newest on the page."""
 
     until = forms.IntegerField(min_value=0, max_value=2**63 - 1)
-    only = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
+    only = forms.CharField(required=False, max_length=5_000)
+
+    def clean_only(self) -> list[int] | None:
+        """Read the IDs, separated by commas; None for all."""
+        ids = []
+        for text in filter(None, self.cleaned_data["only"].split(",")):
+            number = number_of(text)
+            if number is None:
+                raise forms.ValidationError("Use numbers, separated by commas.")
+            ids.append(number)
+        return ids or None

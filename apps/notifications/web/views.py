@@ -1,5 +1,8 @@
 """Pages of notifications, their settings, webhooks and feeds, and of following a request."""
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from django.contrib import messages
@@ -10,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.domain.event_kinds import what_happened
+from apps.core.domain.event_kinds import headline
 from apps.core.domain.pagination import newest_first
 from apps.core.enums import Group
 from apps.core.web.errors import show_errors
@@ -23,6 +26,7 @@ from apps.notifications.domain.atom_feeds import (
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.notifications import (
     mark_read,
+    unread,
     unread_count,
     visible_notifications,
     with_texts,
@@ -40,6 +44,7 @@ from apps.notifications.domain.webhooks import (
     webhooks_for,
 )
 from apps.notifications.enums import Level
+from apps.notifications.models import Notification
 from apps.notifications.web.forms import PreferencesForm, ReadForm, WebhookForm
 from apps.production.models import Request
 from apps.search.domain.line_watches import unwatch_line, watches_of
@@ -47,6 +52,34 @@ from apps.search.domain.line_watches import with_texts as with_line_texts
 
 #: The groups of notifications that the list can show alone.
 SHOWN_ALONE = (Group.TURN, Group.TROUBLE, Group.FAILURES)
+
+#: Notifications of one kind and day that become one line of the list.
+FEWEST_ALIKE = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the list: a notification, or several of one kind and day, newest first."""
+
+    rows: Sequence[Notification]
+    new_pks: Collection[int]
+
+    @property
+    def first(self) -> Notification:
+        return self.rows[0]
+
+    @property
+    def title(self) -> str:
+        return headline(self.first.event)
+
+    @property
+    def others(self) -> list[tuple[Notification, str]]:
+        return [(row, headline(row.event)) for row in self.rows[1:]]
+
+    @property
+    def new(self) -> str:
+        """The IDs of the unread ones, as the form to mark them as read takes them."""
+        return ",".join(str(row.pk) for row in self.rows if row.pk in self.new_pks)
 
 
 @require_safe
@@ -57,20 +90,35 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     shown_group = request.GET.get("group")
     if shown_group in SHOWN_ALONE:
         rows = rows.filter(group=shown_group)
-    page = newest_first(
-        rows.filter(read_at=None) if only_unread else rows, by="at", query=request.GET
-    )
+    page = newest_first(unread(rows) if only_unread else rows, by="at", query=request.GET)
+    shown_pks = [row.pk for row in page.rows]
+    new_pks = set(unread(rows).filter(pk__in=shown_pks).values_list("pk", flat=True))
     context = {
         "page": page,
-        "rows": [(row, what_happened(row.event)) for row in with_texts(page.rows)],
+        "entries": _entries(with_texts(page.rows), new_pks),
         "only_unread": only_unread,
         "groups": groups,
         "shown_group": shown_group if shown_group in SHOWN_ALONE else "",
-        "until": max((row.pk for row in page.rows), default=0),
+        "until": max(shown_pks, default=0),
         "unread": unread_count(request.user),
         "watched_lines": with_line_texts(watches_of(request.user), user=request.user),
     }
     return render(request, "notifications/list.html", context)
+
+
+def _entries(rows: Sequence[Notification], new_pks: Collection[int]) -> list[Entry]:
+    """Return the lines of the list; many events of one kind and day are one line."""
+    alike: dict[tuple[str, date], list[Notification]] = {}
+    for row in rows:
+        key = (row.event.kind, timezone.localtime(row.at).date())
+        alike.setdefault(key, []).append(row)
+    entries = []
+    for members in alike.values():
+        if len(members) >= FEWEST_ALIKE:
+            entries.append(Entry(members, new_pks))
+        else:
+            entries += [Entry([row], new_pks) for row in members]
+    return sorted(entries, key=lambda entry: (entry.first.at, entry.first.pk), reverse=True)
 
 
 @require_POST
@@ -91,7 +139,7 @@ def open_notification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         visible_notifications(request.user).select_related("request", "event"), pk=pk
     )
     if request.method == "GET":
-        mark_read(user=request.user, at=timezone.now(), until=pk, only=pk)
+        mark_read(user=request.user, at=timezone.now(), until=pk, only=[pk])
     return redirect(row)
 
 

@@ -1,6 +1,5 @@
 """A message to an experiment, prefilled with the facts about a failed job, group or incident."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,23 +15,55 @@ from apps.jobs.models import Job
 from apps.notifications.domain.experiment_messages import Subject, liaisons_of
 from apps.statusboard.models import Incident
 
+#: Experiments with the number of their failed jobs, or None.
+_Experiments = list[tuple[Experiment, int | None]]
+
 
 @dataclass(frozen=True)
 class Recipients:
-    """An experiment, and the liaisons who receive its messages."""
+    """An experiment, the liaisons who receive its messages, and the number of its failed jobs.
+
+    The number is None if the message is about one job.
+    """
 
     experiment: Experiment
     liaisons: list[User]
+    failed_jobs: int | None = None
+
+    @property
+    def own_line(self) -> str:
+        """Return the line of the message that only this experiment gets, such as its figures."""
+        if self.failed_jobs is None:
+            return ""
+        return f"{self.experiment.key}: {_count(self.failed_jobs)}."
+
+    @property
+    def in_words(self) -> str:
+        """Return the experiment, its failed jobs and its liaisons, to choose among others."""
+        names = ", ".join(liaison.username for liaison in self.liaisons) or "no liaison"
+        if self.failed_jobs is None:
+            return f"{self.experiment.name} ({names})"
+        return f"{self.experiment.name}, {_count(self.failed_jobs)} ({names})"
 
 
 @dataclass(frozen=True)
 class MessageDraft:
-    """What a message is about, who may receive it, and its text before it is edited."""
+    """What a message is about, who may receive it, and its text before it is edited.
+
+    Each experiment gets its own line before the text.
+    """
 
     subject: Subject
     title: str
     recipients: list[Recipients]
     text: str
+
+    def text_for(self, experiment: Experiment, text: str) -> str:
+        """Return the message to one experiment, without what concerns the others."""
+        for recipients in self.recipients:
+            if recipients.experiment == experiment and recipients.own_line:
+                return f"{recipients.own_line}\n{text}"
+        return text
 
 
 def draft_message(subject: Subject, *, user: User) -> MessageDraft:
@@ -45,32 +76,30 @@ def draft_message(subject: Subject, *, user: User) -> MessageDraft:
         experiments, lines = _about_incident(subject, user)
     address = settings.PORTAL_URL + subject.get_absolute_url()
     recipients = []
-    for experiment in experiments:
-        recipients.append(Recipients(experiment, list(liaisons_of(experiment))))
+    for experiment, failed_jobs in experiments:
+        recipients.append(Recipients(experiment, list(liaisons_of(experiment)), failed_jobs))
     return MessageDraft(subject, str(subject), recipients, "\n".join([*lines, address]))
 
 
-def _about_job(job: Job) -> tuple[list[Experiment], list[str]]:
+def _about_job(job: Job) -> tuple[_Experiments, list[str]]:
     lines = [f"Job {job} ended {_time(job.ended_at)}: {job.state.replace('_', ' ')}."]
     if job.request_key:
         lines.append(f"Request {job.request_key}, stage {job.stage or 'unknown'}.")
     if verdict := Verdict.objects.filter(job=job).first():
         lines += [f"{headline_of(verdict)}.", verdict.summary]
-    return [job.experiment] if job.experiment else [], lines
+    return [(job.experiment, None)] if job.experiment else [], lines
 
 
-def _about_group(group: FailureGroup, user: User) -> tuple[list[Experiment], list[str]]:
+def _about_group(group: FailureGroup, user: User) -> tuple[_Experiments, list[str]]:
     totals = DailyCauseTotals.objects.visible_to(user).filter(group=group)
     counts = totals.exclude(experiment=None).order_by().values_list("experiment")
     jobs = dict(counts.annotate(all_jobs=Sum("jobs")))
     experiments = Experiment.objects.filter(pk__in=jobs).order_by("key")
-    lines = [f"F-{group.pk}: {group.title}"]
-    lines += _job_lines((experiment.key, jobs[experiment.pk]) for experiment in experiments)
-    lines.append(f"Last seen {_time(group.last_seen_at)}.")
-    return list(experiments), lines
+    lines = [f"F-{group.pk}: {group.title}", f"Last seen {_time(group.last_seen_at)}."]
+    return [(experiment, jobs[experiment.pk]) for experiment in experiments], lines
 
 
-def _about_incident(incident: Incident, user: User) -> tuple[list[Experiment], list[str]]:
+def _about_incident(incident: Incident, user: User) -> tuple[_Experiments, list[str]]:
     counts = dict(impact_of(incident, user).experiments)
     experiments = Experiment.objects.filter(key__in=counts).order_by("key")
     until = f"until {_time(incident.ended_at)}" if incident.ended_at else "and still is"
@@ -78,18 +107,11 @@ def _about_incident(incident: Incident, user: User) -> tuple[list[Experiment], l
         f"{incident.service.name} was {incident.state} from {_time(incident.started_at)} {until}: "
         f"{incident.title}"
     )
-    lines = [
-        was_out,
-        *_job_lines((experiment.key, counts[experiment.key]) for experiment in experiments),
-    ]
-    return list(experiments), lines
+    return [(experiment, counts[experiment.key]) for experiment in experiments], [was_out]
 
 
-def _job_lines(counts: Iterable[tuple[str, int]]) -> list[str]:
-    lines = []
-    for experiment, jobs in counts:
-        lines.append(f"{experiment}: {jobs:,} failed job{'s' * (jobs != 1)}.")
-    return lines
+def _count(jobs: int) -> str:
+    return "1 failed job" if jobs == 1 else f"{jobs:,} failed jobs"
 
 
 def _time(at: datetime) -> str:

@@ -65,13 +65,15 @@ class IncidentPage:
     """What the page of an incident shows beside its forms, by its names in the template.
 
     `ended_at` is None while one of `members`, the incident and those merged into it, is open.
-    The impact includes the jobs that ended before `as_of`; None if it was never counted.
-    `updates` are numbered as on the axis, newest first.
+    `alerts` are the members with their letters on the axis. The impact includes the jobs that ended
+    before `as_of`; None if it was never counted. `updates` are numbered as on the axis, newest
+    first.
     """
 
     at: datetime
     incident: Incident
     members: list[Incident]
+    alerts: list[tuple[str, Incident]]
     started_at: datetime
     ended_at: datetime | None
     lasted: timedelta
@@ -109,6 +111,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
         at=at,
         incident=incident,
         members=members,
+        alerts=_lettered(members),
         started_at=started_at,
         ended_at=ended_at,
         lasted=lasted,
@@ -156,7 +159,7 @@ def _course(
                 max(row.started_at, axis.start),
                 row.ended_at,
                 state=row.state,
-                label=_label(row, axis),
+                label=_label(row, axis, at),
                 title=(
                     f"{row.state} {_format_time(row.started_at)} to "
                     f"{_format_time(row.ended_at) if row.ended_at else 'now'}"
@@ -181,15 +184,16 @@ def _course(
     )
 
 
-def _label(row: StateInterval, axis: Axis) -> str:
+def _label(row: StateInterval, axis: Axis, at: datetime) -> str:
     """Return the label of a state for its bar, if there is room for it."""
     start = max(row.started_at, axis.start)
     end = min(row.ended_at or axis.end, axis.end)
+    lasted = max(min(end, at) - start, timedelta(0))
     share = (end - start) / (axis.end - axis.start)
     if share < 0.08:
         return ""
     if share > 0.25:
-        return f"{row.state} {round_duration((end - start).total_seconds())}"
+        return f"{row.state} {round_duration(lasted.total_seconds())}"
     return row.state
 
 
@@ -227,11 +231,18 @@ def _bars(
     return bars, highest
 
 
+def _lettered(members: Iterable[Incident]) -> list[tuple[str, Incident]]:
+    """Return alerts with their letters on the axis."""
+    letters = []
+    for number, incident in enumerate(members):
+        letters.append((chr(ord("a") + number % 26), incident))
+    return letters
+
+
 def _alerts(members: Iterable[Incident], axis: Axis) -> list[AxisMark]:
     marks = []
-    for number, incident in enumerate(members):
+    for letter, incident in _lettered(members):
         started_at = incident.started_at
-        letter = chr(ord("a") + number % 26)
         marks.append(
             AxisMark(
                 axis.place(started_at),

@@ -95,7 +95,7 @@ ACTIONS = [
     ("Recovery rules", "recovery:rules"),
     ("Shares of experiments", "production:shares"),
     ("Status board", "statusboard:board"),
-    ("Excluded hosts", "hosts:exclusions"),
+    ("Hosts", "hosts:exclusions"),
     ("Maintenance calendar", "statusboard:calendar"),
     ("Notifications", "notifications:list"),
     ("Notification settings", "notifications:settings"),

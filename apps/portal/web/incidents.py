@@ -108,12 +108,13 @@ def _page(
         for verb in verbs:
             is_tried = tried is not None and tried[0] == verb
             form = tried[1] if tried and is_tried else _form(verb, incident)
+            is_open = is_tried or request.GET.get("act") == verb
             is_possible = {
                 "merge": page.has_others,
                 "divide": incident.merged_into_id is None,
             }
             if is_possible.get(verb, True):
-                moves.append((verb, ACTIONS[verb][0], form, is_tried))
+                moves.append((verb, ACTIONS[verb][0], form, is_open))
     context = {**vars(page), "moves": moves}
     return render(request, "portal/incident.html", context, status=400 if tried else 200)
 

@@ -12,7 +12,8 @@ from apps.production.enums import CLOSED, PORTAL, AttentionKind
 from apps.production.models import Attention, Request
 
 MAX_WORDS = 300
-_EVENTS = {
+#: The event that marks a request, by the kind of its need.
+EVENTS = {
     AttentionKind.STUCK: "request.stuck",
     AttentionKind.TEST_FAILED: "request.test_failed",
     AttentionKind.IDLE: "request.idle",
@@ -64,7 +65,7 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         row.since = need.since if kind == AttentionKind.STUCK else row.since
         row.save()
         if is_new:
-            _publish(_EVENTS[kind], row, at, f"{row.words}. {NEXT_STEPS[kind]}.".replace("..", "."))
+            _publish(EVENTS[kind], row, at, f"{row.words}. {NEXT_STEPS[kind]}.".replace("..", "."))
     for row in rows.values():
         row.delete()
         if current.state not in CLOSED:

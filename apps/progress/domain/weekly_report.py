@@ -9,11 +9,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import BigIntegerField, QuerySet, Sum
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from apps.accounts.models import Experiment
 from apps.core.domain.events import publish
+from apps.core.models import Event
 from apps.diagnosis.models import DailyCauseTotals, ImpactGroup
 from apps.jobs.domain.totals.totals import Sums
 from apps.jobs.models import HourlyTotals
@@ -70,7 +72,9 @@ def _freeze(experiment: Experiment, monday: date, at: datetime) -> bool:
     report = WeeklyReport.objects.create(
         experiment=experiment, monday=monday, content=content, frozen_at=at
     )
-    publish(kind="report.weekly", target=report, by="opsportal", at=at, reason=sentence_of(content))
+    # Nobody is notified of a week in which no job finished.
+    kind = "report.weekly" if content["jobs"]["jobs"] else "report.weekly_empty"
+    publish(kind=kind, target=report, by="opsportal", at=at, reason=sentence_of(content))
     return True
 
 
@@ -266,14 +270,23 @@ def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[d
 def _requests(
     experiment: Experiment, since: datetime, until: datetime, at: datetime
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the requests submitted or closed in the week, and the open ones that are late."""
+    """Return the requests submitted or closed in the week, and the open ones that are late.
+
+    One that was submitted again later still counts: each submission is an event.
+    """
     idle = sorted({*CLOSED, RequestState.DRAFT})
     mine = Request.objects.filter(experiment=experiment).order_by("pk")
     return {
-        "submitted": _as_rows(mine.filter(submitted_at__gte=since, submitted_at__lt=until)),
+        "submitted": _as_rows(mine.filter(pk__in=_submitted_in(since, until))),
         "closed": _closed(mine.filter(closed_at__gte=since, closed_at__lt=until)),
         "late": _as_rows(mine.exclude(state__in=idle).filter(is_late_on(timezone.localdate(at)))),
     }
+
+
+def _submitted_in(since: datetime, until: datetime) -> QuerySet[Any]:
+    """Return the primary keys of the requests that were submitted in a period."""
+    events = Event.objects.filter(kind="request.submit", at__gte=since, at__lt=until)
+    return events.values_list(Cast("target_id", BigIntegerField()), flat=True)
 
 
 def _closed(requests: QuerySet[Request]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.models import Request
-from apps.progress.domain.weekly_report import next_report, sentence_of
+from apps.progress.domain.weekly_report import next_report, sentence_of, week_before
 from apps.progress.models import WeeklyReport
 from apps.recovery.enums import Recovery
 from apps.statusboard.models import Incident
@@ -47,8 +47,10 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
         request.GET.get("page")
     )
     rows = [(report, sentence_of(report.content)) for report in page.object_list]
-    monday, written_at = next_report(timezone.now())
+    at = timezone.now()
+    monday, written_at = next_report(at)
     context = {
+        "last_monday": week_before(at),
         "next_monday": monday,
         "next_written_at": written_at,
         "experiments": experiments.values(),

@@ -1,11 +1,14 @@
 """Forms of the status board. Times are in the user's zone."""
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from apps.accounts.models import Experiment
 from apps.core.web.moments import DayField, LocalMomentField
+from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat
 from apps.statusboard.feeds.generic import FIELDS
 from apps.statusboard.feeds.registry import FEEDS
@@ -31,6 +34,45 @@ class IncidentForm(forms.Form):
         assume_scheme="https",
         label="Link",
         help_text="For example a ticket or a log.",
+    )
+
+
+class NewIncidentForm(IncidentForm):
+    """A new incident. If its service has an open one, that one is to be updated instead."""
+
+    another = forms.BooleanField(required=False, label="Report another anyway")
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        state = cast(forms.ChoiceField, self.fields["state"])
+        state.choices = [("", "Choose a state"), *_STATES]
+        self.open_incident = self._open_incident()
+        if self.open_incident is None:
+            del self.fields["another"]
+        else:
+            self.fields["another"].help_text = _link_to_open(self.open_incident)
+
+    def _open_incident(self) -> Incident | None:
+        """Return an open incident of the service that was chosen."""
+        slug = self.data.get("service") if self.is_bound else self.initial.get("service")
+        if not slug:
+            return None
+        return open_incidents().filter(service__slug=str(slug).replace("\0", "")).first()
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or self.cleaned_data
+        is_deliberate = fields.pop("another", False)
+        if self.open_incident and not is_deliberate:
+            self.add_error("another", "Add an update to the open incident, or tick this.")
+        return fields
+
+
+def _link_to_open(incident: Incident) -> SafeString:
+    return format_html(
+        '{} already has an open incident: add an update to <a href="{}">{}</a>.',
+        incident.service.name,
+        incident.get_absolute_url(),
+        incident.title,
     )
 
 

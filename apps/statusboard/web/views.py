@@ -53,7 +53,7 @@ from apps.statusboard.web.forms import (
     NO_SERVICE,
     AnnouncementForm,
     CancelForm,
-    IncidentForm,
+    NewIncidentForm,
     PinForm,
     ReasonForm,
     RuleForm,
@@ -115,7 +115,8 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def report_incident(request: AuthenticatedRequest) -> HttpResponse:
-    form = IncidentForm(request.POST or None, initial={"service": request.GET.get("service", "")})
+    initial = {"service": request.GET.get("service", "")}
+    form = NewIncidentForm(request.POST or None, initial=initial)
     return _form_page(request, form, "Report incident", "Report incident", open_incident)
 
 

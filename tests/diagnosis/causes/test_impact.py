@@ -251,6 +251,39 @@ def test_others_see_the_impact_on_their_own_jobs_only(at, ran, outage, other_lia
     assert (seen.failed, list(seen.bins.failed)) == (0, [])
 
 
+def test_request_is_delayed_as_long_as_its_slowest_stage(outage, nova, shifter, at, client):
+    impact = Impact.objects.create(
+        incident=outage, counted_at=at + 2 * HOUR, bins_from=at, bin_seconds=300
+    )
+    for key, stage, jobs, cores in (
+        ("NOVA-0003", "generation", 9, 20),
+        ("NOVA-0003", "merge", 3, 1),
+        ("NOVA-0003", "reco", 2, 0),
+        ("NOVA-0004", "reco", 1, 0),
+    ):
+        impact.groups.create(
+            experiment=nova,
+            request_key=key,
+            stage=stage,
+            contained=10,
+            failed=jobs + 1,
+            confirmed=jobs,
+            eligible_core_seconds=jobs * 1200,
+            cores=cores,
+        )
+    DirtyImpact.objects.all().delete()
+
+    figures = impact_of(outage, shifter)
+
+    delayed = [(row.request_key, row.delay_seconds) for row in figures.requests_delayed]
+    assert delayed == [("NOVA-0003", 3600), ("NOVA-0004", None)]
+    assert {row.other_causes for row in figures.stages} == {1}
+    client.force_login(shifter)
+    page = text_of(client.get(f"/services/incidents/{outage.pk}/"))
+    assert "NOVA-0003 by 1 h" in page
+    assert "15 not retried: failed because of samweb by verdict" in page
+
+
 def test_excess_lies_within_its_interval_and_none_is_invented():
     """Submissions that fail in clumps, with and without a planted outage: 95 % intervals,
     over 300 months.

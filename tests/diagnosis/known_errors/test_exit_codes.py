@@ -146,7 +146,7 @@ def test_pages_of_job_log_statistics_and_exit_codes_explain_it(
     assert "killed (SIGKILL)" in html.partition('id="codes"')[0]
     assert "exit_code=127" in html
     assert (
-        "No matching exit codes"
+        "Invalid filter"
         in client.get(reverse("diagnosis:exit-codes"), {"number": "x"}).content.decode()
     )
     html = client.get(

@@ -86,7 +86,7 @@ def test_list_has_filters_counts_and_proposals(client, harvested, shifter, at):
     assert "Disk quota exceeded" not in html
     assert "GEO-GONE" in html.partition('id="proposals"')[2]
     assert "No matching known errors" in page(client, shifter, "known-errors", q="no such thing")
-    assert "A filter is invalid" in page(client, shifter, "known-errors", role="culprit")
+    assert "Invalid filter" in page(client, shifter, "known-errors", role="culprit")
 
 
 def test_form_is_filled_from_a_line_and_from_a_group(client, harvested, shifter):

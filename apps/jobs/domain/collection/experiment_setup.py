@@ -83,8 +83,8 @@ def set_up_experiment(
 ) -> Experiment:
     """Create an experiment with its accounts and people in one transaction.
 
-    New users are mailed a link to set their password. `version` is the version of the queue that
-    the user saw. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
+    New users are mailed a link to set their password, if the portal sends mail. `version` is the
+    version of the queue that the user saw. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
     """
     if not by.has_perm("accounts.add_experiment"):
         raise NotAllowed("Only admins can set up experiments.")
@@ -136,7 +136,7 @@ def _user(person: Person, *, by: User, at: datetime) -> User:
             )
         user = ensure_user(
             username=person.username,
-            password_hash=make_password(token_urlsafe()),
+            password_hash=_first_password(),
             email=person.email,
             by=by,
             at=at,
@@ -144,6 +144,14 @@ def _user(person: Person, *, by: User, at: datetime) -> User:
         if settings.EMAIL_HOST:
             request_password_reset(user=user, at=at)
     return user
+
+
+def _first_password() -> str:
+    """Return the hash of a random password, which a mailed link can replace.
+
+    Without a mail server there is no password until an admin sets one.
+    """
+    return make_password(token_urlsafe() if settings.EMAIL_HOST else None)
 
 
 def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
@@ -162,6 +170,12 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
     for pk, (rank, entry) in ranks.items():
         if then[pk][0] != rank:
             changes.append(RankChange(entry.request, rank, then[pk][0]))
+    earlier_jobs = count_earlier_jobs(setup)
+    return Effect(after.pop(experiment.pk), after, changes, sorted(new_users), earlier_jobs)
+
+
+def count_earlier_jobs(setup: Setup) -> int:
+    """Count the jobs without an experiment that the new one gets, up to `MOST_COUNTED` and one."""
     accounts = set()
     for account in setup.accounts:
         if account.kind == MappedName.ACCOUNT:
@@ -171,8 +185,7 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
         if account.kind == MappedName.USER:
             users.add(account.name)
     of_it = Q(account__in=accounts) | Q(user__in=users) | Q(account__iexact=setup.key)
-    earlier = Job.objects.filter(of_it, experiment=None)[: MOST_COUNTED + 1].count()
-    return Effect(after.pop(experiment.pk), after, changes, sorted(new_users), earlier)
+    return Job.objects.filter(of_it, experiment=None)[: MOST_COUNTED + 1].count()
 
 
 def _ranks() -> dict[int, tuple[int, QueueEntry]]:

@@ -104,6 +104,24 @@ def recent_failures(
     return question, of_host, of_site, site or "all jobs"
 
 
+def failing_hosts(
+    *, user: User, since: datetime, until: datetime, cluster: str = "", limit: int
+) -> Answer:
+    """Return the hosts with the highest failure rates, by the lower end of the interval.
+
+    Hosts without a name are left out: their jobs never started.
+    """
+    from apps.jobs.domain.statistics.explorer import Explorer
+
+    filters = {"cluster": (cluster,)} if cluster else {}
+    question = Question(
+        MEASURES["failure_rate"], ("host", "cluster"), *whole_hours(since, until), filters
+    )
+    answer = Explorer(user).answer(question, limit=limit + 1, compare=False)
+    rows = [row for row in answer.rows if row.key["host"] and row.failed]
+    return replace(answer, rows=rows[:limit])
+
+
 def failures_at(explorer: "Explorer", question: Question, *, site: str) -> AnswerRow:
     """Return the figures of all jobs in the period of a question, of one site if named."""
     filters = {"site": (site,)} if site else {}

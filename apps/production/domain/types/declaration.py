@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import SchemaValidator, core_schema
 
-from apps.production.domain.types.arguments import Argument, Name
+from apps.production.domain.types.arguments import Argument, Name, Text
 from apps.production.domain.types.faults import NOT_A_MAPPING, problems_of, raise_faults
 from apps.production.domain.types.fields import CORE, TAKEN
 from apps.production.domain.yaml_text import Fault, parse_yaml
@@ -34,6 +34,9 @@ MAX_ARGUMENTS = 100
 MAX_KINDS = 50
 MAX_WORDS = 200
 MAX_WORD = 1_000
+#: As in the column of `WorkflowVersion`.
+MAX_TITLE = 100
+NOT_STAGES = "Enter a name for each stage, and below it what the stage is, such as its title."
 _BUILTIN = Path(__file__).parent / "declarations"
 #: Placeholders of a command besides the arguments of its stage. They are filled in for each job at
 #: submission.
@@ -217,7 +220,7 @@ class Workflow(_Declared):
 
     key: str
     number: int = field(default=0, compare=False)
-    title: Annotated[str, Field(min_length=1)] = field(compare=False)
+    title: Annotated[Text, Field(min_length=1, max_length=MAX_TITLE)] = field(compare=False)
     help: str = field(default="", compare=False)
     arguments: Annotated[
         tuple[Annotated[Argument, BeforeValidator(_check_request_argument)], ...],
@@ -230,19 +233,22 @@ class Workflow(_Declared):
     @field_validator("stages", mode="before")
     @classmethod
     def _by_key(cls, stages: Any) -> Any:
+        if stages and isinstance(stages, tuple):  # of a workflow that was read before
+            return stages
+        if stages and not isinstance(stages, dict):
+            raise ValueError(NOT_STAGES)
         if not stages or len(stages) > MAX_KINDS:
             raise ValueError(f"Declare from 1 to {MAX_KINDS} kinds of stages.")
-        if isinstance(stages, dict):
-            read = _STAGES.validate_python(stages)
-        else:
-            read = {}
-        return tuple(replace(stage, key=key) for key, stage in read.items()) or stages
+        read = _STAGES.validate_python(stages)
+        return tuple(replace(stage, key=key) for key, stage in read.items())
 
     @field_validator("begins_with")
     @classmethod
     def _begins_with(cls, keys: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         """Default to the first stage. The context also has the stages with faults."""
-        known = list(info.context or keys)
+        known = keys
+        if isinstance(info.context, dict):
+            known = tuple(info.context)
         if unknown := [key for key in keys if key not in known]:
             raise ValueError(
                 f"There is no stage {unknown[0]!r}. Choose from: {', '.join(map(str, known))}."

@@ -50,7 +50,9 @@ def points(number: float) -> str:
 
 @register.filter
 def share(part: float | None) -> str:
-    return "–" if part is None else f"{100 * part:.0f} %"
+    if part is None:
+        return "–"
+    return f"{100 * part:.1f}".removesuffix(".0") + " %"
 
 
 @register.filter

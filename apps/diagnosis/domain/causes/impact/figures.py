@@ -80,6 +80,11 @@ class StageImpact:
     eligible_core_seconds: int
     delay_seconds: float | None
 
+    @property
+    def other_causes(self) -> int:
+        """Return how many jobs failed, but not because of the service by verdict."""
+        return self.failed - self.confirmed
+
 
 @dataclass(frozen=True)
 class Bins:
@@ -94,7 +99,8 @@ class Bins:
 class ImpactFigures:
     """The impact of an incident on the jobs that a user may see.
 
-    `excess` is None without a baseline.
+    `excess` is None without a baseline. `requests_delayed` has of each request the stage that is
+    delayed most.
     """
 
     counted_at: datetime | None
@@ -135,10 +141,6 @@ def impact_of(incident: Incident, user: User) -> ImpactFigures:
     if not any(group.exposed for group in groups) and _is_first_count_due(impact):
         return ImpactFigures(None, running=_running(incident, user))
     stages = _stages(groups)
-    delayed = []
-    for row in stages:
-        if row.eligible and (row.delay_seconds is None or _is_delay(row)):
-            delayed.append(row)
     return ImpactFigures(
         counted_at=impact.counted_at,
         running=_running(incident, user),
@@ -146,7 +148,7 @@ def impact_of(incident: Incident, user: User) -> ImpactFigures:
         stages=stages,
         experiments=_experiments(groups),
         bins=_bins(impact, groups),
-        requests_delayed=list({row.request_key: row for row in reversed(delayed)}.values())[::-1],
+        requests_delayed=_delayed_requests(stages),
         **_sums(groups, _SUMS),
     )
 
@@ -161,6 +163,18 @@ def _is_first_count_due(impact: Impact) -> bool:
         contained=0, containing=0, partial=0
     )
     return DirtyImpact.objects.filter(incident=impact.incident_id).exists() and not exposed.exists()
+
+
+def _delayed_requests(stages: Iterable[StageImpact]) -> list[StageImpact]:
+    """Return of each request the stage with the largest delay; one of unknown delay if all are."""
+    largest: dict[str, StageImpact] = {}
+    for row in stages:
+        if not row.eligible or not (row.delay_seconds is None or _is_delay(row)):
+            continue
+        other = largest.get(row.request_key)
+        if other is None or (row.delay_seconds or 0) > (other.delay_seconds or 0):
+            largest[row.request_key] = row
+    return list(largest.values())
 
 
 def _is_delay(row: StageImpact) -> bool:
