@@ -10,7 +10,7 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from apps.core.web.query import AnyOf
-from apps.core.web.templatetags.look import short_time
+from apps.core.web.templatetags.formatting import short_time
 
 #: The bounds of the period are one chip.
 _PERIOD = ("start", "end")
