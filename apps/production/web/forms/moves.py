@@ -93,8 +93,8 @@ class ApprovalForm(PriorityForm):
         if sets_priority:
             self.fields["reason"].label = "Reason"
             self.fields["priority"].help_text = (
-                f"Its place within the class, {MIN_PRIORITY} to {MAX_PRIORITY}: higher runs sooner. "
-                "5 if empty."
+                f"Its place within the class, {MIN_PRIORITY} to {MAX_PRIORITY}: higher runs "
+                "sooner. 5 if empty."
             )
         else:
             self.fields["reason"].help_text = ReasonForm.hint
