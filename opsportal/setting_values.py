@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import SecretStr, ValidationInfo
 
-from opsportal.object_store import ObjectStoreURL, is_object_store
+from apps.core.http.bucket_url import ObjectStoreURL, is_object_store
 from opsportal.servers import check_database_url, check_redis_url
 
 #: Roles for `SSO_ROLES`. They repeat `apps.accounts.enums.Role`, which needs Django.

@@ -10,9 +10,9 @@ from csp.constants import NONE, SELF
 from django.urls import reverse
 from pydantic import SecretStr
 
+from apps.core.http.bucket_url import is_object_store
 from opsportal.checkout import FILES
 from opsportal.env import BadEnvironment, Environment
-from opsportal.object_store import is_object_store
 from opsportal.servers import broker_options, broker_url, database_settings
 from opsportal.setting_values import split_headers
 from opsportal.version import VERSION

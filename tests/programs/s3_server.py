@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from apps.core.http.bucket_url import ObjectStoreURL
 from apps.jobs.domain.months.stores.bucket import Target
 from dev.messages import SetupError
 from dev.processes import guard
 from dev.s3proxy import ACCESS_KEY, SECRET_KEY, S3Proxy, fetch
-from opsportal.object_store import ObjectStoreURL
 from tests.programs.ports import free_port
 
 BUCKET = "portal"

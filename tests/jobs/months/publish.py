@@ -31,9 +31,9 @@ def open_store(values):
     if "directory" in values:
         return Directory(Path(values["directory"]))
     # pyarrow takes a second.
+    from apps.core.http.bucket_url import ObjectStoreURL
     from apps.jobs.domain.months.stores.bucket import Target
     from apps.jobs.domain.months.stores.object_store import ObjectStore
-    from opsportal.object_store import ObjectStoreURL
 
     target = Target(ObjectStoreURL.parse(values["url"]), *values["keys"])
     return ObjectStore(target, local=Path(values["local"]), max_bytes=1 << 20)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from django.conf import settings
 
+from apps.core.http.bucket_url import is_object_store
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 from opsportal.env import setting_files
-from opsportal.object_store import is_object_store
 from opsportal.setup.files import env_faults
 
 GIGABYTE = 1_000_000_000

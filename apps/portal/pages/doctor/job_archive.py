@@ -7,11 +7,11 @@ from datetime import datetime
 from django.conf import settings
 from django.core.cache import cache
 
+from apps.core.http.bucket_url import is_object_store
 from apps.jobs.domain.months.stores.base import BadArchive
 from apps.jobs.domain.months.stores.chosen import job_archive
 from apps.jobs.models import ArchivedMonth
 from apps.portal.pages.doctor.findings import Finding, ok, problem
-from opsportal.object_store import is_object_store
 
 #: So long a host remembers what the others saw: long enough to run the doctor on each of them.
 SEEN_SECONDS = 3_600

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from apps.core.http.bucket_url import ObjectStoreURL
 from apps.jobs.domain.months.stores.base import MANIFEST, changed_file
 from apps.jobs.domain.months.stores.cache import FileCache, WrongContent
-from opsportal.object_store import ObjectStoreURL
 
 CONNECT_SECONDS = 2.0
 #: A call fails when so long not a single byte has come.

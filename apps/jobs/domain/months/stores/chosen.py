@@ -5,11 +5,11 @@ from pathlib import Path
 
 from django.conf import settings
 
+from apps.core.http.bucket_url import ObjectStoreURL, is_object_store
 from apps.jobs.domain.months.stores.base import MonthStore
 from apps.jobs.domain.months.stores.bucket import Target
 from apps.jobs.domain.months.stores.directory import Directory
 from apps.jobs.domain.months.stores.object_store import ObjectStore
-from opsportal.object_store import ObjectStoreURL, is_object_store
 
 _CACHE = "job-month-cache"
 
