@@ -383,7 +383,7 @@ SPECTACULAR_SETTINGS = {
         "KindEnum": [(kind, kind) for kind in ("equal", "changed", "removed", "added")],
         "JobStateEnum": "apps.jobs.enums.STATE_CHOICES",
         "PriorityClassEnum": "apps.production.enums.RequestedPriority.choices",
-        "OutcomeEnum": "apps.quality.enums.CheckOutcome.choices",
+        "OutcomeEnum": "apps.quality.enums.Outcome.choices",
         "ExternalOutcomeEnum": "apps.quality.enums.External.choices",
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
         "SubmissionStateEnum": "apps.submission.enums.SubmissionState.choices",

@@ -13,7 +13,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import Category, Overlap, Refusal, Stream, VerdictKind
 
 if TYPE_CHECKING:
-    from apps.diagnosis.engine.base import Block, ExitCode, JobFacts, KnownErrorHit, Outage
+    from apps.diagnosis.engine.base import Block, ExitCode, Hit, JobFacts, Outage
     from apps.diagnosis.engine.evidence.novelty import Baseline, NovelLine
     from apps.diagnosis.models import Verdict
 
@@ -193,7 +193,7 @@ def killed(number: int, *, near: str) -> Wording:
     return Wording(f"Killed by {_signal(number)}{' ' if near else ', '}{limit}", LIMIT_EXCEEDED)
 
 
-def known_error(hit: "KnownErrorHit") -> Wording:
+def known_error(hit: "Hit") -> Wording:
     """Phrase a known error in the log, with its place."""
     pattern = hit.pattern
     if hit.line is None:
@@ -209,11 +209,11 @@ def known_error(hit: "KnownErrorHit") -> Wording:
     return Wording(reason, f"{pattern.service}: {FAILURES[pattern.category]} ({pattern.id}).")
 
 
-def instructions(hit: "KnownErrorHit") -> str:
+def instructions(hit: "Hit") -> str:
     return f"What to do about {hit.pattern.id}: {hit.pattern.instructions}"
 
 
-def catalogue_advice(hit: "KnownErrorHit") -> str:
+def catalogue_advice(hit: "Hit") -> str:
     return f"Catalogue advice for {hit.pattern.id}: {hit.pattern.advice}"
 
 
@@ -228,7 +228,7 @@ def outage(outage: "Outage") -> Wording:
     return Wording(reason, f"{had}; no other cause found.")
 
 
-def outage_confirmed(outage: "Outage", hit: "KnownErrorHit") -> str:
+def outage_confirmed(outage: "Outage", hit: "Hit") -> str:
     return f"{_had_outage(outage)}, confirmed by the log ({hit.pattern.id})."
 
 

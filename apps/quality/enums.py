@@ -3,7 +3,7 @@
 from django.db import models
 
 
-class CheckOutcome(models.TextChoices):
+class Outcome(models.TextChoices):
     """Outcome of a check, best first."""
 
     PASSED = "passed", "passed"

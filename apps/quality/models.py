@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from apps.production.models import Request, Stage
-from apps.quality.enums import CheckOutcome, Effect, External, RunState, Unknown
+from apps.quality.enums import Effect, External, Outcome, RunState, Unknown
 
 MAX_NAME = 200
 
@@ -139,7 +139,7 @@ class QualityResult(Finding):
         QualityRun, on_delete=models.CASCADE, related_name="results", db_index=False
     )
     place = models.PositiveIntegerField(help_text="Position on the page.")
-    outcome = models.CharField(max_length=8, choices=CheckOutcome)
+    outcome = models.CharField(max_length=8, choices=Outcome)
     blocks = models.BooleanField(help_text="The request cannot be closed unless this is waived.")
     value = models.FloatField(null=True, blank=True)
     threshold = models.FloatField(null=True, blank=True)
@@ -157,7 +157,7 @@ class QualityResult(Finding):
                 name="quality_result_once",
             ),
             models.CheckConstraint(
-                condition=Q(outcome__in=CheckOutcome.values), name="quality_result_outcome"
+                condition=Q(outcome__in=Outcome.values), name="quality_result_outcome"
             ),
         ]
 

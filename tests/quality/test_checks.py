@@ -24,7 +24,7 @@ from apps.quality.checks.facts import Catalogued, Files, JobSums, LogSample
 from apps.quality.checks.registry import CHECKS, checks
 from apps.quality.domain.evaluation import evaluate
 from apps.quality.domain.thresholds import Setting
-from apps.quality.enums import CheckOutcome, Effect, Unknown
+from apps.quality.enums import Effect, Outcome, Unknown
 
 STAGE = StageFacts(
     position=1, name="reco", jobs_requested=10, events_requested=100, files_in=10, events_in=100, files_out=10,
@@ -227,9 +227,7 @@ def test_histograms_and_results_that_are_wanted_but_not_there_are_not_known():
     assert say("histograms", facts(), wanted=0) == {}
     assert say("histograms", facts(), wanted=2)["number of histograms"].outcome == "unknown"
     assert say("external", facts(), wanted=1)["number of results"].outcome == "unknown"
-    posted = Posted(
-        name="dqm", outcome=CheckOutcome.WARNED, why="look", link="https://dqm.example.org/"
-    )
+    posted = Posted(name="dqm", outcome=Outcome.WARNED, why="look", link="https://dqm.example.org/")
     said = say("external", facts(posted=(posted,)), wanted=1)
     assert (said["dqm"].outcome, said["dqm"].numbers[1].link) == (
         "warned",
@@ -245,7 +243,7 @@ def run(check, effect=Effect.BLOCK, unknown=Unknown.BLOCK, **limits):
 def test_check_that_breaks_or_says_nonsense_is_not_known_and_blocks():
     @quality_check("Breaks")
     def breaks(known, limits):
-        yield Judgement(outcome=CheckOutcome.PASSED, why="fine")
+        yield Judgement(outcome=Outcome.PASSED, why="fine")
         raise ValueError("<b>no</b>")
 
     @quality_check("Nonsense")
@@ -263,7 +261,7 @@ def test_what_a_check_says_is_cut_cleaned_and_told_apart():
     def wild(known, limits):
         for _ in range(3):
             yield Judgement(
-                outcome=CheckOutcome.FAILED, why="a\0b" * 5000, subject="s" * 500, value=math.nan, threshold=math.inf,
+                outcome=Outcome.FAILED, why="a\0b" * 5000, subject="s" * 500, value=math.nan, threshold=math.inf,
                 numbers=(Number("n", math.inf, "javascript:alert(1)"), Number("m", 1, "//evil.example.org/")),
             )  # fmt: skip
 
@@ -282,12 +280,12 @@ def test_what_a_check_says_is_cut_cleaned_and_told_apart():
 @pytest.mark.parametrize(
     ("said", "effect", "unknown", "expected"),
     [
-        (CheckOutcome.FAILED, Effect.BLOCK, Unknown.PASS, ("failed", True)),
-        (CheckOutcome.FAILED, Effect.WARN, Unknown.BLOCK, ("warned", False)),
-        (CheckOutcome.UNKNOWN, Effect.BLOCK, Unknown.BLOCK, ("unknown", True)),
-        (CheckOutcome.UNKNOWN, Effect.BLOCK, Unknown.PASS, ("unknown", False)),
-        (CheckOutcome.UNKNOWN, Effect.WARN, Unknown.BLOCK, ("unknown", False)),
-        (CheckOutcome.WARNED, Effect.BLOCK, Unknown.BLOCK, ("warned", False)),
+        (Outcome.FAILED, Effect.BLOCK, Unknown.PASS, ("failed", True)),
+        (Outcome.FAILED, Effect.WARN, Unknown.BLOCK, ("warned", False)),
+        (Outcome.UNKNOWN, Effect.BLOCK, Unknown.BLOCK, ("unknown", True)),
+        (Outcome.UNKNOWN, Effect.BLOCK, Unknown.PASS, ("unknown", False)),
+        (Outcome.UNKNOWN, Effect.WARN, Unknown.BLOCK, ("unknown", False)),
+        (Outcome.WARNED, Effect.BLOCK, Unknown.BLOCK, ("warned", False)),
     ],
 )
 def test_settings_say_what_stands_in_the_way(said, effect, unknown, expected):
@@ -303,7 +301,7 @@ def test_digest_tells_what_is_said_and_nothing_else():
     def of(value):
         @quality_check("One")
         def one(known, limits):
-            yield Judgement(outcome=CheckOutcome.FAILED, why="so", value=value)
+            yield Judgement(outcome=Outcome.FAILED, why="so", value=value)
 
         return run(one)[0].digest
 

@@ -126,7 +126,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownErrorHit:
+class Hit:
     """A known error found in a log: its line and position. `length` is the length of the match."""
 
     pattern: Pattern
@@ -184,7 +184,7 @@ class EngineVerdict:
     confidence: Confidence
     summary: str
     reasons: tuple[Reason, ...]
-    cause: KnownErrorHit | None = None
+    cause: Hit | None = None
     service: str = ""
     novel_line: str = ""
     log_refused: str = ""
@@ -197,7 +197,7 @@ class Findings:
     `omitted` are the IDs of known errors that were too slow to search in the whole block.
     """
 
-    hits: tuple[KnownErrorHit, ...] = ()
+    hits: tuple[Hit, ...] = ()
     reasons: tuple[Reason, ...] = ()
     omitted: tuple[str, ...] = ()
 

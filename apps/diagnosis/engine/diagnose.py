@@ -10,8 +10,8 @@ from apps.diagnosis.engine.base import (
     Block,
     EngineVerdict,
     Findings,
+    Hit,
     JobFacts,
-    KnownErrorHit,
     LogClassifier,
     Outage,
     Reason,
@@ -39,10 +39,10 @@ class Diagnosis:
     """
 
     verdict: EngineVerdict
-    hits: tuple[KnownErrorHit, ...]
+    hits: tuple[Hit, ...]
     omitted: frozenset[str] = frozenset()
 
-    def by_weight(self) -> list[KnownErrorHit]:
+    def by_weight(self) -> list[Hit]:
         """Return all known errors: those among the reasons of the verdict first, then the others.
 
         Both groups are in log order.
@@ -98,7 +98,7 @@ def diagnose(
     tails = (block.data[-SAMPLE_BYTES:] for block in blocks)
     all_reasons.extend(Reason(ReasonKind.LOG, wording.BINARY) for tail in tails if is_binary(tail))
 
-    all_hits: list[KnownErrorHit] = []
+    all_hits: list[Hit] = []
     for before in surveys.values():
         all_hits.extend(before.hits)
     for finding in findings:

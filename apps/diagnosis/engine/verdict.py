@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from apps.diagnosis import wording
-from apps.diagnosis.engine.base import EngineVerdict, JobFacts, KnownErrorHit, Outage, Reason
+from apps.diagnosis.engine.base import EngineVerdict, Hit, JobFacts, Outage, Reason
 from apps.diagnosis.engine.evidence import scheduler_facts as facts_of
 from apps.diagnosis.engine.evidence.chain import masked
 from apps.diagnosis.engine.evidence.outages import outage_of
@@ -43,13 +43,13 @@ class Candidate:
     confidence: Confidence
     summary: str
     reason: Reason
-    cause: KnownErrorHit | None = None
+    cause: Hit | None = None
     service: str = ""
 
 
 def decide(
     facts: JobFacts,
-    hits: Iterable[KnownErrorHit] = (),
+    hits: Iterable[Hit] = (),
     *,
     outages: Sequence[Outage] = (),
     reasons: Sequence[Reason] = (),
@@ -79,21 +79,19 @@ def decide(
     )
 
 
-def ranked_hits(hits: Iterable[KnownErrorHit]) -> list[KnownErrorHit]:
+def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
     """Sort hits by role, then position, then the most specific first; leave out noise.
 
     Lines of two files have no common order: stderr comes before stdout.
     """
 
-    def rank(hit: KnownErrorHit) -> tuple[int, str, int, int, str]:
+    def rank(hit: Hit) -> tuple[int, str, int, int, str]:
         return WEIGHT[hit.pattern.role], hit.stream, hit.offset, -hit.length, hit.pattern.id
 
     return sorted((hit for hit in hits if hit.pattern.role is not Role.NOISE), key=rank)
 
 
-def _best_candidate(
-    facts: JobFacts, ranked: Sequence[KnownErrorHit], outages: Sequence[Outage]
-) -> Candidate:
+def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Candidate:
     """Return the first candidate, in order of evidence."""
     killed = facts_of.killed_by(facts)
     at_limit = (
@@ -136,7 +134,7 @@ def _from_fact(fact: facts_of.Fact | None) -> Candidate | None:
     )
 
 
-def _from_hits(ranked: Sequence[KnownErrorHit], roles: set[Role]) -> Candidate | None:
+def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
     """Return the candidate from the first hit with one of these roles that may decide."""
     for hit in ranked:
         if hit.pattern.role in roles and _may_decide(hit):
@@ -144,7 +142,7 @@ def _from_hits(ranked: Sequence[KnownErrorHit], roles: set[Role]) -> Candidate |
     return None
 
 
-def _may_decide(hit: KnownErrorHit) -> bool:
+def _may_decide(hit: Hit) -> bool:
     """Return whether an error says why the job failed; a consequence says only that it did.
 
     A line that merely looks like an error is a weak sign of a fault in the job: it decides last,
@@ -159,7 +157,7 @@ def _may_decide(hit: KnownErrorHit) -> bool:
     return only_looks_like_an_error and VERDICT_OF[pattern.category] is not VerdictKind.SERVICE
 
 
-def _from_hit(hit: KnownErrorHit) -> Candidate:
+def _from_hit(hit: Hit) -> Candidate:
     pattern = hit.pattern
     return Candidate(
         category=pattern.category,
@@ -171,7 +169,7 @@ def _from_hit(hit: KnownErrorHit) -> Candidate:
     )
 
 
-def _hit_reason(hit: KnownErrorHit) -> Reason:
+def _hit_reason(hit: Hit) -> Reason:
     return Reason(
         ReasonKind.CATALOGUE, wording.known_error(hit).reason, f"{hit.stream}:{hit.offset}"
     )
@@ -194,7 +192,7 @@ def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
 
 
 def _apply_outages(
-    facts: JobFacts, decision: Candidate, ranked: Sequence[KnownErrorHit], outages: Sequence[Outage]
+    facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Candidate:
     """Let an outage confirm an error of its service, or turn an error there into a service problem.
 
@@ -226,7 +224,7 @@ def _apply_outages(
     return decision
 
 
-def _further_hits(decision: Candidate, ranked: Sequence[KnownErrorHit]) -> list[KnownErrorHit]:
+def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
     """Return further errors to show, by role: the first of each kind, the last, then the others.
 
     Of lines that differ only in numbers, the first is shown.
@@ -246,7 +244,7 @@ def _further_hits(decision: Candidate, ranked: Sequence[KnownErrorHit]) -> list[
         places.append((WEIGHT[hit.pattern.role], place, hit.offset))
         kinds.add(kind)
     seen = {masked(hit) for hit in shown}
-    further: list[KnownErrorHit] = []
+    further: list[Hit] = []
     for _, hit in sorted(zip(places, ranked, strict=True), key=itemgetter(0)):
         if len(further) == SHOWN_HITS - 1:
             break
@@ -257,7 +255,7 @@ def _further_hits(decision: Candidate, ranked: Sequence[KnownErrorHit]) -> list[
 
 
 def _other_reasons(
-    facts: JobFacts, decision: Candidate, ranked: Sequence[KnownErrorHit], outages: Sequence[Outage]
+    facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Iterable[Reason]:
     """Yield the evidence that did not decide, by weight: outages, facts, further known errors.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from apps.core.domain.plugins import first_paragraph
 from apps.quality.checks.facts import Facts, StageFacts
-from apps.quality.enums import CheckOutcome, Effect, Unknown
+from apps.quality.enums import Effect, Outcome, Unknown
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Judgement:
     `subject` names the item if a check judges several.
     """
 
-    outcome: CheckOutcome
+    outcome: Outcome
     why: str
     stage: StageFacts | None = None
     subject: str = ""
@@ -95,7 +95,7 @@ def stage_check(title: str, *limits: Limit, **effects: Any) -> Callable[[StageJu
 
 
 def undetermined(why: str, numbers: tuple[Number, ...] = (), subject: str = "") -> Judgement:
-    return Judgement(outcome=CheckOutcome.UNKNOWN, why=why, numbers=numbers, subject=subject)
+    return Judgement(outcome=Outcome.UNKNOWN, why=why, numbers=numbers, subject=subject)
 
 
 def fraction(
@@ -113,23 +113,19 @@ def fraction(
     )
 
 
-def above(
-    value: float, *, warn: float | None, fail: float | None
-) -> tuple[CheckOutcome, float | None]:
+def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
     """Judge a value that should be small, and return the outcome and the relevant threshold.
 
     None is no limit.
     """
     if fail is not None and value > fail:
-        return CheckOutcome.FAILED, fail
+        return Outcome.FAILED, fail
     if warn is not None and value > warn:
-        return CheckOutcome.WARNED, warn
-    return CheckOutcome.PASSED, fail if warn is None else warn
+        return Outcome.WARNED, warn
+    return Outcome.PASSED, fail if warn is None else warn
 
 
-def below(
-    value: float, *, warn: float | None, fail: float | None
-) -> tuple[CheckOutcome, float | None]:
+def below(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:
     """Judge a value that should be large, and return the outcome and the relevant threshold.
 
     None is no limit.

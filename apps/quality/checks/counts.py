@@ -14,7 +14,7 @@ from apps.quality.checks.base import (
     undetermined,
 )
 from apps.quality.checks.facts import Facts, StageFacts
-from apps.quality.enums import CheckOutcome, Unknown
+from apps.quality.enums import Outcome, Unknown
 
 #: Arguments of a stage with the fraction of events that it selects; 1 without any of them.
 _FRACTIONS = ("passing", "filter_efficiency")
@@ -75,8 +75,8 @@ def events_delivered(stage: StageFacts, facts: Facts, limits: Limits) -> Iterato
     expected = stage.events_requested * part
     why = f"{written:,} events were written, {expected:,.0f} expected."
     judgement = fraction(_deviation(written, expected), why, numbers, fail=_limit(limits, part))
-    if judgement.outcome is CheckOutcome.FAILED and written > expected:
-        judgement = replace(judgement, outcome=CheckOutcome.WARNED)
+    if judgement.outcome is Outcome.FAILED and written > expected:
+        judgement = replace(judgement, outcome=Outcome.WARNED)
     yield judgement
 
 
@@ -101,7 +101,7 @@ def events_kept(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Jud
         return
     part = expected_part(stage)
     if part is None:
-        outcome = CheckOutcome.PASSED if written <= read else CheckOutcome.FAILED
+        outcome = Outcome.PASSED if written <= read else Outcome.FAILED
         why = f"{written:,} of {read:,} events were selected."
         value = written / read if read else None
         yield Judgement(outcome=outcome, why=why, numbers=numbers, value=value, unit="part")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.quality.enums import CheckOutcome
+from apps.quality.enums import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Posted:
     """A result of an external tool."""
 
     name: str
-    outcome: CheckOutcome
+    outcome: Outcome
     why: str
     value: float | None = None
     threshold: float | None = None

@@ -12,7 +12,7 @@ from apps.quality.checks.base import (
     undetermined,
 )
 from apps.quality.checks.facts import Facts, StageFacts
-from apps.quality.enums import CheckOutcome, Unknown
+from apps.quality.enums import Outcome, Unknown
 
 #: How many files a result names.
 _SHOWN = 5
@@ -37,15 +37,15 @@ def files_written(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[J
         return
     least = _jobs_that_write(stage) * (limits["files_per_job"] or 0)
     why = f"{written:,} files were written."
-    outcome = CheckOutcome.PASSED
+    outcome = Outcome.PASSED
     if written < least:
         missing = round(least - written)
         verb = "is" if missing == 1 else "are"
         why = f"{missing:,} of {least:,.0f} files {verb} missing: {written:,} were written."
-        outcome = CheckOutcome.FAILED
+        outcome = Outcome.FAILED
     elif named is not None and named < written:
         why = f"{written - named:,} of {written:,} files are not listed."
-        outcome = CheckOutcome.FAILED
+        outcome = Outcome.FAILED
     yield Judgement(
         outcome=outcome, why=why, value=written, threshold=least, unit="files", numbers=numbers
     )
@@ -96,9 +96,7 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     if wrong:
         more = "" if len(wrong) <= _SHOWN else " and others"
         why = f"Too small or too large: {', '.join(wrong[:_SHOWN])}{more}."
-        yield Judgement(
-            outcome=CheckOutcome.FAILED, why=why, value=mean, unit="bytes", numbers=numbers
-        )
+        yield Judgement(outcome=Outcome.FAILED, why=why, value=mean, unit="bytes", numbers=numbers)
         return
     why = f"{files.count:,} files from {files.smallest_bytes:,} to {files.largest_bytes:,} bytes"
     if expected:
@@ -106,7 +104,7 @@ def file_sizes(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
         yield fraction(abs(mean - expected) / expected, why, numbers, warn=limits["most_off"])
     else:
         why += "; the request gives no expected size."
-        yield Judgement(outcome=CheckOutcome.PASSED, why=why, unit="part", numbers=numbers)
+        yield Judgement(outcome=Outcome.PASSED, why=why, unit="part", numbers=numbers)
 
 
 def expected_bytes(stage: StageFacts) -> float | None:
@@ -131,7 +129,7 @@ def duplicates(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     if others:
         why = f"{stage.output_dataset} is also written by {', '.join(others[:_SHOWN])}."
         yield Judgement(
-            subject="dataset", outcome=CheckOutcome.WARNED, why=why, value=len(others), threshold=0
+            subject="dataset", outcome=Outcome.WARNED, why=why, value=len(others), threshold=0
         )
     if files is None:
         yield undetermined("Its jobs did not report their files.", subject="files")
@@ -149,7 +147,7 @@ def duplicates(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
         Number("duplicates in this request", files.twice_count),
         Number("listed by other requests", files.elsewhere_count),
     )
-    outcome = CheckOutcome.FAILED if duplicate_count else CheckOutcome.PASSED
+    outcome = Outcome.FAILED if duplicate_count else Outcome.PASSED
     yield Judgement(
         subject="files",
         outcome=outcome,
@@ -185,7 +183,7 @@ def _catalogued(
         result = "some are missing" if there < written else "duplicates"
     why = f"The catalogue has {there:,} {what} of {name}, {written:,} were written: {result}."
     numbers = (Number(f"{what} in the catalogue", there), Number(f"{what} written", written))
-    outcome = CheckOutcome.PASSED if there == written else CheckOutcome.FAILED
+    outcome = Outcome.PASSED if there == written else Outcome.FAILED
     yield Judgement(
         subject=what,
         outcome=outcome,

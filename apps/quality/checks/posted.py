@@ -16,7 +16,7 @@ from apps.quality.checks.base import (
 )
 from apps.quality.checks.facts import Facts, Histogram, StageFacts
 from apps.quality.checks.statistics import chi_square, chi_square_probability, kolmogorov_distance
-from apps.quality.enums import CheckOutcome
+from apps.quality.enums import Outcome
 
 
 @stage_check(
@@ -68,7 +68,7 @@ def _compare(histogram: Histogram, limits: Limits) -> Judgement:
         probability, warn=limits["warn_probability"], fail=limits["least_probability"]
     )
     by_distance, most = above(distance, warn=None, fail=limits["most_distance"])
-    if by_distance is CheckOutcome.FAILED:
+    if by_distance is Outcome.FAILED:
         outcome = by_distance
         value = distance
         threshold = most
@@ -94,7 +94,7 @@ def external(facts: Facts, limits: Limits) -> Iterator[Judgement]:
         why = f"{count} of {required} results were posted by external tools."
         yield Judgement(
             subject="number of results",
-            outcome=CheckOutcome.UNKNOWN,
+            outcome=Outcome.UNKNOWN,
             why=why,
             value=count,
             threshold=required,

@@ -28,7 +28,7 @@ from apps.production.enums import RequestState
 from apps.production.models import OutputReport, Request, StageAcceptance
 from apps.quality.domain.facts import posted_inputs
 from apps.quality.domain.thresholds import settings_for
-from apps.quality.enums import CheckOutcome, RunState
+from apps.quality.enums import Outcome, RunState
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.submission.domain.arrays.stage_events import StageEvents, events_not_produced
 
@@ -101,7 +101,7 @@ def data_quality_of(request: Request) -> DataQuality:
     stale = in_review and run is not None and run == evaluated and is_stale(run, request)
     waiting = in_review and (run is None or run != evaluated)
     outcomes = [result.outcome for result in results]
-    counts = {outcome.value: outcomes.count(outcome) for outcome in CheckOutcome}
+    counts = {outcome.value: outcomes.count(outcome) for outcome in Outcome}
     acceptances = acceptances_of([request])
     not_produced = events_not_produced([request], acceptances)
     return DataQuality(
@@ -157,7 +157,7 @@ def waivers_of(request: Request) -> list[Waiver]:
 def runs_of(request: Request) -> list[QualityRun]:
     """Return the newest runs, each with its number of results by outcome."""
     sums = {}
-    for outcome in CheckOutcome:
+    for outcome in Outcome:
         sums[outcome.value] = Count("results", filter=Q(results__outcome=outcome.value))
     return list(
         QualityRun.objects.filter(request=request).annotate(**sums).order_by("-number")[:_MOST_RUNS]
@@ -191,7 +191,7 @@ def waiting_for_quality(user: User) -> QuerySet[Request]:
         )
         .annotate(
             open=_count_results(~Exists(waivers), blocks=True),
-            warned=_count_results(blocks=False, outcome=CheckOutcome.WARNED),
+            warned=_count_results(blocks=False, outcome=Outcome.WARNED),
         )
         .order_by(F("since").asc(nulls_last=True), "pk")
     )

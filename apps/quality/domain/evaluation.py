@@ -12,7 +12,7 @@ from apps.jobs.domain.records.conversion import clean_text
 from apps.quality.checks.base import Judgement, Number, QualityCheck
 from apps.quality.checks.facts import Facts
 from apps.quality.domain.thresholds import Setting
-from apps.quality.enums import CheckOutcome, Effect, Unknown
+from apps.quality.enums import Effect, Outcome, Unknown
 from apps.quality.models import MAX_NAME, QualityResult
 
 log = logging.getLogger(__name__)
@@ -66,14 +66,12 @@ def _results_of(
     except Exception as error:  # A third-party check may raise anything.
         log.exception("quality check %s failed", name)
         judgements = [
-            Judgement(
-                outcome=CheckOutcome.UNKNOWN, why=f"The check crashed ({type(error).__name__})."
-            )
+            Judgement(outcome=Outcome.UNKNOWN, why=f"The check crashed ({type(error).__name__}).")
         ]
     for judgement in judgements:
         outcome = judgement.outcome
-        if outcome is CheckOutcome.FAILED and setting.effect == Effect.WARN:
-            outcome = CheckOutcome.WARNED
+        if outcome is Outcome.FAILED and setting.effect == Effect.WARN:
+            outcome = Outcome.WARNED
         blocks_unknown = setting.effect == Effect.BLOCK and setting.unknown == Unknown.BLOCK
         yield QualityResult(
             position=judgement.stage.position if judgement.stage else None,
@@ -82,8 +80,7 @@ def _results_of(
             title=check.title[:200],
             subject=clean_text(str(judgement.subject), MAX_NAME),
             outcome=outcome,
-            blocks=outcome is CheckOutcome.FAILED
-            or (outcome is CheckOutcome.UNKNOWN and blocks_unknown),
+            blocks=outcome is Outcome.FAILED or (outcome is Outcome.UNKNOWN and blocks_unknown),
             value=_finite(judgement.value),
             threshold=_finite(judgement.threshold),
             unit=judgement.unit[:16],
@@ -93,7 +90,7 @@ def _results_of(
 
 
 def _checked(judgement: Judgement) -> Judgement:
-    if not isinstance(judgement, Judgement) or not isinstance(judgement.outcome, CheckOutcome):
+    if not isinstance(judgement, Judgement) or not isinstance(judgement.outcome, Outcome):
         raise TypeError("a check yields judgements with an outcome")
     return judgement
 

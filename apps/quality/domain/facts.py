@@ -36,7 +36,7 @@ from apps.quality.checks.facts import (
     StageFacts,
 )
 from apps.quality.domain.log_samples import samples_of
-from apps.quality.enums import CheckOutcome
+from apps.quality.enums import Outcome
 from apps.quality.models import ExternalResult, HistogramPair, QualityInput
 
 #: How many of the smallest files, the largest files and the duplicates are named.
@@ -258,7 +258,7 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
     rows = ExternalResult.objects.filter(request=request).order_by("name")
     for row in rows:
         values = values_of(row, ("name", "why", "value", "threshold", "link", "by"))
-        posted[row.stage_id].append(Posted(outcome=CheckOutcome(row.outcome), **values))
+        posted[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
     return posted
 
 

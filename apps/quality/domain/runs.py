@@ -30,7 +30,7 @@ from apps.quality.domain.evaluation import evaluate
 from apps.quality.domain.facts import ask_catalogue, gather, inputs_of
 from apps.quality.domain.log_samples import sample_logs
 from apps.quality.domain.thresholds import settings_for
-from apps.quality.enums import CheckOutcome, RunState
+from apps.quality.enums import Outcome, RunState
 from apps.quality.models import Finding, QualityResult, QualityRun, Waiver
 from apps.quality.permissions import may_run, may_waive
 
@@ -128,7 +128,7 @@ def _publish_run(
         if digests_before == [result.digest for result in results]:
             return
 
-    counts = {outcome.value: 0 for outcome in CheckOutcome}
+    counts = {outcome.value: 0 for outcome in Outcome}
     for result in results:
         counts[result.outcome] += 1
     opened = [result for result in results if result.is_open]

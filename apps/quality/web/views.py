@@ -23,7 +23,7 @@ from apps.quality.domain.data_quality import (
     thresholds_changed,
     waiting_for_quality,
 )
-from apps.quality.enums import CheckOutcome
+from apps.quality.enums import Outcome
 from apps.quality.models import QualityResult, QualityRun
 from apps.quality.permissions import may_run, may_waive
 from apps.quality.web.forms import WaiveForm, WithdrawForm
@@ -162,7 +162,7 @@ def _by_outcome(results: Iterable[QualityResult]) -> dict[str, list[QualityResul
     for result in results:
         if result.is_open:
             blocking.append(result)
-        elif result.outcome == CheckOutcome.PASSED:
+        elif result.outcome == Outcome.PASSED:
             passed.append(result)
         else:
             to_review.append(result)

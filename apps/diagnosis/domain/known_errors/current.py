@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from apps.core.bounded_pool import POOL, BudgetExceeded
-from apps.diagnosis.engine.base import Block, JobFacts, KnownErrorHit, LogClassifier, Pattern
+from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier, Pattern
 from apps.diagnosis.engine.evidence.catalogue import (
     Catalogue,
     CatalogueError,
@@ -45,7 +45,7 @@ def current() -> Catalogue:
     return _compiled
 
 
-def known_errors_in(facts: JobFacts, block: Block) -> tuple[KnownErrorHit, ...]:
+def known_errors_in(facts: JobFacts, block: Block) -> tuple[Hit, ...]:
     """Return the hits of the catalogue in force in the part of a log that a page shows.
 
     Return none if they take too long to find.

@@ -8,7 +8,7 @@ from apps.diagnosis.domain.reading.attempts import attempts_of
 from apps.diagnosis.domain.reading.job_facts import facts_for_logs
 from apps.diagnosis.domain.reading.log_access import locate_logs
 from apps.diagnosis.domain.reading.log_ends import read_end
-from apps.diagnosis.engine.base import KnownErrorHit
+from apps.diagnosis.engine.base import Hit
 from apps.diagnosis.engine.diagnose import diagnose
 from apps.diagnosis.enums import Role
 from apps.jobs.models import Job
@@ -19,7 +19,7 @@ class LogScan:
     """Result of a scan: whether a log could be read, and the known errors with role "cause"."""
 
     read: bool
-    hits: tuple[KnownErrorHit, ...] = ()
+    hits: tuple[Hit, ...] = ()
 
 
 def scan_logs(*, job: Job, at: datetime) -> LogScan:

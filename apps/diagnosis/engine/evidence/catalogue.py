@@ -19,7 +19,7 @@ from django.db.models import TextChoices
 
 from apps.core.domain.expressions.problems import compile_fault, size_fault
 from apps.diagnosis import wording
-from apps.diagnosis.engine.base import Block, Findings, JobFacts, KnownErrorHit, Pattern, Reason
+from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern, Reason
 from apps.diagnosis.engine.evidence.matchers import (
     Matcher,
     Re2Matcher,
@@ -155,12 +155,12 @@ class BlockHits:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self._hits: dict[tuple[int, int], KnownErrorHit] = {}
+        self._hits: dict[tuple[int, int], Hit] = {}
 
-    def add(self, place: int, index: int, hit: KnownErrorHit) -> None:
+    def add(self, place: int, index: int, hit: Hit) -> None:
         self._hits[place, index] = hit
 
-    def in_order(self) -> tuple[KnownErrorHit, ...]:
+    def in_order(self) -> tuple[Hit, ...]:
         return tuple(self._hits[key] for key in sorted(self._hits))
 
 
@@ -366,21 +366,17 @@ class Catalogue:
         offset: int,
         number: int | None,
         stream: Stream,
-    ) -> KnownErrorHit:
+    ) -> Hit:
         start, end = match.span()
         fields = {}
         for name, value in match.groupdict().items():
             if value:
                 fields[text_of(name)] = text_of(value)
         text = text_of(_excerpt(line, start, end))
-        return KnownErrorHit(
-            self.patterns[index], number, offset, text, end - start, fields, stream
-        )
+        return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
 
 
-def catalogue_hits(
-    patterns: tuple[Pattern, ...], facts: JobFacts, block: Block
-) -> tuple[KnownErrorHit, ...]:
+def catalogue_hits(patterns: tuple[Pattern, ...], facts: JobFacts, block: Block) -> tuple[Hit, ...]:
     """Return the hits of valid patterns in a block no larger than a page."""
     return _catalogue(patterns).classify(facts, block).hits
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 import re2
 
-from apps.diagnosis.engine.base import Block, JobFacts, KnownErrorHit
+from apps.diagnosis.engine.base import Block, Hit, JobFacts
 from apps.diagnosis.engine.evidence.matchers import latin_options
 from apps.diagnosis.engine.formats.chunks import matching_lines
 from apps.diagnosis.engine.formats.condor_events import has_events
@@ -85,9 +85,7 @@ _TERMINATED = re.compile(
 _SUBMITTED = re.compile(rb"^000 \((\d+)\.\d+\.\d+\) .{4,40} Job submitted from host", re.MULTILINE)
 
 
-def causal_chain(
-    facts: JobFacts, hits: Sequence[KnownErrorHit], blocks: Sequence[Block]
-) -> list[KnownErrorHit]:
+def causal_chain(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
     """Return the hits that may decide the verdict, in log order; the others remain evidence."""
     read = {}
     for hit in hits:
@@ -101,7 +99,7 @@ def causal_chain(
             and not (_is_known(hit) and _contradicts(read.get((hit.stream, hit.offset)), hit))
         ):
             candidates.append(hit)
-    chain: list[KnownErrorHit] = []
+    chain: list[Hit] = []
     for block in blocks:
         own = [hit for hit in candidates if hit.stream == block.stream]
         begin = block.offset + _last_submission(block)
@@ -123,12 +121,12 @@ def _last_submission(block: Block) -> int:
     return next((start for cluster, start in submissions if cluster == submissions[-1][0]), 0)
 
 
-def without_duplicates(hits: Sequence[KnownErrorHit]) -> list[KnownErrorHit]:
+def without_duplicates(hits: Sequence[Hit]) -> list[Hit]:
     """Drop hits of the grammar in lines that the catalogue explains equally well.
 
     Lines that the catalogue marks as noise are dropped as well.
     """
-    known: dict[tuple[str, int], list[KnownErrorHit]] = {}
+    known: dict[tuple[str, int], list[Hit]] = {}
     for hit in hits:
         if _is_known(hit) and not hit.pattern.passive:
             known.setdefault((hit.stream, hit.offset), []).append(hit)
@@ -139,19 +137,19 @@ def without_duplicates(hits: Sequence[KnownErrorHit]) -> list[KnownErrorHit]:
     ]
 
 
-def _adds_information(read: KnownErrorHit, known: Sequence[KnownErrorHit]) -> bool:
+def _adds_information(read: Hit, known: Sequence[Hit]) -> bool:
     """Return whether the grammar's hit in a line says more than the catalogue's hits there."""
     if any(hit.pattern.role is Role.NOISE for hit in known):
         return False
     return all(hit.pattern.category is Category.UNKNOWN or _contradicts(read, hit) for hit in known)
 
 
-def _is_known(hit: KnownErrorHit) -> bool:
+def _is_known(hit: Hit) -> bool:
     """Return whether a hit is from a catalogue; patterns of the grammar have no regex."""
     return bool(hit.pattern.regex)
 
 
-def _contradicts(read: KnownErrorHit | None, known: KnownErrorHit) -> bool:
+def _contradicts(read: Hit | None, known: Hit) -> bool:
     """Return whether the grammar's hit is specific and contradicts a general pattern."""
     if read is None or known.pattern.role is Role.CAUSE or known.pattern.id == "PY-NOMODULE":
         return False
@@ -159,9 +157,7 @@ def _contradicts(read: KnownErrorHit | None, known: KnownErrorHit) -> bool:
     return not vague and VERDICT_OF[read.pattern.category] != VERDICT_OF[known.pattern.category]
 
 
-def _chain_of_block(
-    facts: JobFacts, hits: Sequence[KnownErrorHit], block: Block
-) -> list[KnownErrorHit]:
+def _chain_of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     """Return the causal chain of a block: go back from its end while one error led to the next.
 
     A cause of the catalogue always counts. Unless the scheduler reports a failure, the log has to
@@ -171,7 +167,7 @@ def _chain_of_block(
     remaining = _not_recovered(hits[-CHAIN:], block)
     if not failed:
         remaining = _without_habits(remaining, block)
-    chain: list[KnownErrorHit] = []
+    chain: list[Hit] = []
     later = len(block.data)
     closed = False
     for hit in reversed(remaining):
@@ -203,12 +199,12 @@ def _chain_of_block(
     return left
 
 
-def _without_habits(hits: Sequence[KnownErrorHit], block: Block) -> list[KnownErrorHit]:
+def _without_habits(hits: Sequence[Hit], block: Block) -> list[Hit]:
     """Drop weak errors that a program repeats while it works, unless it ends with them."""
     counts = Counter(masked(hit) for hit in hits if hit.pattern.role is Role.CONSEQUENCE)
     last = {masked(hit): hit for hit in hits}
 
-    def is_habit(hit: KnownErrorHit) -> bool:
+    def is_habit(hit: Hit) -> bool:
         if counts[mask := masked(hit)] < HABIT:
             return False
         return _work_between(block, last[mask].offset - block.offset, len(block.data)) > 2
@@ -216,12 +212,12 @@ def _without_habits(hits: Sequence[KnownErrorHit], block: Block) -> list[KnownEr
     return [hit for hit in hits if not is_habit(hit)]
 
 
-def masked(hit: KnownErrorHit) -> str:
+def masked(hit: Hit) -> str:
     """Return a key that is equal for errors that differ only in numbers."""
     return f"{hit.pattern.id} {re.sub(r'[0-9]+', '0', hit.text)}"
 
 
-def _is_strong(hit: KnownErrorHit) -> bool:
+def _is_strong(hit: Hit) -> bool:
     """Return whether an error ends a job wherever it occurs in the log.
 
     Causes do, except those of a service, which may be retried.
@@ -229,11 +225,11 @@ def _is_strong(hit: KnownErrorHit) -> bool:
     return hit.pattern.role is Role.CAUSE and not _is_service(hit)
 
 
-def _is_weak(hit: KnownErrorHit) -> bool:
+def _is_weak(hit: Hit) -> bool:
     return hit.pattern.role is Role.CONSEQUENCE or _is_service(hit)
 
 
-def _explains_failure(hit: KnownErrorHit) -> bool:
+def _explains_failure(hit: Hit) -> bool:
     """Return whether a hit says why a job failed.
 
     A removal from the queue does not: its reason may be elsewhere.
@@ -246,13 +242,11 @@ def _explains_failure(hit: KnownErrorHit) -> bool:
     )
 
 
-def _is_service(hit: KnownErrorHit) -> bool:
+def _is_service(hit: Hit) -> bool:
     return VERDICT_OF[hit.pattern.category] is VerdictKind.SERVICE
 
 
-def _follows(
-    hit: KnownErrorHit, before: Sequence[KnownErrorHit], chain: Sequence[KnownErrorHit]
-) -> bool:
+def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
     """Return whether a hit is only a consequence of an earlier hit.
 
     A removal by the batch system is a consequence of an exceeded limit anywhere in the chain.
@@ -273,7 +267,7 @@ def _follows(
     return False
 
 
-def _is_of_an_earlier_job(hit: KnownErrorHit, after: Sequence[KnownErrorHit], block: Block) -> bool:
+def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
     """Return whether a job was cancelled and a later job wrote its traceback into the file."""
     if (
         hit.pattern.id != "SLURM-CANCELLED"
@@ -283,12 +277,12 @@ def _is_of_an_earlier_job(hit: KnownErrorHit, after: Sequence[KnownErrorHit], bl
     return any(_explains_failure(other) and not _TERMINATED.search(other.text) for other in after)
 
 
-def _not_recovered(hits: Sequence[KnownErrorHit], block: Block) -> list[KnownErrorHit]:
+def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
     """Drop errors of services that recovered.
 
     A later line reports the recovery, or the job retried and failed later for another reason.
     """
-    remaining: list[KnownErrorHit] = []
+    remaining: list[Hit] = []
     other_failed = False
     for hit in reversed(hits):
         if not _is_service(hit):
@@ -300,7 +294,7 @@ def _not_recovered(hits: Sequence[KnownErrorHit], block: Block) -> list[KnownErr
     return remaining
 
 
-def _recovered(hit: KnownErrorHit, block: Block, *, other_failed: bool) -> bool:
+def _recovered(hit: Hit, block: Block, *, other_failed: bool) -> bool:
     """Return whether the service of an error worked again."""
     begin = hit.offset - block.offset
     lines = block.data[begin : begin + 16 * 1024].split(b"\n", WORK_LINES)[:WORK_LINES]
@@ -322,7 +316,7 @@ def _work_between(block: Block, begin: int, end: int) -> int:
     return sum(1 for _ in islice(_ORDINARY.finditer(block.data[begin:end]), LAST_LINES))
 
 
-def _ended_well(block: Block, chain: Sequence[KnownErrorHit]) -> bool:
+def _ended_well(block: Block, chain: Sequence[Hit]) -> bool:
     """Return whether the lines after the last error say that the job succeeded.
 
     After weak errors it is enough that the job ended.

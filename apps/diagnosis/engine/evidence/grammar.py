@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import re2
 
-from apps.diagnosis.engine.base import Block, Findings, JobFacts, KnownErrorHit, Pattern
+from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
 from apps.diagnosis.engine.evidence.catalogue import compile_pattern, text_of
 from apps.diagnosis.engine.evidence.matchers import (
     Matcher,
@@ -173,7 +173,7 @@ class Grammar:
         for line in window.lines[:last]:
             text.append(line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace"))
 
-        hits: list[KnownErrorHit] = []
+        hits: list[Hit] = []
         done = -1
         for row in window.rows:
             if row <= done:
@@ -223,7 +223,7 @@ def _key_messages(messages: Sequence[Message]) -> list[Message]:
     return [*messages[:1], *(messages[-1:] if len(messages) > 1 else ())]
 
 
-def _distinct(hits: Sequence[KnownErrorHit]) -> Iterator[KnownErrorHit]:
+def _distinct(hits: Sequence[Hit]) -> Iterator[Hit]:
     """Yield the first hit of each line."""
     seen = set()
     for hit in hits:
@@ -232,7 +232,7 @@ def _distinct(hits: Sequence[KnownErrorHit]) -> Iterator[KnownErrorHit]:
             yield hit
 
 
-def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> KnownErrorHit:
+def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> Hit:
     verdict = VERDICT_OF[meaning.category]
     pattern = Pattern(
         meaning.id,
@@ -247,7 +247,7 @@ def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> Kn
     text = text_of(window.lines[message.row][:1000])
     offset, number = window.place_of(message.row)
     fields = {"frame": message.frame} if message.frame else {}
-    return KnownErrorHit(pattern, number, offset, text, 0, fields, block.stream)
+    return Hit(pattern, number, offset, text, 0, fields, block.stream)
 
 
 @cache

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from apps.diagnosis.engine.base import Block, JobFacts, KnownErrorHit, LogClassifier
+from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier
 from apps.diagnosis.engine.evidence.catalogue import HITS_PER_END
 from apps.diagnosis.engine.evidence.secrets import starred_text
 from apps.diagnosis.engine.formats.chunks import newlines
@@ -29,7 +29,7 @@ class Survey:
     were too slow for it.
     """
 
-    hits: tuple[KnownErrorHit, ...] = ()
+    hits: tuple[Hit, ...] = ()
     read_bytes: int = 0
     lines: int = 0
     omitted: frozenset[str] = frozenset()
@@ -49,10 +49,10 @@ class Survey:
 class _Kept:
     """The first and the last hits of one pattern."""
 
-    first: list[KnownErrorHit] = field(default_factory=list)
-    last: deque[KnownErrorHit] = field(default_factory=lambda: deque(maxlen=HITS_PER_END))
+    first: list[Hit] = field(default_factory=list)
+    last: deque[Hit] = field(default_factory=lambda: deque(maxlen=HITS_PER_END))
 
-    def add(self, hit: KnownErrorHit) -> None:
+    def add(self, hit: Hit) -> None:
         if len(self.first) < HITS_PER_END:
             self.first.append(hit)
         else:

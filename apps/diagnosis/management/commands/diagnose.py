@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.engine.base import JobFacts, KnownErrorHit
+from apps.diagnosis.engine.base import Hit, JobFacts
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.evidence.scheduler_facts import parse_state
 from apps.diagnosis.engine.evidence.survey import Survey, survey
@@ -99,7 +99,7 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, object]:
     }
 
 
-def _evidence(hit: KnownErrorHit) -> dict[str, object]:
+def _evidence(hit: Hit) -> dict[str, object]:
     pattern = hit.pattern
     return {
         "line": hit.line,
