@@ -48,7 +48,8 @@ def _text_of(field: BoundField, value: Any) -> str:
     if isinstance(value, Model):
         return str(value)
     if isinstance(field.field, ChoiceField):
-        return str(dict(field.field.choices).get(value, value)).lower()
+        choices: Any = field.field.choices
+        return str(dict(choices).get(value, value)).lower()
     return str(value)
 
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Exists, Func, OuterRef, Q, TextField, Value
@@ -91,7 +92,13 @@ class Found:
         """Return the URL that the text names, or of the only result; else an empty text."""
         if self.exact_url:
             return self.exact_url
-        pages = [*self.jobs, *self.requests, *self.groups, *self.incidents, *self.services]
+        pages: list[Any] = [
+            *self.jobs,
+            *self.requests,
+            *self.groups,
+            *self.incidents,
+            *self.services,
+        ]
         urls = [page.get_absolute_url() for page in pages]
         urls += [reverse("jobs:host", args=[host]) for host in self.hosts]
         urls += [_jobs_url(cluster=cluster.name) for cluster in self.clusters]
