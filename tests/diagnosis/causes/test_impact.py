@@ -196,7 +196,7 @@ def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
     assert recount_marked(at=at + 2 * MINUTE) == 0, "it rests after the first count"
     assert impact_of(outage, shifter).counted_at is None
     assert "Jobs exposed" not in page()
-    assert "Jobs that met this incident are not counted yet." in page()
+    assert "jobs that ran during this incident are not counted yet." in page()
 
     recount_marked(at=at + 5 * MINUTE)
     mark_met_by(Job.objects.all())
