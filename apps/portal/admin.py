@@ -203,8 +203,8 @@ def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) ->
     for user in User.objects.filter(username__in=usernames).order_by("username"):
         if not user.has_usable_password():
             link = reverse("admin:auth_user_password_change", args=[user.pk])
-            text = 'User {} has no password and cannot log in: <a href="{}">set one</a>.'
-            messages.warning(request, format_html(text, user.username, link))
+            warning = 'User {} has no password and cannot log in: <a href="{}">set one</a>.'
+            messages.warning(request, format_html(warning, user.username, link))
 
 
 def _with_more_rows(request: HttpRequest) -> QueryDict:
