@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import re2
 
-from apps.diagnosis.engine.base import Block, EngineVerdict, KnownErrorHit
+from apps.diagnosis.engine.base import Block, EngineVerdict, Hit
 from apps.diagnosis.engine.evidence.matchers import latin_options
 from apps.diagnosis.engine.formats.chunks import matching_lines
 from apps.diagnosis.engine.formats.plain_lines import clean
@@ -97,7 +97,7 @@ def line_of(decided: EngineVerdict, blocks: Sequence[Block]) -> str:
     return ""
 
 
-def _title_of_known_error(cause: KnownErrorHit, message: str) -> str:
+def _title_of_known_error(cause: Hit, message: str) -> str:
     """Return the title of the known error, with what tells its groups apart."""
     title = cause.pattern.title or known_error(cause).summary.rstrip(".")
     detail = cause.fields.get("frame") or message
