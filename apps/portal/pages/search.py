@@ -11,9 +11,9 @@ from django.db.models.lookups import Exact
 from django.urls import reverse
 
 from apps.accounts.models import User
-from apps.archive.domain.search.search import Hit, Search, TooWide, hits_in
+from apps.archive.domain.search.search import ScriptHit, Search, TooWide, hits_in
 from apps.archive.domain.search.search import find as find_scripts
-from apps.archive.domain.store.contents import jobs_for_list as archived_jobs
+from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.datasets.domain.listing import find_datasets
@@ -66,7 +66,7 @@ class Found:
     services: list[Service] = field(default_factory=list)
     clusters: list[Cluster] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
-    scripts: list[tuple[ArchivedJob, list[Hit]]] = field(default_factory=list)
+    scripts: list[tuple[ArchivedJob, list[ScriptHit]]] = field(default_factory=list)
     datasets: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     exact_url: str = ""
@@ -203,12 +203,12 @@ def _hosts(query: str, user: User) -> list[str]:
 
 def _scripts(
     query: str, user: User, *, by_id: bool
-) -> tuple[list[tuple[ArchivedJob, list[Hit]]], str]:
+) -> tuple[list[tuple[ArchivedJob, list[ScriptHit]]], str]:
     """Return the archived jobs with this ID, else the newest with these words in their script.
 
     Also return the URL of the list of all matches.
     """
-    rows = archived_jobs(user).order_by("-submitted_at", "-pk")
+    rows = archived_jobs_for_list(user).order_by("-submitted_at", "-pk")
     if by_id and (same := list(rows.filter(job_id=query)[:SHOWN])):
         return [(row, []) for row in same], ""
     search = Search(words=query)
