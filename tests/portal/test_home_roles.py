@@ -125,7 +125,7 @@ def test_next_step_counts_what_the_dry_run_retries_not_the_open_jobs(
         )
         [fix] = fix_first(user=shifter, at=at).fixes
         assert fix.label == label
-    assert fix.advice == "No script of these jobs was captured."
+    assert fix.advice == "only their owners can resubmit: notify them"
 
 
 def test_group_whose_jobs_are_all_retried_already_is_not_to_fix(

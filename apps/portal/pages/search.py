@@ -225,7 +225,7 @@ def _scripts(
 
 def _errors(query: str, user: User, at: datetime) -> list[Error]:
     """Return the known errors with these words in ID or title, those with most failures first."""
-    if len(query) < SHORTEST_ERROR:
+    if len(query) < SHORTEST_ERROR or _GROUP.fullmatch(query):
         return []
     terms = [term for term in _SEPARATORS.split(query) if term]
     named = KnownError.objects.all()
