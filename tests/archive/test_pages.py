@@ -183,7 +183,7 @@ def test_list_reads_no_content_and_asks_as_often_for_many(
     with django_assert_max_num_queries(14) as queries:
         client.get(reverse("archive:jobs"))
 
-    assert not any('"data"' in query["sql"] for query in queries.captured_queries)
+    assert not any('"archive_blob"."data"' in query["sql"] for query in queries.captured_queries)
 
 
 def test_job_page_shows_script_and_environment_escaped(client, archived, liaison):

@@ -102,7 +102,8 @@ class HastyEngine(PostgresEngine):
 def test_a_search_that_runs_out_of_time_goes_on_where_it_stopped(
     logs, browse, shifter, monkeypatch
 ) -> None:
-    monkeypatch.setattr(deciding, "STEP", 1)
+    monkeypatch.setattr(deciding, "FIRST_STEP", 1)
+    monkeypatch.setattr(deciding, "MOST_STEP", 1)
     monkeypatch.setattr(views, "engine_in_use", HastyEngine)
     client = browse(shifter)
     address = "/api/v1/search/?q=/cannot.*open/"
