@@ -59,8 +59,8 @@ def test_request_from_form_to_approved(
     page.goto("/requests/?mine=turn")
     page.get_by_role("link", name="NOVA-0001").click()
     page.get_by_role("link", name="Review and approve…").click()
-    page.get_by_role("button", name="Approve").first.click()
-    expect(page.get_by_text("NOVA-0001").first).to_be_visible()
+    page.locator("#approve").click()
+    expect(page.locator(".notes .note").first).to_be_visible()
     assert Request.objects.get().state == "queued"
     assert page.problems == []
 
