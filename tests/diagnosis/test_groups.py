@@ -21,8 +21,7 @@ from apps.diagnosis.domain.groups.fingerprints import mask, message_of, title_of
 from apps.diagnosis.domain.groups.profile import profile_of
 from apps.diagnosis.domain.groups.sweep import sweep_groups
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
-from apps.diagnosis.engine.base import Hit, Pattern
-from apps.diagnosis.engine.base import Verdict as DecidedVerdict
+from apps.diagnosis.engine.base import EngineVerdict, Hit, Pattern
 from apps.diagnosis.enums import (
     CLOSED,
     GROUP_MOVES,
@@ -111,7 +110,7 @@ def test_frame_tells_groups_of_one_known_error_apart():
     titles = []
     for frame in ("nova::Fit::run", "nova::Track::fill"):
         hit = Hit(pattern, 1, 0, "*** Break ***", fields={"frame": frame})
-        decided = DecidedVerdict(
+        decided = EngineVerdict(
             VerdictKind.CODE,
             Advice.DEBUG,
             Category.EXPERIMENT_CODE,

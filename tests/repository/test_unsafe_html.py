@@ -35,7 +35,7 @@ LINKS = re.compile(
     |address|back|base|here|make_known|page|place|raw        # from {% url %} or reverse()
     |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
-    |query                          # of views: “?” and urlencode()
+    |(chip\.)?query                 # of views: “?” and urlencode()
     |(cause|change|count|error|failures|fix|item|job|keep_deadline|option|reason|link|place|service_now|task|turn\.action|waits_for)\.url
     |results\.(jobs|scripts|datasets)_url
     |change\.target\|request_url

@@ -227,7 +227,8 @@ def test_the_start_says_that_no_cluster_is_chosen(browse, liaison, make, cluster
     choose = f'href="/submissions/{request.key}/#cluster"'
     client = browse(approver)
     dialog = text_of(client.get(f"{own}?do=start"))
-    assert "No cluster is chosen, so the portal submits no jobs" in dialog
+    assert "Without a cluster, the portal submits no jobs" in dialog
+    assert "Start production without a cluster" in dialog
     assert choose in dialog
     make_move(verb=Verb.START, request=request, by=approver, at=AT)
     Attention.objects.create(request=request, kind="late", since=AT, words="its deadline passed")

@@ -57,13 +57,15 @@ CONNECT = {
     "datasets/catalogues/connection": "the operator's catalogue",
     "demo/simulation/alerts": "the demo's own portal",
     "demo/simulation/probes": "the demo's own portal",
+    "jobs/domain/months/stores/bucket": "the operator's object store",
+    "portal/pages/doctor/job_archive": "the name of the host only",
     "notifications/domain/mail": "the operator's mail server",
     "notifications/domain/webhook_posts": "a user's, on the public internet only",
     "statusboard/domain/monitoring/source_fetch": "hosts listed by the operator",
 }
 NETWORK = {
     "aiohttp", "apps.core.http.client", "confluent_kafka", "elasticsearch", "ftplib", "http.client", "httpx", "imaplib",
-    "paramiko", "poplib", "requests", "smtplib", "socket", "ssl", "telnetlib", "urllib.request", "urllib3",
+    "paramiko", "poplib", "pyarrow.fs", "requests", "smtplib", "socket", "ssl", "telnetlib", "urllib.request", "urllib3",
     "websockets", "xmlrpc.client",
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ def publish(store, contents, month=MARCH):
         path.write_text(content)
         tables[table] = Content(len(content), "", sha256_of(path))
     manifest = Manifest(f"{month:%Y-%m}", "2026-06-10", tables, {"a.b": [(1, 2)]})
-    store.publish(month, new, manifest)
+    store.put_in_place(month, new, manifest)
     return manifest
 
 

@@ -54,7 +54,7 @@ def archive_month(*, month: date, at: datetime) -> Manifest:
         new = store.new_directory(month)
         try:
             manifest = _write_files(new, month, at)
-            store.publish(month, new, manifest)
+            store.put_in_place(month, new, manifest)
         finally:
             shutil.rmtree(new, ignore_errors=True)
     return manifest
@@ -76,7 +76,7 @@ def copy_months(source: MonthStore) -> Iterator[date]:
             with _checked_files(source, month, manifest) as paths:
                 for table, path in paths.items():
                     shutil.copyfile(path, new / file_name(table))
-            target.publish(month, new, manifest)
+            target.put_in_place(month, new, manifest)
             target.verify(month, manifest)
         yield month
 

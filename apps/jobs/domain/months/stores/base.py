@@ -74,7 +74,7 @@ class MonthStore(Protocol):
     def new_directory(self, month: date) -> Path:
         """Return an empty local directory for the files of a month."""
 
-    def publish(self, month: date, new: Path, manifest: Manifest) -> None:
+    def put_in_place(self, month: date, new: Path, manifest: Manifest) -> None:
         """Store the month of `new_directory`, in place of a former one.
 
         A reader, also one after a kill at any moment, gets one of the two as a whole. One process

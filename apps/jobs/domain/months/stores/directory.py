@@ -38,7 +38,7 @@ class Directory:
         new.mkdir(parents=True, mode=0o750)
         return new
 
-    def publish(self, month: date, new: Path, manifest: Manifest) -> None:
+    def put_in_place(self, month: date, new: Path, manifest: Manifest) -> None:
         (new / MANIFEST).write_text(manifest.to_json())
         for path in (*new.iterdir(), new):
             _sync(path)

@@ -68,7 +68,7 @@ class ObjectStore:
         new.mkdir(parents=True, mode=0o700)
         return new
 
-    def publish(self, month: date, new: Path, manifest: Manifest) -> None:
+    def put_in_place(self, month: date, new: Path, manifest: Manifest) -> None:
         with self._opened() as bucket:
             names = set()
             for table, content in manifest.tables.items():
