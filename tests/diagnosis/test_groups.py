@@ -25,10 +25,10 @@ from apps.diagnosis.engine.base import EngineVerdict, Hit, Pattern
 from apps.diagnosis.enums import (
     CLOSED,
     GROUP_MOVES,
-    Advice,
     Category,
     Confidence,
     GroupStatus,
+    JobAdvice,
     Role,
     VerdictKind,
 )
@@ -101,7 +101,7 @@ def test_frame_tells_groups_of_one_known_error_apart():
         category=Category.EXPERIMENT_CODE,
         service="root",
         regex="",
-        advice=Advice.DEBUG,
+        advice=JobAdvice.DEBUG,
         role=Role.CAUSE,
         where="",
         example="",
@@ -112,7 +112,7 @@ def test_frame_tells_groups_of_one_known_error_apart():
         hit = Hit(pattern, 1, 0, "*** Break ***", fields={"frame": frame})
         decided = EngineVerdict(
             VerdictKind.CODE,
-            Advice.DEBUG,
+            JobAdvice.DEBUG,
             Category.EXPERIMENT_CODE,
             Confidence.HIGH,
             "root: error in the experiment's code (ROOT-SEGV).",

@@ -80,7 +80,9 @@ def test_detail_offers_only_what_this_person_may_do_now(
     obj = request_in(state, by=liaison, experiment=nova, approver=approver)
     page = browse(request.getfixturevalue(role)).get(detail(obj)).content.decode()
     # One approves at the desk.
-    page = page.replace(f'href="{reverse("production:desk")}?at={obj.key}"', 'href="?do=approve#do"')
+    page = page.replace(
+        f'href="{reverse("production:desk")}?at={obj.key}"', 'href="?do=approve#do"'
+    )
     every = [*MOVE_FUNCTIONS, "priority"]
     assert {verb for verb in every if f'href="?do={verb}#do"' in page} == set(offered)
 

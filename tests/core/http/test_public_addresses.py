@@ -65,7 +65,8 @@ CONNECT = {
 }
 NETWORK = {
     "aiohttp", "apps.core.http.client", "confluent_kafka", "elasticsearch", "ftplib", "http.client", "httpx", "imaplib",
-    "paramiko", "poplib", "pyarrow.fs", "requests", "smtplib", "socket", "ssl", "telnetlib", "urllib.request", "urllib3",
+    "paramiko", "poplib", "pyarrow.fs",
+    "requests", "smtplib", "socket", "ssl", "telnetlib", "urllib.request", "urllib3",
     "websockets", "xmlrpc.client",
 }  # fmt: skip
 

@@ -259,7 +259,9 @@ def test_what_a_class_moves_back_is_what_it_moves_back(
     [choice] = [choice for choice in choices if choice.name == level]
     client.force_login(approver)
     text = " ".join(client.get(DESK, {"at": one.key}).text.split())
-    assert ('moves 3 requests back <span class="nowrap">by 2 d</span>' in text) == (choices[-1].moves_back == 3)
+    assert ('moves 3 requests back <span class="nowrap">by 2 d</span>' in text) == (
+        choices[-1].moves_back == 3
+    )
 
     approve_request(request=one, by=approver, at=LATER, priority_class=level, reason="So.")
     QueueState.objects.filter(pk=1).update(starts=12, starts_days=24)
