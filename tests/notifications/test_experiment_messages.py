@@ -5,6 +5,7 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+from apps.diagnosis.models import Impact, ImpactGroup
 from apps.notifications.domain.experiment_messages import notify_experiment
 from apps.notifications.models import Notification
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -99,3 +100,17 @@ def test_experiment_without_a_liaison_cannot_be_chosen(client, nova, dune, other
     assert "NOvA, 1 failed job (no liaison)" in page_of(client, shifter, address)
     answer = client.post(address, {"experiments": [nova.pk, dune.pk], "text": "x"})
     assert answer.status_code == 400
+
+
+def test_all_experiments_with_failed_jobs_of_an_incident_are_offered(
+    client, nova, dune, liaison, other_liaison, shifter
+):
+    incident = open_incident(
+        service=statusboard.service("samweb", AT), state=State.DOWN, title="503", by=shifter, at=AT
+    )
+    impact = Impact.objects.create(incident=incident, counted_at=AT, bins_from=AT, bin_seconds=60)
+    for experiment, stage, failed in ((nova, "reco", 3), (nova, "merge", 1), (dune, "reco", 2)):
+        ImpactGroup.objects.create(impact=impact, experiment=experiment, stage=stage, failed=failed)
+    page = page_of(client, shifter, f"/notify/incident/{incident.pk}/")
+    assert f"NOvA, 4 failed jobs ({liaison.username})" in page
+    assert f"DUNE, 2 failed jobs ({other_liaison.username})" in page

@@ -8,8 +8,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
-from apps.diagnosis.domain.causes.impact.figures import impact_of
-from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict
+from apps.diagnosis.models import DailyCauseTotals, FailureGroup, ImpactGroup, Verdict
 from apps.diagnosis.wording import headline_of
 from apps.jobs.models import Job
 from apps.notifications.domain.experiment_messages import Subject, liaisons_of
@@ -100,14 +99,18 @@ def _about_group(group: FailureGroup, user: User) -> tuple[_Experiments, list[st
 
 
 def _about_incident(incident: Incident, user: User) -> tuple[_Experiments, list[str]]:
-    counts = dict(impact_of(incident, user).experiments)
-    experiments = Experiment.objects.filter(key__in=counts).order_by("key")
+    groups = ImpactGroup.objects.visible_to(user).filter(
+        impact__incident=incident.merged_into_id or incident.pk, failed__gt=0
+    )
+    counts = groups.exclude(experiment=None).order_by().values_list("experiment")
+    jobs = dict(counts.annotate(all_jobs=Sum("failed")))
+    experiments = Experiment.objects.filter(pk__in=jobs).order_by("key")
     until = f"until {_time(incident.ended_at)}" if incident.ended_at else "and still is"
     was_out = (
         f"{incident.service.name} was {incident.state} from {_time(incident.started_at)} {until}: "
         f"{incident.title}"
     )
-    return [(experiment, counts[experiment.key]) for experiment in experiments], [was_out]
+    return [(experiment, jobs[experiment.pk]) for experiment in experiments], [was_out]
 
 
 def _count(jobs: int) -> str:
