@@ -147,7 +147,10 @@ def _signature_details(event: Event) -> str:
 def _warnings(event: Event) -> str:
     if "checks_count" not in event.data:
         return ""
-    count = event.data["checks_count"]
+    warnings = event.data.get("checks", [])
+    messages = {(warning["severity"], warning["message"]) for warning in warnings}
+    # A message about several fields is one, as on the page of the request.
+    count = len(messages) + event.data["checks_count"] - len(warnings)
     if not count:
         return ", without warnings"
     return f", with {count} warning{'' if count == 1 else 's'}"
