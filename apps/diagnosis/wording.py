@@ -127,7 +127,7 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
     else:
         later = f"retry {verdict.retried_as}"
     if verdict.later_state:
-        step = f"{later} {verdict.later_state.replace('_', ' ')} since"
+        step = f"{later} {JobState(verdict.later_state).text} since"
     else:
         step = wait
     if verdict.later_state == JobState.COMPLETED:
@@ -138,7 +138,7 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
 def end_state(facts: "JobFacts") -> str:
     """Return the end state, exit code and signal as one reason."""
     if facts.state:
-        parts = [f"state {facts.state.replace('_', ' ')}"]
+        parts = [f"state {JobState(facts.state).text}"]
     else:
         parts = []
     parts += [f"exit code {facts.exit_code}"] if facts.exit_code is not None else []

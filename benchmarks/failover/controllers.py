@@ -149,7 +149,10 @@ class Run:
         """Wait until a job is accepted that is submitted from now on."""
         now = time.monotonic()
         wait_for(
-            lambda: any(each.job_id and each.began > now for each in self._submitter.submissions)
+            lambda: any(
+                submission.job_id and submission.began > now
+                for submission in self._submitter.submissions
+            )
         )
 
     def _parts_of(self, kind: str) -> tuple[Callable[[], None], Callable[[], None]]:

@@ -59,7 +59,10 @@ class SlurmPair:
         self.controllers = [network.add(name) for name in CONTROLLERS]
         self._hosts = base / "hosts"
         machines = [self._node, *self.controllers]
-        lines = ["127.0.0.1 localhost", *(f"{each.address} {each.name}" for each in machines)]
+        lines = [
+            "127.0.0.1 localhost",
+            *(f"{machine.address} {machine.name}" for machine in machines),
+        ]
         self._hosts.write_text("\n".join(lines) + "\n")
         self.environment = {
             "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",

@@ -78,7 +78,10 @@ class Audit:
 def audit(submissions: Iterable[Submission], rows: Collection[ArchivedNumber]) -> Audit:
     """Compare what sbatch answered with what is archived."""
     times = Counter((row.job_id, row.in_script) for row in rows)
-    accepted = {(each.job_id, each.number) for each in submissions if each.job_id}
+    accepted = set()
+    for submission in submissions:
+        if submission.job_id:
+            accepted.add((submission.job_id, submission.number))
     numbers_by_id = Counter(job_id for job_id, _ in times)
     ids_by_number = Counter(number for _, number in times)
     return Audit(
@@ -92,7 +95,10 @@ def audit(submissions: Iterable[Submission], rows: Collection[ArchivedNumber]) -
 
 def longest_gap(submissions: Iterable[Submission], begin: float, end: float) -> float:
     """Return the longest time in seconds in which no job was accepted."""
-    accepted = [each.ended for each in submissions if each.job_id and begin < each.ended < end]
+    accepted = []
+    for submission in submissions:
+        if submission.job_id and begin < submission.ended < end:
+            accepted.append(submission.ended)
     moments = [begin, *accepted, end]
     return max(later - earlier for earlier, later in pairwise(moments))
 

@@ -122,10 +122,10 @@ class Recount:
     def _with_word(self, word: Word) -> Set[int]:
         if word.starts:
             return self._with_start(word)
-        found = []
+        texts_by_chunk = []
         for chunk in chunks(in_lower_case(word.text)):
-            found.append(set(self._places.get(chunk[:LONGEST_WORD], ())))
-        return set.intersection(*found)
+            texts_by_chunk.append(set(self._places.get(chunk[:LONGEST_WORD], ())))
+        return set.intersection(*texts_by_chunk)
 
     @lru_cache(maxsize=8)  # noqa: B019  there is one recount
     def _with_start(self, word: Word) -> frozenset[int]:

@@ -9,6 +9,7 @@ from django.forms import BoundField, ChoiceField
 from django.http import QueryDict
 from django.utils import timezone
 
+from apps.core.domain.pagination import with_changes
 from apps.core.web.query import AnyOf
 from apps.core.web.templatetags.formatting import short_time
 
@@ -61,7 +62,4 @@ def _period(start: datetime | None, end: datetime | None, at: datetime) -> str:
 
 def _without(query: QueryDict, *names: str) -> str:
     """Return the query without these filters, of its first page."""
-    others = query.copy()
-    for name in (*names, "after"):
-        others.pop(name, None)
-    return f"?{others.urlencode()}"
+    return with_changes(query, **dict.fromkeys(names, ""))

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
+from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, ImpactGroup, Verdict
 from apps.diagnosis.wording import headline_of
 from apps.jobs.models import Job
@@ -81,7 +83,7 @@ def draft_message(subject: Subject, *, user: User) -> MessageDraft:
 
 
 def _about_job(job: Job) -> tuple[_Experiments, list[str]]:
-    lines = [f"Job {job} ended {_time(job.ended_at)}: {job.state.replace('_', ' ')}."]
+    lines = [f"Job {job} ended {_time(job.ended_at)}: {JobState(job.state).text}."]
     if job.request_key:
         lines.append(f"Request {job.request_key}, stage {job.stage or 'unknown'}.")
     if verdict := Verdict.objects.filter(job=job).first():
@@ -91,26 +93,28 @@ def _about_job(job: Job) -> tuple[_Experiments, list[str]]:
 
 def _about_group(group: FailureGroup, user: User) -> tuple[_Experiments, list[str]]:
     totals = DailyCauseTotals.objects.visible_to(user).filter(group=group)
-    counts = totals.exclude(experiment=None).order_by().values_list("experiment")
-    jobs = dict(counts.annotate(all_jobs=Sum("jobs")))
-    experiments = Experiment.objects.filter(pk__in=jobs).order_by("key")
     lines = [f"F-{group.pk}: {group.title}", f"Last seen {_time(group.last_seen_at)}."]
-    return [(experiment, jobs[experiment.pk]) for experiment in experiments], lines
+    return _by_experiment(totals, "jobs"), lines
 
 
 def _about_incident(incident: Incident, user: User) -> tuple[_Experiments, list[str]]:
     groups = ImpactGroup.objects.visible_to(user).filter(
         impact__incident=incident.merged_into_id or incident.pk, failed__gt=0
     )
-    counts = groups.exclude(experiment=None).order_by().values_list("experiment")
-    jobs = dict(counts.annotate(all_jobs=Sum("failed")))
-    experiments = Experiment.objects.filter(pk__in=jobs).order_by("key")
     until = f"until {_time(incident.ended_at)}" if incident.ended_at else "and still is"
     was_out = (
         f"{incident.service.name} was {incident.state} from {_time(incident.started_at)} {until}: "
         f"{incident.title}"
     )
-    return [(experiment, jobs[experiment.pk]) for experiment in experiments], [was_out]
+    return _by_experiment(groups, "failed"), [was_out]
+
+
+def _by_experiment(rows: QuerySet[Any], field: str) -> _Experiments:
+    """Return each experiment of these rows with the sum of a field, by key."""
+    counts = rows.exclude(experiment=None).order_by().values_list("experiment")
+    jobs = dict(counts.annotate(all_jobs=Sum(field)))
+    experiments = Experiment.objects.filter(pk__in=jobs).order_by("key")
+    return [(experiment, jobs[experiment.pk]) for experiment in experiments]
 
 
 def _count(jobs: int) -> str:

@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.notifications.domain.atom_feeds import SIZE as FEED_SIZE
 from apps.notifications.domain.atom_feeds import Feed
@@ -143,7 +144,7 @@ def _title(result: Result) -> str:
     row = result.row
     title = f"{result.hit.source} of job {row.job_id} on {row.cluster.name}"
     if row.state:
-        title += f", {row.state.replace('_', ' ')}"
+        title += f", {JobState(row.state).text}"
     about = " ".join(part for part in (row.request_key, row.stage) if part)
     return f"{title}: {about}" if about else title
 

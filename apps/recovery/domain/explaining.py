@@ -57,17 +57,16 @@ def planned_retries_of(source: FailureGroup | Incident, user: User) -> PlannedRe
         planned = _planned(user).filter(job__in=confirmed_jobs(source))
     else:
         planned = _planned(user).filter(job__verdict__group=source)
-    sums = planned.aggregate(jobs=Count("pk"), first_at=Min("act_at"))
-    return PlannedRetries(sums["jobs"], sums["first_at"])
+    return _sum_up(planned)
 
 
 def planned_retries_of_request(key: str, user: User) -> PlannedRetries:
     """Return the planned retries of jobs of the request with this key, as a user can see them."""
-    sums = (
-        _planned(user)
-        .filter(job__request_key=key)
-        .aggregate(jobs=Count("pk"), first_at=Min("act_at"))
-    )
+    return _sum_up(_planned(user).filter(job__request_key=key))
+
+
+def _sum_up(planned: QuerySet[Decision]) -> PlannedRetries:
+    sums = planned.aggregate(jobs=Count("pk"), first_at=Min("act_at"))
     return PlannedRetries(sums["jobs"], sums["first_at"])
 
 

@@ -1,7 +1,7 @@
 """Run rules on a request, and report their findings to pages and API."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -117,25 +117,33 @@ def check_report(
     return CheckReport(tuple(run_checks(content, facts)), facts.estimate)
 
 
+def count_messages(warnings: Sequence[Mapping[str, str]], total: int) -> int:
+    """Return how many warnings there are, of which `warnings` are the first of all `total`.
+
+    As in the form, a message about several fields is one.
+    """
+    messages = {(warning["severity"], warning["message"]) for warning in warnings}
+    return len(messages) + total - len(warnings)
+
+
 @dataclass(frozen=True)
 class Warnings:
     """The warnings of a request, now or at its submission.
 
-    Each has rule, severity, path and message. `found` is how many were found, of which only the
+    Each has rule, severity, path and message. `total` is how many there are, of which only the
     first are in `warnings`. `outdated` counts warnings at submission about services and downtimes
     of that time.
     """
 
     at: datetime
     warnings: list[dict[str, str]]
-    found: int
+    total: int
     is_current: bool = False
     outdated: int = 0
 
     @property
     def count(self) -> int:
-        """How many they are, as the form counts: a message about several fields is one."""
-        return len(self.groups) + self.found - len(self.warnings)
+        return count_messages(self.warnings, self.total)
 
     @cached_property
     def groups(self) -> list[tuple[str, str, list[str]]]:

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 
 from apps.core.domain import quantities
 from apps.core.models import Event
+from apps.production.domain.checks.report import count_messages
 from apps.production.domain.checks.rules import declared
 from apps.production.domain.content.scan import read_scan
 from apps.production.enums import PHASES, RequestState
@@ -147,10 +148,7 @@ def _signature_details(event: Event) -> str:
 def _warnings(event: Event) -> str:
     if "checks_count" not in event.data:
         return ""
-    warnings = event.data.get("checks", [])
-    messages = {(warning["severity"], warning["message"]) for warning in warnings}
-    # A message about several fields is one, as on the page of the request.
-    count = len(messages) + event.data["checks_count"] - len(warnings)
+    count = count_messages(event.data.get("checks", []), event.data["checks_count"])
     if not count:
         return ", without warnings"
     return f", with {count} warning{'' if count == 1 else 's'}"
