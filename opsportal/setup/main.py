@@ -178,7 +178,7 @@ def _fill_portal(work: Work, steps: Steps, descriptor: int | None) -> None:
     if not needs_migrations:
         steps.keep("migrations of the database")
     elif steps.begin("apply the migrations to the database; this takes a minute"):
-        run("migrate", "--no-input", "--verbosity=0")
+        run("migrate", "--no-input", "--skip-checks", "--verbosity=0")
 
     _collect_static_files(work, steps, descriptor)
 
@@ -190,7 +190,7 @@ def _fill_portal(work: Work, steps: Steps, descriptor: int | None) -> None:
 
 def _lacks_migrations(run: Callable[..., str]) -> bool:
     try:
-        run("migrate", "--check")
+        run("migrate", "--check", "--skip-checks")
     except SetupError:
         return True
     return False
