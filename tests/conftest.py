@@ -57,6 +57,12 @@ def no_known_errors_of_other_tests():
 
 
 @pytest.fixture(scope="session")
+def django_db_keepdb(django_db_keepdb):
+    """Leave the databases of a server that goes with the run: to drop each takes seconds."""
+    return django_db_keepdb or OURS in os.environ
+
+
+@pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings, django_db_blocker):
     """The first worker migrates a database, and all copy it:
     to migrate takes each of them four seconds of CPU.

@@ -15,6 +15,6 @@ def test_lock_that_is_abandoned_executes_nothing_when_it_is_collected(
     """The session may be executing another statement at that moment."""
     with django_assert_num_queries(1):
         lock = exclusive_lock(1, 2)
-        assert lock.__enter__()  # noqa: PLC2801 - as an exit stack does that nobody closes
+        assert lock.__enter__()
         del lock
         gc.collect()
