@@ -1,6 +1,6 @@
 """Rules for the jobs of a stage: their number, size, memory and wall time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from apps.core.domain.quantities import round_duration, round_size
@@ -15,7 +15,7 @@ from apps.production.domain.checks.base import (
 )
 from apps.production.domain.checks.rules.declared import number
 from apps.production.domain.content.model import RequestContent, StageContent, field_text
-from apps.production.domain.estimates.figures import ENOUGH, StageEstimate
+from apps.production.domain.estimates.figures import ENOUGH, MEDIAN, StageEstimate
 from apps.production.domain.types.fields import CORE
 
 #: With fewer events, a job spends most of its time starting and stopping.
@@ -194,6 +194,11 @@ def _times_basis(stage: StageContent, past: StageEstimate) -> str:
     return f"{past.jobs_text} ({past.alike}, scaled to {events} events per job)"
 
 
+def most_exceed(used: Sequence[float], limit: int | None) -> bool:
+    """Whether more than half of past jobs used more than a limit, by their `QUANTILES`."""
+    return bool(used and limit) and used[MEDIAN] > (limit or 0)
+
+
 def _unfinished(stage: StageContent, past: StageEstimate) -> Problem:
     """Return the problem that nearly no job of a stage will finish within its wall time."""
     limit = field_text("wall_seconds", stage.wall_seconds or 0)
@@ -249,15 +254,18 @@ def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[P
     """The wall time is at least the 90th percentile of past jobs."""
     if _is_unfinished(stage, past):
         return
-    if stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most:
-        yield Problem(
-            "wall_seconds",
-            (
-                f"10 % of {_times_basis(stage, past)} took more than "
-                f"{round_duration(round(past.wall_most / 60) * 60)}."
-            ),
-            _fix_of_wall_time(stage, past),
-        )
+    if not (stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most):
+        return
+    share = "10 %"
+    longest = round_duration(round(past.wall_most / 60) * 60)
+    if most_exceed(past.wall_used, stage.wall_seconds):
+        share = "More than half"
+        longest = field_text("wall_seconds", stage.wall_seconds)
+    yield Problem(
+        "wall_seconds",
+        f"{share} of {_times_basis(stage, past)} took more than {longest}.",
+        _fix_of_wall_time(stage, past),
+    )
 
 
 @past_rule(Severity.WARNING)
@@ -285,11 +293,15 @@ def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterato
 def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The memory is at least the 90th percentile of past jobs."""
     if stage.memory_bytes and past.memory_most and stage.memory_bytes < past.memory_most:
+        share = "10 %"
         used = round_size(max(1, round(past.memory_most / 10**8)) * 10**8)
+        if most_exceed(past.memory_used, stage.memory_bytes):
+            share = "More than half"
+            used = field_text("memory_bytes", stage.memory_bytes)
         enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
         values = _with_retries(stage, "memory_bytes", enough)
         fix = Fix(f"Use {round_size(enough)}", values)
-        yield Problem("memory_bytes", f"10 % of {past.basis} used more than {used}.", fix)
+        yield Problem("memory_bytes", f"{share} of {past.basis} used more than {used}.", fix)
 
 
 @past_rule(Severity.WARNING)
