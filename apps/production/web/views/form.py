@@ -491,7 +491,7 @@ class FormPage:
         if self.production_request:
             original = self.production_request.cloned_from
         if action == RENAME and original is not None:
-            content = with_next_names(content, content_of(original))
+            content = with_next_names(content, original)
 
         arguments: dict[str, Any] = {
             "content": content,
