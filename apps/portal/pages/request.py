@@ -448,7 +448,7 @@ def _estimate(
         return None
     start = queue_row.start.days if queue_row and queue_row.start else None
     estimate = estimate_for(content, request.experiment, at, without=request)
-    return with_expected_end(estimate, request, start=start, at=at)
+    return with_expected_end(estimate, request, content, start=start, at=at)
 
 
 def _advice(

@@ -92,6 +92,12 @@ class QueueState(models.Model):
         default=0, help_text="Requests that left the queue for production."
     )
     starts_days = models.FloatField(default=0, help_text="The number of days counted.")
+    free_clusters = models.JSONField(
+        default=list,
+        blank=True,
+        db_default=[],
+        help_text="Clusters with room for another request, which start one without a person.",
+    )
 
     def __str__(self) -> str:
         return f"queue at {self.version}"
