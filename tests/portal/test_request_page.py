@@ -16,6 +16,7 @@ from apps.production.domain.attention import Need, keep_attention
 from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
+from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import AttentionKind, Verb
 from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
@@ -121,7 +122,10 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(made, liais
     assert "Use 2.8 GB…" in text
     form = browse(liaison).get(shown.needed_changes[1].url).content.decode()
     assert 'value="fix:memory_sufficient:stages.0.memory_bytes"' in form
-    assert "Nearly no job of reco" in text_of(browse(liaison).get(reverse("production:queue")))
+    forget_sizes(experiment_id=queued.experiment_id)
+    rescore_all(at=LATER)
+    text = text_of(browse(liaison).get(reverse("production:queue")))
+    assert "Most jobs of reco will exceed their wall time and memory." in text
 
     running = made("running", stages=(small,))
     assert page(running, liaison).needed_changes == []

@@ -57,6 +57,12 @@ class QueueEntry(models.Model):
         db_default=False,
         help_text="At most this: stages without past jobs count with their time limits.",
     )
+    needed_change = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="A limit that most jobs will exceed, by past jobs; empty: none.",
+    )
     starts_on = models.CharField(
         max_length=64, blank=True, help_text="The cluster that starts it now."
     )

@@ -76,6 +76,8 @@ class StageEstimate:
     #: Whether nearly all of them did, so that nearly no job of this stage will finish. Its core
     #: seconds are those until the limit, and it has no `days`.
     exceeds_limit: bool = False
+    #: Whether most past jobs used more memory than it has.
+    reaches_memory: bool = False
     #: Per job.
     wall_seconds: Range | None = None
     memory_bytes: Range | None = None
@@ -166,6 +168,19 @@ class Estimate:
     def unfinished(self) -> list[str]:
         """The stages of which nearly no job will finish within its time limit."""
         return [stage.name for stage in self.stages if stage.exceeds_limit]
+
+    @property
+    def needed_change(self) -> str:
+        """A sentence on the first stage most of whose jobs exceed a limit; empty without one."""
+        for stage in self.stages:
+            limits = []
+            if stage.reaches_limit:
+                limits.append("wall time")
+            if stage.reaches_memory:
+                limits.append("memory")
+            if limits:
+                return f"Most jobs of {stage.name} will exceed their {' and '.join(limits)}."
+        return ""
 
     @property
     def why_no_end(self) -> str:
@@ -343,6 +358,8 @@ def _stage(
         reaches_limit=bool(stage.wall_seconds)
         and (walls.quantile(0.5) or 0) > (stage.wall_seconds or 0),
         exceeds_limit=exceeds_limit,
+        reaches_memory=bool(stage.memory_bytes)
+        and (memories.quantile(0.5) or 0) > (stage.memory_bytes or 0),
         wall_seconds=walls.range,
         memory_bytes=memories.range,
         wall_used=walls.quantiles(QUANTILES),

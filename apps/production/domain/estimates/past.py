@@ -29,7 +29,7 @@ from apps.production.domain.estimates.figures import (
     jobs_at_once,
 )
 from apps.production.domain.experiment_shares import read_shares
-from apps.production.domain.outputs.datasets import Dataset, find_datasets
+from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import Request, Stage, StageHistory
 
 #: How many of the newest past stages an estimate uses at most.
@@ -75,12 +75,11 @@ def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, Sta
 
 
 def estimates_of(
-    contents: Mapping[int, tuple[RequestContent, int]], at: datetime, *, disk: bool = True
+    contents: Mapping[int, tuple[RequestContent, int]], at: datetime
 ) -> dict[int, Estimate]:
     """Return an estimate by primary key of each request, in a fixed number of queries.
 
-    `contents` has the content of each request and the primary key of its experiment. Without
-    `disk`, the catalogue is not asked, and past jobs tell nothing about the use of disk.
+    `contents` has the content of each request and the primary key of its experiment.
     """
     experiments = {experiment for _, experiment in contents.values()}
     names = set[str]().union(*(stage_names(content.stages) for content, _ in contents.values()))
@@ -101,9 +100,7 @@ def estimates_of(
             past_stage = _as_past_stage(row)
             past[experiment][row.name].append(past_stage)
             written.add(past_stage.output_dataset)
-    datasets: Mapping[str, Dataset] = {}
-    if disk:
-        datasets = find_datasets(written - {""})[0] or {}
+    datasets = find_datasets(written - {""})[0] or {}
 
     today = timezone.localdate(at)
     estimates = {}

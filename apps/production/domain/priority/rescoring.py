@@ -100,6 +100,7 @@ _SIZE_FIELDS = [
     "days_high",
     "size_basis",
     "size_by_limit",
+    "needed_change",
     "sized_at",
     "sized_version",
 ]
@@ -202,8 +203,9 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
 
 
 def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
-    """Set size and duration from the estimate."""
+    """Set size and duration from the estimate, and the first limit that most jobs will exceed."""
     estimate = estimate_for(content_of(request), entry.request.experiment, at)
+    entry.needed_change = estimate.needed_change
     days = estimate.days
     entry.days_low, entry.days, entry.days_high = (
         (days.low, days.mid, days.high) if days else (None, None, None)

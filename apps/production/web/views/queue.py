@@ -16,7 +16,6 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
-from apps.production.domain.checks.limits import needed_changes_of
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.holds import wide_holds
 from apps.production.domain.lifecycle.moves import set_priority
@@ -200,7 +199,6 @@ def _queue(
         "due": {pk: now.share(pk) for pk in now.weights},
         "holds": wide_holds(request.user),
         "hindrances": find_hindrances([row.request for row in part.rows], at),
-        "needed_changes": needed_changes_of([row.request for row in part.rows], at=at),
     }
     is_wrong = changed is not None and changed.shifts is None
     return render(request, "production/queue/queue.html", context, status=400 if is_wrong else 200)

@@ -1,6 +1,6 @@
 """Rules for the jobs of a stage: their number, size, memory and wall time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil
 
 from apps.core.domain.quantities import round_duration, round_size
@@ -15,7 +15,7 @@ from apps.production.domain.checks.base import (
 )
 from apps.production.domain.checks.rules.declared import number
 from apps.production.domain.content.model import RequestContent, StageContent, field_text
-from apps.production.domain.estimates.figures import ENOUGH, MEDIAN, StageEstimate
+from apps.production.domain.estimates.figures import ENOUGH, StageEstimate
 from apps.production.domain.types.fields import CORE
 
 #: With fewer events, a job spends most of its time starting and stopping.
@@ -194,11 +194,6 @@ def _times_basis(stage: StageContent, past: StageEstimate) -> str:
     return f"{past.jobs_text} ({past.alike}, scaled to {events} events per job)"
 
 
-def most_exceed(used: Sequence[float], limit: int | None) -> bool:
-    """Whether more than half of past jobs used more than a limit, by their `QUANTILES`."""
-    return bool(used and limit) and used[MEDIAN] > (limit or 0)
-
-
 def _unfinished(stage: StageContent, past: StageEstimate) -> Problem:
     """Return the problem that nearly no job of a stage will finish within its wall time."""
     limit = field_text("wall_seconds", stage.wall_seconds or 0)
@@ -258,7 +253,7 @@ def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[P
         return
     share = "10 %"
     longest = round_duration(round(past.wall_most / 60) * 60)
-    if most_exceed(past.wall_used, stage.wall_seconds):
+    if past.reaches_limit:
         share = "More than half"
         longest = field_text("wall_seconds", stage.wall_seconds)
     yield Problem(
@@ -295,7 +290,7 @@ def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Prob
     if stage.memory_bytes and past.memory_most and stage.memory_bytes < past.memory_most:
         share = "10 %"
         used = round_size(max(1, round(past.memory_most / 10**8)) * 10**8)
-        if most_exceed(past.memory_used, stage.memory_bytes):
+        if past.reaches_memory:
             share = "More than half"
             used = field_text("memory_bytes", stage.memory_bytes)
         enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
