@@ -30,6 +30,8 @@ EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_REQUESTED})
 #: States with signatures or awaiting them. A material change makes the move “change”, so that
 #: checks and signatures start over.
 CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
+#: Approved states before any job, in which a liaison can still change everything.
+NOT_STARTED = frozenset({_S.APPROVED, _S.QUEUED})
 #: Fields that can change in those states without a new approval. The deadline can only be
 #: postponed.
 IMMATERIAL = frozenset({"campaign", "title", "purpose", "priority_reason", "deadline"})

@@ -3,6 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
+from apps.production.domain.priority.free_clusters import store_free_clusters
 from apps.progress.domain import (
     needs,
     share_use,
@@ -11,6 +12,7 @@ from apps.progress.domain import (
     transitions,
     weekly_report,
 )
+from apps.submission.domain.dispatch.start import free_clusters
 
 
 @shared_task(name="progress.count_stage_history")
@@ -32,6 +34,7 @@ def keep_forecasts() -> None:
 def follow_requests() -> None:
     transitions.follow_requests(at=timezone.now())
     stored_forecasts.note_starts(at=timezone.now())
+    store_free_clusters(free_clusters(at=timezone.now()))
     needs.note_attention(at=timezone.now())
 
 

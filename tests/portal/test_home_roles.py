@@ -73,7 +73,7 @@ def test_approver_reads_how_many_wait_for_what_and_opens_the_desk(
     page = page_of(client, approver, "/")
     assert re.sub(r"<[^>]*>|\s+", " ", page).replace("  ", " ").count("2 to sign") == 1
     assert f'href="{reverse("production:desk")}">Open the desk</a>' in page
-    assert "3 in all" in page
+    assert "3 in all, some for more than one reason." in page
     inbox = client.get(reverse("production:inbox")).context["groups"]
     assert [(group.heading, len(group.items)) for group in inbox] == [("To sign", 2), ("Idle", 1)]
     for count in waits.counts[1:]:

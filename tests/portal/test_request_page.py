@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 import pytest
 from django.template.loader import render_to_string
+from django.urls import reverse
 
 from apps.portal.pages.request import Schedule, request_page
 from apps.portal.pages.request_use import Use
@@ -15,6 +16,7 @@ from apps.production.domain.attention import Need, keep_attention
 from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
+from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import AttentionKind, Verb
 from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
@@ -101,6 +103,32 @@ def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison
     assert approver.username in signature.why
     assert signature.end > LATER.date()
     assert page(made("draft", title="Draft"), liaison).changes_for_earlier_end == []
+
+
+def test_limit_that_later_jobs_exceeded_must_change_before_the_start(made, liaison, browse):
+    """The checks of the submission did not know these jobs. The queue shows the same."""
+    small = stage("reco", memory_bytes=2_000_000_000, wall_seconds=3600)
+    queued = made("queued", stages=(small,))
+    assert page(queued, liaison).needed_changes == []
+
+    history(made("done", stages=(stage("reco"),)), wall=20_000.0, memory=2.5e9)
+    shown = page(queued, liaison)
+    assert shown.status.answer == "Needs a change before it starts."
+    assert shown.next_by == "liaisons of NOvA"
+    assert [change.fix for change in shown.needed_changes] == ["Use 7 h", "Use 2.8 GB"]
+    assert "More than half of 100 past jobs" in shown.needed_changes[1].message
+
+    text = text_of(browse(liaison).get(queued.get_absolute_url()))
+    assert "Use 2.8 GB…" in text
+    form = browse(liaison).get(shown.needed_changes[1].url).content.decode()
+    assert 'value="fix:memory_sufficient:stages.0.memory_bytes"' in form
+    forget_sizes(experiment_id=queued.experiment_id)
+    rescore_all(at=LATER)
+    text = text_of(browse(liaison).get(reverse("production:queue")))
+    assert "Most jobs of reco will exceed their wall time and memory." in text
+
+    running = made("running", stages=(small,))
+    assert page(running, liaison).needed_changes == []
 
 
 @pytest.mark.parametrize(("last", "may_be_late"), [(19, False), (20, False), (21, True)])

@@ -15,8 +15,11 @@ from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
+from apps.production.domain.desk import desk_of
+from apps.production.domain.forecast import Days
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
+from apps.production.domain.priority.free_clusters import store_free_clusters
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import Verb
 from apps.production.models import Attention, QueueState, Request
@@ -26,9 +29,10 @@ from apps.submission.domain.arrays.assignment import assign_request, retry_faile
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.trials import evaluate_tests
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.dispatch.start import free_clusters
 from apps.submission.models import Submission
 from tests.factories.history import history
-from tests.factories.requests import AT
+from tests.factories.requests import AT, stage
 from tests.factories.verdicts import judge
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -353,6 +357,31 @@ def test_a_request_that_a_cluster_starts_now_starts_today(make, cluster, browse,
     Cluster.objects.filter(pk=cluster.pk).update(submits=False)
     note_starts(at=AT)
     assert "starts it within" not in browse(liaison).get(f"/requests/{made.key}/").content.decode()
+
+
+def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(make, cluster, approver):
+    """As the queue does, with the same reason. A cluster starts one request at a time."""
+    waiting = make("awaiting_approval")
+
+    def expected_start():
+        [row] = desk_of(approver, at=AT).rows
+        return row.estimate.begins
+
+    assert expected_start() is None, "the pace of the queue is unknown"
+    store_free_clusters(free_clusters(at=AT))
+    assert expected_start() == Days.exactly(AT.date())
+
+    large = make("awaiting_approval", stages=(stage("one", memory_bytes=10**12),))
+    Cluster.objects.filter(pk=cluster.pk).update(max_memory_bytes=10**11)
+    store_free_clusters(free_clusters(at=AT))
+    rows = {row.request.pk: row for row in desk_of(approver, at=AT).rows}
+    assert rows[large.pk].estimate.begins is None
+    assert rows[waiting.pk].estimate.begins
+
+    Request.objects.filter(pk=large.pk).delete()
+    make("queued", deadline=AT.date() + DAY)
+    note_starts(at=AT)
+    assert expected_start() is None, "the cluster starts the urgent one first"
 
 
 def test_queries_do_not_grow_with_what_needs_attention(make, browse, shifter):

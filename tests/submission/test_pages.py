@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.urls import reverse
 
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
@@ -221,14 +222,35 @@ def test_the_page_says_whether_it_begins_by_itself(browse, liaison, make, cluste
     assert "Next action · approvers and shifters" in page
 
 
+def test_the_start_and_the_choice_of_a_cluster_are_one_step(browse, make, cluster, approver):
+    request = make("queued")
+    client = browse(approver)
+    dialog = text_of(client.get(f"{request.get_absolute_url()}?do=start"))
+    assert '<option value="farm">farm</option>' in dialog
+    assert "Choose a cluster" not in dialog, "there is only one"
+    move = reverse("portal:request-move", args=[request.key, "start"])
+    client.post(move, {"cluster": "farm", "version": request.version})
+    request.refresh_from_db()
+    assert (request.state, request.assignment.cluster) == ("running", cluster)
+
+    clusters.cluster(name="grid", scheduler="slurm", submits=True)
+    other = make("queued")
+    move = reverse("portal:request-move", args=[other.key, "start"])
+    page = client.post(move, {"cluster": "", "version": other.version})
+    assert "Choose a cluster, or that its jobs are submitted by hand." in text_of(page)
+    client.post(move, {"cluster": "by-hand", "version": other.version})
+    other.refresh_from_db()
+    assert other.state == "running"
+    assert not hasattr(other, "assignment")
+
+
 def test_the_start_says_that_no_cluster_is_chosen(browse, liaison, make, cluster, approver):
     request = make("queued")
     own = request.get_absolute_url()
     choose = f'href="/submissions/{request.key}/#cluster"'
     client = browse(approver)
     dialog = text_of(client.get(f"{own}?do=start"))
-    assert "Without a cluster, the portal submits no jobs" in dialog
-    assert "Start production without a cluster" in dialog
+    assert "None: its jobs are submitted by hand" in dialog
     assert choose in dialog
     make_move(verb=Verb.START, request=request, by=approver, at=AT)
     Attention.objects.create(request=request, kind="late", since=AT, words="its deadline passed")

@@ -1,7 +1,7 @@
 """The page of a request, with content from several apps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from itertools import chain
 from typing import Any
@@ -32,12 +32,13 @@ from apps.production.domain.actors import may
 from apps.production.domain.advice import SubmitAdvice, request_advice
 from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
+from apps.production.domain.checks.limits import NeededChange, needed_changes
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import ArgumentText, argument_texts, content_of
 from apps.production.domain.discussion import Thread, threads_of
-from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.holds import ActiveHold, holds_over
@@ -186,12 +187,25 @@ def _troubles(attention: Sequence[Attention]) -> set[str]:
     return _kinds(attention) - {AttentionKind.LATE}
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """The status of a request, who must act next, and whether it waits for a cluster."""
+
+    status: Status
+    next_by: str
+    lacks_cluster: bool
+
+
 def _production_waits_for(
-    request: Request, attention: Sequence[Attention], changes: Sequence[EndingChange]
+    request: Request,
+    attention: Sequence[Attention],
+    changes: Sequence[EndingChange],
+    turn: _Turn,
 ) -> EndingChange | None:
-    """Return what the production of a request waits for, unless it is in trouble anyway."""
+    """Return what the production of a request waits for, unless it has other trouble."""
     obstacles = [change for change in changes if change.is_obstacle]
-    if request.state != RequestState.RUNNING or _troubles(attention) or not obstacles:
+    is_stopped = turn.lacks_cluster or bool(_troubles(attention))
+    if request.state != RequestState.RUNNING or is_stopped or not obstacles:
         return None
     return obstacles[0]
 
@@ -228,6 +242,7 @@ class RequestPage:
     next_by: str
     lacks_cluster: bool
     chooses_cluster: bool
+    needed_changes: list[NeededChange]
     waits_for: EndingChange | None
     keep_deadline: Action | None
     schedule: Schedule | None
@@ -320,17 +335,17 @@ def request_page(
         request, approval, estimate, progress, holds=holds, needs=needs, class_url=class_url, at=at
     )
     attention = _attention(request, schedule)
-    status, whose_turn, without_cluster = _next_step(
-        request, user, events, approval, attention, progress
-    )
+    needed = needed_changes(request, content, estimate or NO_ESTIMATE, at=at)
+    turn = _next_turn(request, user, events, approval, attention, progress, needed)
     return RequestPage(
         object=request,
-        status=status,
+        status=turn.status,
         steps=steps_of(request),
-        next_by=whose_turn,
+        next_by=turn.next_by,
         lacks_cluster=bool(open_form) and lacks_cluster(request),
-        chooses_cluster=without_cluster and may_submit(user, request),
-        waits_for=None if without_cluster else _production_waits_for(request, attention, changes),
+        chooses_cluster=turn.lacks_cluster and may_submit(user, request),
+        needed_changes=needed,
+        waits_for=_production_waits_for(request, attention, changes, turn),
         keep_deadline=_keep_deadline(request, attention, user),
         schedule=schedule,
         attention=attention,
@@ -378,15 +393,16 @@ def request_page(
     )
 
 
-def _next_step(
+def _next_turn(
     request: Request,
     user: User,
     events: list[Event],
     approval: Approval,
     attention: Sequence[Attention],
     progress: RequestNow | None,
-) -> tuple[Status, str, bool]:
-    """Return the status of a request, who must act next, and whether it waits for a cluster."""
+    needed: Sequence[NeededChange],
+) -> _Turn:
+    """Return who must act next. A needed change comes after trouble, and before all else."""
     without_cluster = not _troubles(attention) and waits_for_cluster(request, progress)
     starts_by_itself = _starts_by_itself(request)
     status = status_of(
@@ -406,7 +422,12 @@ def _next_step(
         starts_by_itself=starts_by_itself,
         waits_for_cluster=without_cluster,
     )
-    return status, whose_turn, without_cluster
+    if needed and not _troubles(attention):
+        status = replace(
+            status, answer="Needs a change before it starts.", next_step="", is_late=False
+        )
+        whose_turn = f"liaisons of {request.experiment}"
+    return _Turn(status, whose_turn, without_cluster)
 
 
 def _warnings(
@@ -427,7 +448,7 @@ def _estimate(
         return None
     start = queue_row.start.days if queue_row and queue_row.start else None
     estimate = estimate_for(content, request.experiment, at, without=request)
-    return with_expected_end(estimate, request, start=start, at=at)
+    return with_expected_end(estimate, request, content, start=start, at=at)
 
 
 def _advice(

@@ -13,10 +13,12 @@ from django.urls import reverse
 from django.utils.text import capfirst
 
 from apps.production.domain.approvals.requirements import Approval
+from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.forecast import expected_class
 from apps.production.domain.holds import ActiveHold
 from apps.production.domain.priority.prospects import (
+    Candidate,
     Prospect,
     prospects_if_approved,
     prospects_in_queue,
@@ -117,7 +119,8 @@ def _signatures(
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
     if estimate:
-        prospects = [*prospects_if_approved(request, estimate, at=at).items()][own:]
+        candidate = Candidate(request, content_of(request), estimate)
+        prospects = [*prospects_if_approved(candidate, at=at).items()][own:]
     else:
         prospects = []
 

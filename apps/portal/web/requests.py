@@ -1,5 +1,7 @@
 """The page of a request, and its moves."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -13,6 +15,8 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.portal.pages.request import PRIORITY, RESCHEDULE, RequestPage, request_page
+from apps.portal.pages.request_start import lacks_cluster
+from apps.portal.web.forms import StartForm
 from apps.production.domain.approvals.requirements import move_message
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, set_priority
 from apps.production.domain.lifecycle.transitions import transitions_from
@@ -27,6 +31,7 @@ from apps.production.web.forms.moves import (
     SuccessorForm,
 )
 from apps.production.web.lookup import request_or_404
+from apps.submission.domain.arrays.assignment import BEGINNINGS, assign_request
 
 #: The forms of moves that need more than a reason.
 MOVE_FORMS: dict[str, type[ReasonForm]] = {
@@ -53,7 +58,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
     needed = any(
         step.reason_needed for step in transitions_from(production_request.state, Verb(verb))
     )
-    form = MOVE_FORMS.get(verb, ReasonForm)(request.POST, reason_needed=needed)
+    form = _move_form(production_request, verb)(request.POST, reason_needed=needed)
     if not form.is_valid():
         return _page(request, production_request, open_form=verb, form=form)
 
@@ -62,12 +67,16 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
         fields["successor"] = (
             Request.objects.visible_to(request.user).filter(key=fields["successor"]).first()
         )
+    cluster = fields.pop("cluster", None)
+    move: Callable[..., Any] = MOVE_FUNCTIONS[Verb(verb)]
+    if cluster:
+        move = partial(assign_request, verb=Verb(verb), cluster=cluster)
     with show_errors(request, form):
-        MOVE_FUNCTIONS[Verb(verb)](
-            request=production_request, by=request.user, at=timezone.now(), **fields
-        )
+        move(request=production_request, by=request.user, at=timezone.now(), **fields)
+        if cluster:
+            production_request.refresh_from_db(fields=["state"])
         messages.success(request, move_message(production_request, verb))
-    if form.errors.keys() & form.fields.keys():
+    if form.errors.keys() & form.fields.keys() or (cluster and form.errors):
         return _page(request, production_request, open_form=verb, form=form)
     # The errors are in the content of the request.
     if form.errors:
@@ -134,11 +143,18 @@ def _page(
     return render(request, "portal/request/request.html", {**vars(page), "form": form}, status=400)
 
 
+def _move_form(production_request: Request, verb: str) -> type[ReasonForm]:
+    """Return the form of a move. A start asks for the cluster if none is chosen."""
+    if verb in BEGINNINGS and lacks_cluster(production_request):
+        return StartForm
+    return MOVE_FORMS.get(verb, ReasonForm)
+
+
 def _empty_form(page: RequestPage) -> ReasonForm | None:
     production_request = page.object
     step = page.step
     if step is not None:
-        return MOVE_FORMS.get(step.verb, ReasonForm)(
+        return _move_form(production_request, step.verb)(
             initial={"version": production_request.version}, reason_needed=step.reason_needed
         )
     if page.sets_priority:

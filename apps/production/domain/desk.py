@@ -20,8 +20,9 @@ from apps.production.domain.content.model import RequestContent, StageContent, c
 from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
-from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.estimates.figures import Estimate, Size
 from apps.production.domain.priority.prospects import (
+    Candidate,
     Prospect,
     QueueNow,
     prospects_if_approved,
@@ -75,9 +76,9 @@ class Desk:
     queue: QueueNow | None = None
 
     @property
-    def core_seconds(self) -> float:
-        """The estimated core time of all rows, without those whose size is unknown."""
-        return core_seconds_of(self.rows)
+    def size(self) -> Size | None:
+        """The size of all rows together, without those whose size is unknown."""
+        return total_size(self.rows)
 
     @property
     def unsized(self) -> int:
@@ -97,9 +98,9 @@ class BulkApproval:
         return sum(row.jobs for row in self.rows)
 
     @property
-    def core_seconds(self) -> float:
-        """The estimated core time, without requests whose size is unknown."""
-        return core_seconds_of(self.rows)
+    def size(self) -> Size | None:
+        """The size of all rows together, without those whose size is unknown."""
+        return total_size(self.rows)
 
     @property
     def unsized(self) -> int:
@@ -132,17 +133,18 @@ def bulk_approval(rows: list[DeskRow]) -> BulkApproval:
 
 
 def unsized(rows: Iterable[DeskRow]) -> int:
-    """Return how many of these requests have no estimated core time."""
-    return len([row for row in rows if not row.estimate.core_seconds])
+    """Return how many of these requests have an unknown size."""
+    return len([row for row in rows if not row.estimate.size])
 
 
-def core_seconds_of(rows: Iterable[DeskRow]) -> float:
-    """Return the estimated core time of these requests, without those whose size is unknown."""
-    total = 0.0
-    for row in rows:
-        if row.estimate.core_seconds:
-            total += row.estimate.core_seconds.mid
-    return total
+def total_size(rows: Iterable[DeskRow]) -> Size | None:
+    """Return the sum of the known sizes of these requests; None if none is known."""
+    sizes = [row.estimate.size for row in rows]
+    known = [size for size in sizes if size]
+    if not known:
+        return None
+    core_seconds = sum(size.core_seconds for size in known)
+    return Size(core_seconds, any(size.by_limit for size in known), "the sizes of the requests")
 
 
 def desk_of(user: User, *, at: datetime) -> Desk:
@@ -158,7 +160,7 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     submissions = revisions.values("request").annotate(times=Count("pk"))
     again = set(submissions.filter(times__gt=1).values_list("request", flat=True))
 
-    queue = read_queue()
+    queue = read_queue(at=at)
     today = timezone.localdate(at)
     desk_rows = []
     # Only the open request is read completely.
@@ -369,7 +371,8 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
     sets_priority = may_prioritise(user, request)
     prospects = {}
     if sets_priority:
-        prospects = prospects_if_approved(request, row.estimate, at=at, queue=queue)
+        candidate = Candidate(request, content, row.estimate)
+        prospects = prospects_if_approved(candidate, at=at, queue=queue)
     return Sheet(
         row=row,
         groups=_groups(request, texts, changes_since, threads),

@@ -35,9 +35,12 @@ class Outlook:
 
         It is also empty if the request ignores advice.
         """
+        return self.against_services(request, services_of(stages))
+
+    def against_services(self, request: Request, needed: Collection[int]) -> str:
+        """Return why no jobs that need these services should be submitted now, as `against`."""
         if self._is_ignored_by(request):
             return ""
-        needed = services_of(stages)
         announcement = self.find_announcement(request.experiment_id, needed)
         if announcement:
             return f"“{announcement.title}”: do not submit."

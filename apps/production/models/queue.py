@@ -57,6 +57,12 @@ class QueueEntry(models.Model):
         db_default=False,
         help_text="At most this: stages without past jobs count with their time limits.",
     )
+    needed_change = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="A limit that most jobs will exceed, by past jobs; empty: none.",
+    )
     starts_on = models.CharField(
         max_length=64, blank=True, help_text="The cluster that starts it now."
     )
@@ -92,6 +98,12 @@ class QueueState(models.Model):
         default=0, help_text="Requests that left the queue for production."
     )
     starts_days = models.FloatField(default=0, help_text="The number of days counted.")
+    free_clusters = models.JSONField(
+        default=list,
+        blank=True,
+        db_default=[],
+        help_text="Clusters with room for another request, which start one without a person.",
+    )
 
     def __str__(self) -> str:
         return f"queue at {self.version}"

@@ -347,7 +347,7 @@ def test_several_are_summed_up_with_their_warnings(
     with django_assert_max_num_queries(1):
         bulk = bulk_approval(rows)
     assert (bulk.jobs, bulk.unsized) == (120, 0)
-    assert bulk.core_seconds == pytest.approx(120 * 9000)
+    assert bulk.size.core_seconds == pytest.approx(120 * 9000)
     memory = [message for _, message, _ in bulk.warnings_of(rows[1]) if "3 GB" in message]
     assert len(memory) == 1
 

@@ -63,6 +63,9 @@ def test_bar_counts_the_lines_of_the_panel(nova, form, shifter):
     assert lines > 0
     assert f"{lines} warning{'s' if lines > 1 else ''}</a>" in text_of(page)
     assert len(page.context["checked"].of(Severity.WARNING)) > lines
+    steps = page.context["steps"]
+    assert sum(step.warnings for step in steps) == lines
+    assert {step.title for step in steps if step.kind == "warning"} == {"All stages", "reco"}
 
 
 def test_check_without_javascript_shows_all_and_saves_nothing(nova, form):

@@ -116,6 +116,24 @@ def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
     assert (stage_estimate.days.mid, stage_estimate.at_once) == (0.625, 40)
 
 
+def test_no_more_jobs_run_at_once_than_the_request_allows():
+    """Its most concurrent jobs, as a keep-up request and its clones declare them."""
+
+    def figures(**arguments):
+        written = content(stages=(stage("reco"),), arguments=arguments)
+        [of_stage] = estimate(
+            written, past={"reco": (past(),)}, datasets={}, today=TODAY, at_once=Range(40, 40, 40)
+        ).stages
+        return of_stage
+
+    free = figures()
+    limited = figures(most_in_flight=4)
+    assert not free.is_limited
+    assert (limited.at_once, limited.is_limited) == (4, True)
+    assert limited.days.mid == pytest.approx(free.days.mid * free.at_once / 4)
+    assert figures(most_in_flight=4000) == free
+
+
 def test_jobs_of_no_time_tell_nothing_about_how_many_run_at_once():
     instant = past(completed_wall_seconds=0.0, core_seconds=0.0, wall_seconds=(0.0,) * 5)
     assert jobs_at_once([instant]) is None

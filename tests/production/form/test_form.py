@@ -418,7 +418,8 @@ def test_words_of_the_approver_are_in_the_form_and_beside_their_fields(
         request=made, path="stages.1.jobs", text="Fewer and longer jobs.", by=approver, at=AT
     )
     reason = (
-        "Good plan, but:\nDeadline: we have no room before March\nStage 1 memory: measure it first"
+        "Good plan, but:\nDeadline: we have no room before March\n"
+        "Stage 1 memory: measure it first\n- simulation › Wall time: too long"
     )
     browse(approver).post(
         f"/requests/{made.key}/request-changes/", {"reason": reason, "version": made.version}
@@ -432,6 +433,7 @@ def test_words_of_the_approver_are_in_the_form_and_beside_their_fields(
     ]
     assert page.context["stages"][0].fields["memory_bytes"].advice == ["opg-one: measure it first"]
     assert "opg-one: measure it first" in html
+    assert page.context["stages"][1].fields["wall_seconds"].advice == ["opg-one: too long"]
 
 
 @pytest.mark.parametrize(

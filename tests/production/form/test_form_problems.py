@@ -114,6 +114,22 @@ def test_save_that_fails_shows_what_the_checks_show_of_fields_filled_in(state, n
     assert "id_purpose" not in [anchor for anchor, _ in same_problems(page)]
 
 
+def test_bar_says_what_is_saved_and_which_fields_prevent_it(nova, liaison, form):
+    made = draft(liaison, nova)
+
+    def note_of(page: HttpResponse) -> str:
+        return re.search(r'id="autosave" role="status">([^<]*)<', text_of(page))[1]
+
+    assert note_of(form.get(edit(made))) == "Saved"
+    data = post_of(content(title="New title"), version=1)
+    assert note_of(form.post(edit(made), data | {"do": "check"})) == "Not saved yet"
+    wrong = {"stages-1-jobs": "many", "deadline": "soon"}
+    expected = "Not saved yet. Fix first: Deadline, Stage 2 · Jobs"
+    assert note_of(form.post(edit(made), data | wrong | {"do": "save"})) == expected
+    answer = form.post(edit(made), data | wrong | {"do": "autosave"})
+    assert answer.json()["problem"] == expected
+
+
 def test_two_errors_of_a_field_count_twice_everywhere(nova, form):
     data = post_of(content(stages=(stage("x" * 300 + " $"),)), experiment="NOVA")
     problems = same_problems(form.post(NEW, data | {"do": "submit"}))

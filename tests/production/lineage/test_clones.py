@@ -29,7 +29,7 @@ from apps.production.domain.types.versions import (
 )
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
 from apps.production.web.forms.request import typed
-from tests.factories.requests import AT, content, draft, stage
+from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.factories.workflows import monte_carlo
 
 
@@ -102,6 +102,19 @@ def test_outputs_of_a_clone_get_new_names_along_the_chain(nova, liaison, browse)
         "Rename output datasets"
         not in browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
     )
+
+
+def test_second_clone_is_offered_a_name_that_the_first_has_not_taken(nova, liaison, approver):
+    made = draft(liaison, nova, stages=(stage("a", output_dataset="nova.mc.a_v2"),))
+    request_in(
+        "queued",
+        by=liaison,
+        experiment=nova,
+        approver=approver,
+        stages=(stage("a", output_dataset="nova.mc.a_v3"),),
+    )
+    copy, _ = clone(made, liaison)
+    assert taken_names(Request.objects.get(pk=copy.pk)) == [("nova.mc.a_v2", "nova.mc.a_v4")]
 
 
 @pytest.fixture
@@ -256,7 +269,9 @@ def test_templates_come_some_at_a_time(nova, liaison, browse, monkeypatch):
         ("nova_v09_72_reco_v3", {"v09_72": "v09_72"}, "nova_v09_72_reco_v4"),
         ("nova_v09_72_reco_v3", {"v09_72": "v10_01"}, "nova_v10_01_reco_v3"),
         ("nova.v09.72.reco", {"v09_72": "v10_01"}, "nova.v10.01.reco"),
-        ("nova.v09_721.reco", {"v09_72": "v10_01"}, "nova.v10_721.reco"),
+        ("nova.v09_721.reco", {"v09_72": "v10_01"}, "nova.v09_721.reco_v2"),
+        ("prod_v09_70_reco_2026", {"v09_72": "v09_72"}, "prod_v09_70_reco_2026_v2"),
+        ("prod_v09_70_reco_2026_v2", {"v09_72": "v09_72"}, "prod_v09_70_reco_2026_v3"),
         ("x.v1.v1_2", {"v1": "v2", "v1_2": "v1_3"}, "x.v2.v1_3"),
         ("nova.mc.reco", {"v09_72": "v10_01", "": "x"}, "nova.mc.reco_v2"),
         ("nova.v09_72.reco", {"v09_72": ""}, "nova.v09_72.reco_v2"),

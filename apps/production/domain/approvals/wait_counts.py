@@ -47,6 +47,11 @@ class WaitCounts:
     to_sign: int
     counts: list[WaitCount]
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether a request counts more than once."""
+        return sum(count.requests for count in self.counts) > self.requests
+
 
 def count_waits(user: User, at: datetime) -> WaitCounts:
     """Count the requests that wait for a user, in a fixed number of queries."""

@@ -159,11 +159,11 @@ def _estimate(
     at_once = past_at_once(experiment)
     from_today = estimate(content, past=past, datasets=datasets, today=today, at_once=at_once)
     if request is None or request.state not in SIGNED:
-        return with_expected_end(
-            from_today, request_of_draft(request, experiment, content), start=None, at=at
-        )
+        draft = request_of_draft(request, experiment, content)
+        return with_expected_end(from_today, draft, content, start=None, at=at)
     start = start_of(request, at=at)
-    return with_expected_end(from_today, request, start=start.days if start else None, at=at)
+    days = start.days if start else None
+    return with_expected_end(from_today, request, content, start=days, at=at)
 
 
 def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:

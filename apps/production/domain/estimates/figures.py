@@ -76,6 +76,8 @@ class StageEstimate:
     #: Whether nearly all of them did, so that nearly no job of this stage will finish. Its core
     #: seconds are those until the limit, and it has no `days`.
     exceeds_limit: bool = False
+    #: Whether most past jobs used more memory than it has.
+    reaches_memory: bool = False
     #: Per job.
     wall_seconds: Range | None = None
     memory_bytes: Range | None = None
@@ -88,6 +90,8 @@ class StageEstimate:
     #: How many jobs run at once according to `days`. Without past jobs, `days` assumes that each
     #: job runs until its time limit.
     at_once: float | None = None
+    #: Whether more would run at once if the request allowed it.
+    is_limited: bool = False
     #: Of all jobs.
     core_seconds: Range | None = None
     #: Of all jobs if each runs on one core until its time limit. Set only without past jobs.
@@ -113,6 +117,18 @@ class StageEstimate:
             f"its time limit with about {max(1, round(self.at_once or 0)):,} jobs at once, as it "
             "has no past jobs"
         )
+
+
+@dataclass(frozen=True)
+class Size:
+    """The core time of a request, as lists show it and the queue counts it.
+
+    With `by_limit` it is at most this: stages without past jobs count with their time limits.
+    """
+
+    core_seconds: float
+    by_limit: bool
+    basis: str
 
 
 @dataclass(frozen=True)
@@ -154,6 +170,19 @@ class Estimate:
         return [stage.name for stage in self.stages if stage.exceeds_limit]
 
     @property
+    def needed_change(self) -> str:
+        """A sentence on the first stage most of whose jobs exceed a limit; empty without one."""
+        for stage in self.stages:
+            limits = []
+            if stage.reaches_limit:
+                limits.append("wall time")
+            if stage.reaches_memory:
+                limits.append("memory")
+            if limits:
+                return f"Most jobs of {stage.name} will exceed their {' and '.join(limits)}."
+        return ""
+
+    @property
     def why_no_end(self) -> str:
         """Why the request has no end whenever it starts; empty if it has one or is unknown."""
         if not self.unfinished:
@@ -165,6 +194,19 @@ class Estimate:
         if not self.past_jobs:
             return None
         return _sum(stage.core_seconds or stage.limit_core_seconds for stage in self.stages)
+
+    @property
+    def size(self) -> Size | None:
+        """The core time by past jobs, or else by the time limits; None if a stage has neither."""
+        total = _sum(stage.core_seconds or stage.limit_core_seconds for stage in self.stages)
+        if total is None:
+            return None
+        if not self.past_jobs:
+            return Size(total.mid, True, "its requested jobs and their time limits")
+        basis = f"{self.past_jobs:,} past jobs of its stages"
+        if self.by_limit:
+            basis += " and the time limits of the others"
+        return Size(total.mid, bool(self.by_limit), basis)
 
     @property
     def disk_bytes(self) -> Range | None:
@@ -217,8 +259,24 @@ def estimate(
     `past` has the past stages by lower-case name, and `datasets` their outputs. `at_once` is how
     many jobs of the experiment ran at once, over all stages.
     """
-    return Estimate(
-        estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today
+    stages = estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once)
+    most = content.arguments.get("most_in_flight")
+    if isinstance(most, int) and most > 0:
+        stages = tuple(_limited(stage, most) for stage in stages)
+    return Estimate(stages, today)
+
+
+def _limited(figures: StageEstimate, most_at_once: int) -> StageEstimate:
+    """Return the figures of a stage if at most so many of its jobs run at once."""
+    days = figures.days
+    if days is None or not figures.at_once or figures.at_once <= most_at_once:
+        return figures
+    least = days.mid * figures.at_once / most_at_once
+    return replace(
+        figures,
+        days=Range(max(days.low, least), least, max(days.high, least)),
+        at_once=most_at_once,
+        is_limited=True,
     )
 
 
@@ -300,6 +358,8 @@ def _stage(
         reaches_limit=bool(stage.wall_seconds)
         and (walls.quantile(0.5) or 0) > (stage.wall_seconds or 0),
         exceeds_limit=exceeds_limit,
+        reaches_memory=bool(stage.memory_bytes)
+        and (memories.quantile(0.5) or 0) > (stage.memory_bytes or 0),
         wall_seconds=walls.range,
         memory_bytes=memories.range,
         wall_used=walls.quantiles(QUANTILES),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.db import transaction
@@ -12,6 +13,7 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
+from apps.production.domain.checks.facts import UNCLAIMED
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft, save_draft
@@ -19,9 +21,12 @@ from apps.production.domain.types.arguments import Value
 from apps.production.domain.types.declaration import StageType, Workflow, general
 from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 
-_VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
+#: A version of a dataset, such as `_v2`. One of several numbers, as `v09_70`, is of a release.
+_VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9]|\.[0-9]{1,3}(?![0-9]))")
+#: How many versions after that of the original are looked at for a free name.
+MOST_VERSIONS = 50
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,8 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
     """Return the name of the next version of an output.
 
     `a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`. `releases` maps the releases of the original to
-    those used now. A release in the name is not a version of the dataset; if the release changed,
-    only the release in the name changes.
+    those used now. A release in the name is not a version of the dataset, and neither is a version
+    of several numbers; if the release changed, only the release in the name changes.
     """
     now = {was.replace("_", "."): new or was for was, new in (releases or {}).items() if was}
     plain = name.replace("_", ".")
@@ -104,22 +109,49 @@ def _find_releases(releases: Collection[str], text: str) -> list[tuple[int, int]
     return places
 
 
-def _next_names(content: RequestContent, original: RequestContent) -> dict[str, str]:
-    """Return a new name for each output that the original also has."""
-    names = {stage.output_dataset for stage in original.stages} - {""}
+def _next_names(content: RequestContent, original: Request) -> dict[str, str]:
+    """Return a new name for each output that the original also has.
+
+    It is the first one that no request of the experiment writes yet, in one query.
+    """
+    original_stages = content_of(original).stages
+    names = {stage.output_dataset for stage in original_stages} - {""}
     releases = {}
-    for was, now in zip(original.stages, content.stages, strict=False):
+    for was, now in zip(original_stages, content.stages, strict=False):
         releases[was.release] = now.release
-    outputs = dict.fromkeys(stage.output_dataset for stage in content.stages)
-    return {name: next_name(name, releases) for name in outputs if name in names}
+
+    following: dict[str, list[str]] = {}
+    for stage in content.stages:
+        if stage.output_dataset in names:
+            following[stage.output_dataset] = _following_names(stage.output_dataset, releases)
+    claimed = Stage.objects.filter(
+        request__experiment=original.experiment_id,
+        output_dataset__in=list(chain.from_iterable(following.values())),
+    ).exclude(request__state__in=UNCLAIMED)
+    taken = set(claimed.values_list("output_dataset", flat=True)) if following else set()
+
+    new = {}
+    for name, candidates in following.items():
+        free = [candidate for candidate in candidates if candidate not in taken]
+        new[name] = free[0] if free else candidates[-1]
+    return new
 
 
-def with_next_names(content: RequestContent, taken: RequestContent) -> RequestContent:
-    """Return content with new names for outputs that `taken` also has.
+def _following_names(name: str, releases: Mapping[str, str]) -> list[str]:
+    """Return the names of the next versions of an output, the next one first."""
+    names = [next_name(name, releases)]
+    now = {release: release for release in releases.values()}
+    while len(names) < MOST_VERSIONS:
+        names.append(next_name(names[-1], now))
+    return names
+
+
+def with_next_names(content: RequestContent, original: Request) -> RequestContent:
+    """Return content with new names for outputs that `original` also has.
 
     Inputs that read these outputs change too.
     """
-    new = _next_names(content, taken)
+    new = _next_names(content, original)
     renamed = []
     for stage in content.stages:
         renamed.append(
@@ -138,7 +170,7 @@ def taken_names(request: Request) -> list[tuple[str, str]]:
     original = request.cloned_from
     if original is None:
         return []
-    return list(_next_names(content_of(request), content_of(original)).items())
+    return list(_next_names(content_of(request), original).items())
 
 
 @transaction.atomic
@@ -159,7 +191,7 @@ def clone_request(
         content = replace(content, deadline=None)
         notes.append("The deadline was not copied.")
     if next_names:
-        content = with_next_names(content, content_of(request))
+        content = with_next_names(content, request)
     made = create_draft(experiment=request.experiment, content=content, by=by, at=at)
     made.cloned_from = request
     made.save(update_fields=["cloned_from"])
@@ -179,7 +211,7 @@ def take_next_names(
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     if request.cloned_from is None:
         raise InvalidTransition(f"{request} is not a clone.")
-    content = with_next_names(content_of(request), content_of(request.cloned_from))
+    content = with_next_names(content_of(request), request.cloned_from)
     seen = request.version if version is None else version
     return save_draft(request=request, content=content, version=seen, by=by, at=at)
 

@@ -19,7 +19,7 @@ from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
 from apps.production.domain.priority.score import Term, manual_term, total, waiting_term
 from apps.production.domain.slack import Slack, slack_of
-from apps.production.enums import RequestState
+from apps.production.enums import NOT_STARTED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_prioritise, may_reorder_queue
 
@@ -74,6 +74,13 @@ class QueueRow:
     def size_by_limit(self) -> bool:
         """Whether the size counts stages until their time limits, so that it is at most that."""
         return self._entry is not None and self._entry.size_by_limit
+
+    @property
+    def needed_change(self) -> str:
+        """What must change before it starts; empty if nothing must, or once it has started."""
+        if self._entry is None or self.request.state not in NOT_STARTED:
+            return ""
+        return self._entry.needed_change
 
     @property
     def _entry(self) -> QueueEntry | None:

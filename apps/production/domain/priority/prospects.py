@@ -15,6 +15,7 @@ from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.forecast import IF_APPROVED, Days, Forecast, expected_class, forecast_of
 from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import FEWEST_STARTS, expected_start
+from apps.production.domain.priority.free_clusters import AutomaticStarts, read_automatic_starts
 from apps.production.domain.priority.listing import held_by, queue_state
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank
@@ -66,56 +67,69 @@ class QueueNow:
     places: "_Places"
     state: QueueState
     holds: set[int | None]
+    starts: AutomaticStarts
 
 
-def read_queue() -> QueueNow:
+def read_queue(*, at: datetime) -> QueueNow:
     """Return the queue as it is now, in a fixed number of queries."""
-    return QueueNow(_read_places(), queue_state(), experiments_on_hold())
+    state = queue_state()
+    starts = read_automatic_starts(state, at=at)
+    return QueueNow(_read_places(), state, experiments_on_hold(), starts)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A request that may be approved, with its content and its estimate."""
+
+    request: Request
+    content: RequestContent
+    estimate: Estimate
 
 
 def prospects_if_approved(
-    request: Request, estimate: Estimate, *, at: datetime, queue: QueueNow | None = None
+    candidate: Candidate, *, at: datetime, queue: QueueNow | None = None
 ) -> dict[str, Prospect]:
     """Return the prospect of a request by class, if it were approved now with this estimate.
 
     Pass `queue`, the result of `read_queue`, to save its queries.
     """
-    entry = _entry_if_approved(request, estimate)
-    prospects = _prospects(
-        [(entry, name) for name in RequestedPriority.values],
-        at,
-        queue or read_queue(),
-        assumption=IF_APPROVED,
-    )
+    queue = queue or read_queue(at=at)
+    places = [_place_if_approved(candidate, name, queue) for name in RequestedPriority.values]
+    prospects = _prospects(places, at, queue, assumption=IF_APPROVED)
     return dict(zip(RequestedPriority.values, prospects, strict=True))
 
 
 def forecasts_if_approved(
-    estimates: Sequence[tuple[Request, Estimate]], *, at: datetime, queue: QueueNow | None = None
+    candidates: Sequence[Candidate], *, at: datetime, queue: QueueNow | None = None
 ) -> list[Forecast]:
     """Return the forecast of each request, if it alone were approved now as requested.
 
     The number of queries is fixed. Pass `queue`, the result of `read_queue`, to save them.
     """
-    entries = [_entry_if_approved(request, estimate) for request, estimate in estimates]
-    prospects = _prospects(
-        [(entry, expected_class(entry.request)) for entry in entries],
-        at,
-        queue or read_queue(),
-        assumption=IF_APPROVED,
-    )
+    queue = queue or read_queue(at=at)
+    places = []
+    for candidate in candidates:
+        name = expected_class(candidate.request)
+        places.append(_place_if_approved(candidate, name, queue))
+    prospects = _prospects(places, at, queue, assumption=IF_APPROVED)
     return [prospect.forecast for prospect in prospects]
 
 
 def with_expected_end(
-    estimate: Estimate, request: Request, *, start: Days | None, at: datetime
+    estimate: Estimate,
+    request: Request,
+    content: RequestContent,
+    *,
+    start: Days | None,
+    at: datetime,
 ) -> Estimate:
     """Return the estimate with the end that all pages show, and with the expected `start` if known.
 
     Before approval, both are those of a request approved now as requested.
     """
     if request.state not in SIGNED:
-        return estimate.with_forecast(forecasts_if_approved([(request, estimate)], at=at)[0])
+        candidate = Candidate(request, content, estimate)
+        return estimate.with_forecast(forecasts_if_approved([candidate], at=at)[0])
     forecast = forecast_of(request)
     if forecast:
         return estimate.with_forecast(replace(forecast, start=start))
@@ -132,7 +146,10 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None or not entry.is_queued or not has_rank(request) or len(classes[own:]) < 2:
         return {}
-    in_classes = _prospects([(entry, name) for name in classes[own:]], at, read_queue())
+    # A cluster that starts it now does so in a higher class, too.
+    starts_on = [entry.starts_on] if entry.starts_on else []
+    places = [_PlaceInClass(entry, name, starts_on) for name in classes[own:]]
+    in_classes = _prospects(places, at, read_queue(at=at))
     prospects = dict(zip(classes[own:], in_classes, strict=True))
     # In its own class the stored values apply, which may depend on a manual move or a free cluster.
     stored = forecast_of(request)
@@ -165,39 +182,59 @@ def prospects_of_draft(
     at: datetime,
 ) -> dict[str, Prospect]:
     """Return the prospect by class, if a request with this content were approved now."""
-    return prospects_if_approved(request_of_draft(request, experiment, content), estimate, at=at)
+    draft = request_of_draft(request, experiment, content)
+    return prospects_if_approved(Candidate(draft, content, estimate), at=at)
 
 
-def _entry_if_approved(request: Request, estimate: Estimate) -> QueueEntry:
-    size = estimate.core_seconds
-    days = estimate.days
-    return QueueEntry(
-        request=request,
-        core_seconds=size.mid if size else None,
+@dataclass(frozen=True)
+class _PlaceInClass:
+    """A request in a priority class, and the clusters that start it now if it is first there."""
+
+    entry: QueueEntry
+    priority_class: str
+    starts_on: Sequence[str]
+
+
+def _place_if_approved(candidate: Candidate, priority_class: str, queue: QueueNow) -> _PlaceInClass:
+    size = candidate.estimate.size
+    days = candidate.estimate.days
+    entry = QueueEntry(
+        request=candidate.request,
+        core_seconds=size.core_seconds if size else None,
         days_low=days.low if days else None,
         days=days.mid if days else None,
         days_high=days.high if days else None,
     )
+    starts_on = queue.starts.clusters_for(candidate.request, candidate.content)
+    return _PlaceInClass(entry, priority_class, starts_on)
 
 
 def _prospects(
-    entries: Sequence[tuple[QueueEntry, str]],
+    places: Sequence[_PlaceInClass],
     at: datetime,
     queue: QueueNow,
     *,
     assumption: str = "",
 ) -> list[Prospect]:
-    """Return the prospect of each entry in its class."""
+    """Return the prospect of each request in its class."""
     state = queue.state
     # One more request delays those behind it by the mean time between starts, if that is known.
     delay = None
     if state.starts >= FEWEST_STARTS and state.starts_days > 0:
         delay = state.starts_days / state.starts * timedelta(days=1)
     prospects = []
-    for entry, name in entries:
+    for in_class in places:
+        entry = in_class.entry
+        name = in_class.priority_class
         place = queue.places.place_of(entry, name, entry.request.priority, at)
-        held = held_by(entry.request, queue.holds)
-        start = expected_start(ahead=place.startable_ahead, state=state, at=at, held=held)
+        free = [cluster for cluster in in_class.starts_on if cluster not in place.taken_ahead]
+        start = expected_start(
+            ahead=place.startable_ahead,
+            state=state,
+            at=at,
+            held=held_by(entry.request, queue.holds),
+            starts_on=free[0] if free else "",
+        )
         forecast = forecast_of_queued(
             entry, start, at=at, priority_class=name, assumption=assumption
         )
@@ -229,11 +266,14 @@ def _ranks_with(
 class _Place:
     """How many requests would be ahead of one, how many of these can start,
     and how many of those behind can.
+
+    `taken_ahead` are the clusters that start one of those ahead now.
     """
 
     ahead: int
     startable_ahead: int
     startable_behind: int
+    taken_ahead: set[str]
 
 
 @dataclass(frozen=True)
@@ -248,6 +288,8 @@ class _Places:
     keys: list[tuple[float, float]]
     startable_before: list[int]
     index: Mapping[int, int]
+    #: The place of the request that each cluster starts now.
+    starts: Mapping[str, int]
 
     def place_of(
         self, entry: QueueEntry, priority_class: str, number: int | None, at: datetime
@@ -269,7 +311,8 @@ class _Places:
                 startable_ahead -= itself
             else:
                 startable_behind -= itself
-        return _Place(ahead, startable_ahead, startable_behind)
+        taken = {name for name, first in self.starts.items() if first < place and first != own}
+        return _Place(ahead, startable_ahead, startable_behind, taken)
 
 
 def _read_places() -> _Places:
@@ -277,8 +320,12 @@ def _read_places() -> _Places:
     keys: list[tuple[float, float]] = []
     startable_before = [0]
     index = {}
-    for pk, sort_points, tie, state in queue.values_list("pk", "sort_key", "tie", "request__state"):
+    starts = {}
+    rows = queue.values_list("pk", "sort_key", "tie", "request__state", "starts_on")
+    for pk, sort_points, tie, state, starts_on in rows:
+        if starts_on:
+            starts[starts_on] = len(keys)
         index[pk] = len(keys)
         keys.append((-sort_points, tie))
         startable_before.append(startable_before[-1] + (state == RequestState.QUEUED))
-    return _Places(read_shares(), keys, startable_before, index)
+    return _Places(read_shares(), keys, startable_before, index, starts)

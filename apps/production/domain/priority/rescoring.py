@@ -100,6 +100,7 @@ _SIZE_FIELDS = [
     "days_high",
     "size_basis",
     "size_by_limit",
+    "needed_change",
     "sized_at",
     "sized_version",
 ]
@@ -202,31 +203,16 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
 
 
 def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
-    """Set the size from the estimate, or else from requested jobs and wall time.
-
-    The second way assumes one core per job.
-    """
-    content = content_of(request)
-    estimate = estimate_for(content, entry.request.experiment, at)
-    requested = []
-    for stage in content.stages:
-        if stage.jobs and stage.wall_seconds:
-            requested.append(stage.jobs * stage.wall_seconds)
+    """Set size and duration from the estimate, and the first limit that most jobs will exceed."""
+    estimate = estimate_for(content_of(request), entry.request.experiment, at)
+    entry.needed_change = estimate.needed_change
     days = estimate.days
     entry.days_low, entry.days, entry.days_high = (
         (days.low, days.mid, days.high) if days else (None, None, None)
     )
-    entry.size_by_limit = not estimate.core_seconds or bool(estimate.by_limit)
-    if estimate.core_seconds:
-        entry.core_seconds = estimate.core_seconds.mid
-        entry.size_basis = f"{estimate.past_jobs:,} past jobs of its stages"
-        if estimate.by_limit:
-            entry.size_basis += " and the time limits of the others"
-    elif content.stages and len(requested) == len(content.stages):
-        entry.core_seconds = float(sum(requested))
-        entry.size_basis = "its requested jobs and their time limits"
-    else:
-        entry.core_seconds = None
-        entry.size_basis = ""
+    size = estimate.size
+    entry.core_seconds = size.core_seconds if size else None
+    entry.size_basis = size.basis if size else ""
+    entry.size_by_limit = size is None or size.by_limit
     entry.sized_at = at
     entry.sized_version = entry.request.version

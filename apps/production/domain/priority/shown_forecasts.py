@@ -11,7 +11,12 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.forecast import Forecast, forecast_of
-from apps.production.domain.priority.prospects import QueueNow, forecasts_if_approved
+from apps.production.domain.priority.prospects import (
+    Candidate,
+    QueueNow,
+    forecasts_if_approved,
+    read_queue,
+)
 from apps.production.enums import CLOSED, SIGNED
 from apps.production.models import Request, Stage
 
@@ -51,7 +56,7 @@ def _forecasts_if_approved(requests: Sequence[Request], at: datetime) -> dict[in
 
 @dataclass(frozen=True)
 class EstimatedRequest:
-    """A request with its content, without services, and what it takes if it is approved now."""
+    """A request with its content, and what it takes if it is approved now."""
 
     request: Request
     content: RequestContent
@@ -66,16 +71,21 @@ def estimates_if_approved(
 
     Pass `queue` if it was read already.
     """
-    # Estimates need no services.
-    stages = Prefetch("stages", Stage.objects.order_by("position"))
-    prefetch_related_objects(requests, stages, "workflow__type", "experiment")
-    contents = {request.pk: content_of(request, services=False) for request in requests}
+    queue = queue or read_queue(at=at)
+    stages = Stage.objects.order_by("position")
+    # Estimates need no services, but a cluster starts no jobs that need one that is down.
+    needs_services = bool(queue.starts.clusters)
+    if needs_services:
+        stages = stages.prefetch_related("services")
+    prefetch_related_objects(requests, Prefetch("stages", stages), "workflow__type", "experiment")
+    contents = {request.pk: content_of(request, services=needs_services) for request in requests}
     estimates = estimates_of(
         {request.pk: (contents[request.pk], request.experiment_id) for request in requests}, at
     )
-    forecasts = forecasts_if_approved(
-        [(request, estimates[request.pk]) for request in requests], at=at, queue=queue
-    )
+    candidates = []
+    for request in requests:
+        candidates.append(Candidate(request, contents[request.pk], estimates[request.pk]))
+    forecasts = forecasts_if_approved(candidates, at=at, queue=queue)
     rows = []
     for request, forecast in zip(requests, forecasts, strict=True):
         rows.append(

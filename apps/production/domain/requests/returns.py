@@ -23,16 +23,29 @@ def name_in_notes(label: str) -> str:
 def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
     """Return path and note of each line that names a field.
 
-    Examples: `Deadline: too late`, `Stage 2 memory: …`, `stages.1.jobs: …`.
+    Examples: `Deadline: too late`, `Stage 2 memory: …`, `simulation memory: …`, `stages.1.jobs: …`.
     """
-    names: dict[str, str] = {}
+    paths: dict[str, set[str]] = {}
     for path, label in fields_of(request):
-        names |= {path: path, name_in_notes(label).lower(): path}
+        for name in _names_of(path, label):
+            paths.setdefault(name.casefold(), set()).add(path)
 
     notes = []
     for line in text.splitlines():
         head, _, note = line.partition(": ")
-        field = names.get(head.strip().lower())
-        if field and note.strip():
-            notes.append((field, note.strip()))
+        named = paths.get(head.strip(" -*•").casefold(), set())
+        # A name that several stages share says nothing.
+        if len(named) == 1 and note.strip():
+            [path] = named
+            notes.append((path, note.strip()))
     return notes
+
+
+def _names_of(path: str, label: str) -> list[str]:
+    """Return how notes may name a field: as its path, as in the form, or as on the desk."""
+    names = [path, label, name_in_notes(label)]
+    stage, _, title = label.rpartition(" › ")
+    own_name = " ".join(stage.split()[2:])
+    if own_name:
+        names += [f"{own_name} {title}", f"{own_name} › {title}"]
+    return names

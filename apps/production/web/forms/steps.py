@@ -1,7 +1,7 @@
 """The steps of the request form: its sections, each with the findings of the checks."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from apps.production.domain.checks import RuleFinding
@@ -17,7 +17,10 @@ _OF_STAGE = re.compile(r"id_stages-(\d+)-(\w+)")
 
 @dataclass
 class FormSection:
-    """A section of the form with its number of problems. `is_checked` once the checks ran."""
+    """A section of the form with its number of problems. `is_checked` once the checks ran.
+
+    A warning about several sections counts in the first; the others only show its sign.
+    """
 
     anchor: str
     title: str
@@ -25,11 +28,12 @@ class FormSection:
     errors: int = 0
     warnings: int = 0
     empty: int = 0
+    is_warned: bool = False
 
     @property
     def kind(self) -> str:
         """The CSS class of its sign."""
-        if self.errors or self.warnings:
+        if self.errors or self.is_warned:
             return "error" if self.errors else "warning"
         return "ok" if self.is_checked and not self.empty else ""
 
@@ -38,18 +42,22 @@ def steps_of(
     forms: RequestForms,
     findings: Iterable[RuleFinding] | None = None,
     empty: Iterable[RuleFinding] = (),
+    warnings: Iterable[Sequence[str]] = (),
 ) -> list[FormSection]:
     """Return the steps in the order of the form, and assign each stage its step.
 
-    Without `findings`, no checks ran.
+    Without `findings`, no checks ran. `warnings` has the anchors of the fields of each warning.
     """
     steps = {step.anchor: step for step in _steps(forms)}
     for finding in findings or ():
-        step = steps[_section(forms, finding.path)]
-        step.errors += finding.blocks
-        step.warnings += not finding.blocks
-    for path in {forms.place_of(finding.path): finding.path for finding in empty}.values():
-        steps[_section(forms, path)].empty += 1
+        if finding.blocks:
+            steps[_section(forms.place_of(finding.path)[0])].errors += 1
+    for anchors in warnings:
+        steps[_section(anchors[0])].warnings += 1
+        for anchor in anchors:
+            steps[_section(anchor)].is_warned = True
+    for anchor in {forms.place_of(finding.path)[0] for finding in empty}:
+        steps[_section(anchor)].empty += 1
     for step in steps.values():
         step.is_checked = findings is not None
     for number, form in enumerate(forms.stages.forms, start=1):
@@ -78,9 +86,8 @@ def _steps(forms: RequestForms) -> list[FormSection]:
     ]
 
 
-def _section(forms: RequestForms, path: str) -> str:
-    """Return the anchor of the step that contains the field of a path."""
-    anchor, _ = forms.place_of(path)
+def _section(anchor: str) -> str:
+    """Return the anchor of the step that contains the field with this anchor."""
     if match := _OF_STAGE.match(anchor):
         if match[2] in RESOURCE_FIELDS:
             return RESOURCES

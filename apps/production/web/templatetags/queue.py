@@ -3,6 +3,7 @@
 from django import template
 
 from apps.core.models import Event
+from apps.production.domain.estimates.figures import Size
 from apps.production.models import Request
 
 register = template.Library()
@@ -56,5 +57,14 @@ def share(part: float | None) -> str:
 
 
 @register.filter
-def whole_hours(seconds: int) -> str:
+def whole_hours(seconds: float) -> str:
     return f"{seconds / 3600:,.0f}"
+
+
+@register.filter
+def core_hours(size: Size | None) -> str:
+    """Format a size in core-hours: `300`, `≤ 300` by time limits, `–` if it is unknown."""
+    if size is None:
+        return "–"
+    hours = whole_hours(size.core_seconds)
+    return f"≤ {hours}" if size.by_limit else hours

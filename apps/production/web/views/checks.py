@@ -216,17 +216,20 @@ def panel_context(
         rows = shown.of(severity)
         if rows:
             groups.append((severity, *_folded(severity, _lines(forms, rows))))
+    warnings = []
+    for _, places in _lines(forms, shown.of(Severity.WARNING)):
+        warnings.append([anchor for anchor, _ in places])
     return {
         "checked": shown,
         "problems": _problems(forms, shown),
-        "warnings": len(_lines(forms, shown.of(Severity.WARNING))),
+        "warnings": len(warnings),
         "groups": groups,
         "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
         "estimate": report.estimate,
         "advice": request_advice(
             content=forms.content, experiment=experiment, user=user, at=timezone.now()
         ),
-        "steps": steps_of(forms, shown.findings, empty),
+        "steps": steps_of(forms, shown.findings, empty, warnings),
     }
 
 

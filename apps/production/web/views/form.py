@@ -1,6 +1,6 @@
 """The request form: edit, add and move stages, save and submit; works without JavaScript."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,12 @@ from apps.production.domain.checks.fixing import apply_fixes
 from apps.production.domain.checks.report import PASSING, CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.known import COLUMNS
-from apps.production.domain.content.model import MAX_STAGES, RequestContent, StageContent
+from apps.production.domain.content.model import (
+    MAX_STAGES,
+    RequestContent,
+    StageContent,
+    changes,
+)
 from apps.production.domain.content.revisions import own_version
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import Thread, threads_of
@@ -175,6 +180,8 @@ class FormPage:
         self.conflict = ""
         #: What was left out of pasted rows.
         self.notes: list[str] = []
+        #: The labels of the fields that prevented the last save.
+        self.unsaved: list[str] = []
         #: The fixes applied by the pressed button.
         self.applied: list[Fix] = []
         #: The type to switch to and the input that would be dropped, until the user confirms the
@@ -306,6 +313,8 @@ class FormPage:
             "switching": self.switching,
             **self._rows_context(),
             "conflict": self.conflict,
+            "saved_note": self._saved_note(),
+            "is_unsaved": bool(self.unsaved or self.conflict),
             "signed": is_signed,
             "before_submission": not is_signed,
             "own_version": own,
@@ -453,9 +462,11 @@ class FormPage:
         if self.conflict:
             return JsonResponse({"conflict": f"{self.conflict} Your input is kept here."})
         if saved is None:
-            path, messages_of_field = next(iter(self.forms.errors().items()))
-            place = self.forms.place_of(path)[1]
-            return JsonResponse({"problem": f"Not saved yet. {place}: {messages_of_field[0]}"})
+            problem = self._saved_note()
+            if len(self.unsaved) == 1:
+                [messages_of_field] = self.forms.errors().values()
+                problem = f"Not saved yet. {self.unsaved[0]}: {messages_of_field[0]}"
+            return JsonResponse({"problem": problem})
         return JsonResponse(
             {
                 "saved": f"{timezone.localtime():%H:%M}",
@@ -471,15 +482,36 @@ class FormPage:
 
         After a failure, the problems are in `forms`, or the reason is in `conflict`.
         """
-        if not self.forms.is_valid():
-            return None
-        try:
-            return self._saved(action)
-        except InvalidFields as error:
-            self.forms.add_problems(error.problems)
-        except (StaleState, InvalidTransition) as error:
-            self.conflict = str(error)
+        if self.forms.is_valid():
+            try:
+                return self._saved(action)
+            except InvalidFields as error:
+                self.forms.add_problems(error.problems)
+            except (StaleState, InvalidTransition) as error:
+                self.conflict = str(error)
+        self.unsaved = self._labels(self.forms.errors())
         return None
+
+    def _labels(self, paths: Iterable[str]) -> list[str]:
+        """Return the label of the field at each path, once."""
+        return list(dict.fromkeys(self.forms.place_of(path)[1] for path in paths))
+
+    def _saved_note(self) -> str:
+        """Return whether the input is saved, and which fields prevent it."""
+        faulty = self.unsaved or self._labels(self.forms.unreadable)
+        if faulty:
+            more = f" and {len(faulty) - MOST_NAMED} more" if len(faulty) > MOST_NAMED else ""
+            return f"Not saved yet. Fix first: {', '.join(faulty[:MOST_NAMED])}{more}"
+        if self.conflict:
+            return "Not saved"
+        production_request = self.production_request
+        if production_request is None or production_request.state not in EDITABLE:
+            return ""
+        if self.request.method == "POST":
+            stored = content_of(production_request)
+            if changes(stored, self.forms.content):
+                return "Not saved yet"
+        return "Saved"
 
     def _saved(self, action: str) -> Request:
         experiment = self._experiment()
@@ -491,7 +523,7 @@ class FormPage:
         if self.production_request:
             original = self.production_request.cloned_from
         if action == RENAME and original is not None:
-            content = with_next_names(content, content_of(original))
+            content = with_next_names(content, original)
 
         arguments: dict[str, Any] = {
             "content": content,

@@ -17,6 +17,7 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.priority.free_clusters import FreeCluster
 from apps.production.domain.priority.ranks import rank_of, startable_requests
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
@@ -30,6 +31,7 @@ from apps.submission.domain.arrays.files import (
 from apps.submission.domain.arrays.rows import options_of, plans_of
 from apps.submission.domain.arrays.submissions import assignment_of, in_flight
 from apps.submission.domain.dispatch.dispatch import has_room
+from apps.submission.enums import IN_SCHEDULER
 from apps.submission.models import Assignment, FilesCheck, Submission
 
 #: How many requests of the queue one run considers.
@@ -63,6 +65,33 @@ def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
         for request in _candidates(cluster, options):
             if not _local_obstacle(request, cluster, now) and not _look_at_files(request, at):
                 yield request
+
+
+def free_clusters(*, at: datetime) -> list[FreeCluster]:
+    """Return the clusters that have room for another request, and start one without a person."""
+    free = []
+    for cluster in Cluster.objects.filter(submits=True).order_by("pk"):
+        with suppress(SchedulerError):
+            options = options_of(cluster)
+            if options.automatic and has_room(cluster=cluster, at=at):
+                free.append(_as_free_cluster(cluster, options))
+    return free
+
+
+def _as_free_cluster(cluster: Cluster, options: SubmissionOptions) -> FreeCluster:
+    here = Submission.objects.filter(cluster=cluster, state__in=IN_SCHEDULER, settled_at=None)
+    full = []
+    for key in here.order_by().values_list("request__experiment__key", flat=True).distinct():
+        there = in_flight(here.filter(request__experiment__key=key))
+        if there >= options.limit_of(key):
+            full.append(key)
+    return FreeCluster(
+        cluster.name,
+        cluster.max_memory_bytes,
+        cluster.max_wall_seconds,
+        tuple(options.experiments),
+        tuple(sorted(full)),
+    )
 
 
 def _look_at_files(request: Request, at: datetime) -> str:

@@ -249,15 +249,18 @@ def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[P
     """The wall time is at least the 90th percentile of past jobs."""
     if _is_unfinished(stage, past):
         return
-    if stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most:
-        yield Problem(
-            "wall_seconds",
-            (
-                f"10 % of {_times_basis(stage, past)} took more than "
-                f"{round_duration(round(past.wall_most / 60) * 60)}."
-            ),
-            _fix_of_wall_time(stage, past),
-        )
+    if not (stage.wall_seconds and past.wall_most and stage.wall_seconds < past.wall_most):
+        return
+    share = "10 %"
+    longest = round_duration(round(past.wall_most / 60) * 60)
+    if past.reaches_limit:
+        share = "More than half"
+        longest = field_text("wall_seconds", stage.wall_seconds)
+    yield Problem(
+        "wall_seconds",
+        f"{share} of {_times_basis(stage, past)} took more than {longest}.",
+        _fix_of_wall_time(stage, past),
+    )
 
 
 @past_rule(Severity.WARNING)
@@ -285,11 +288,15 @@ def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterato
 def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The memory is at least the 90th percentile of past jobs."""
     if stage.memory_bytes and past.memory_most and stage.memory_bytes < past.memory_most:
+        share = "10 %"
         used = round_size(max(1, round(past.memory_most / 10**8)) * 10**8)
+        if past.reaches_memory:
+            share = "More than half"
+            used = field_text("memory_bytes", stage.memory_bytes)
         enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
         values = _with_retries(stage, "memory_bytes", enough)
         fix = Fix(f"Use {round_size(enough)}", values)
-        yield Problem("memory_bytes", f"10 % of {past.basis} used more than {used}.", fix)
+        yield Problem("memory_bytes", f"{share} of {past.basis} used more than {used}.", fix)
 
 
 @past_rule(Severity.WARNING)
