@@ -251,24 +251,32 @@ ACTIONS = st.lists(
 )
 
 
+@pytest.fixture
+def ran(produced):
+    """A request of which one report is missing: without it, few sequences close anything."""
+    produced.run_jobs()
+    produced.report(0, files_in=None, events_in=None)
+    return produced
+
+
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(actions=ACTIONS)
 def test_no_sequence_closes_a_request_with_a_failed_check_that_nobody_waived(
-    produced, approver, actions
+    ran, approver, actions
 ):
     with transaction.atomic():
-        before = produced.fresh().state
+        before = ran.fresh().state
         for action in actions:
             try:
                 with transaction.atomic():
-                    act(produced, action, approver)
+                    act(ran, action, approver)
             except DomainError:
                 pass
-            after = produced.fresh().state
+            after = ran.fresh().state
             if before == "data_quality" and after in {"done", "done_partial"}:
-                closed_rightly(produced)
+                closed_rightly(ran)
             before = after
         transaction.set_rollback(True)
 
@@ -282,14 +290,7 @@ def act(produced, action, approver) -> None:
         for result in produced.quality().open[:1]:
             waive(produced, result, approver, in_part=action == "waive_part")
     elif action == "withdraw":
-        for result in produced.quality().waived[:1]:
-            runs.withdraw_waiver(
-                request=produced.fresh(),
-                waiver=result.waiver.pk,
-                by=approver,
-                at=LATER,
-                reason="no",
-            )
+        withdraw(produced, approver)
     elif action == "settle":
         produced.settle()
     elif action == "again":
@@ -298,6 +299,18 @@ def act(produced, action, approver) -> None:
     elif action in {"done", "part", "resume"}:
         verb = {"done": Verb.DONE, "part": Verb.DONE_PARTIAL, "resume": Verb.RESUME}[action]
         MOVE_FUNCTIONS[verb](request=produced.fresh(), by=approver, at=LATER, reason="because")
+
+
+def withdraw(produced, approver) -> None:
+    """Withdraw the first waiver, if there is one."""
+    for result in produced.quality().waived[:1]:
+        runs.withdraw_waiver(
+            request=produced.fresh(),
+            waiver=result.waiver.pk,
+            by=approver,
+            at=LATER,
+            reason="no",
+        )
 
 
 def closed_rightly(produced) -> None:
