@@ -23,7 +23,6 @@ def quick(monkeypatch) -> None:
     of notifications here has its own count, a sixth of the time of other pages.
     """
     monkeypatch.setattr("apps.portal.web.context.unread_count", lambda user: 0)
-    monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)
     monkeypatch.setattr(admin.site, "get_app_list", lambda request, app_label=None: [])
 
 

@@ -13,7 +13,6 @@ from datetime import timedelta
 
 import pytest
 import time_machine
-from django.contrib import admin as back_office
 from django.db import connection, transaction
 from django.test import Client
 from django.urls import resolve, reverse
@@ -810,10 +809,8 @@ def test_feed_wants_a_token_even_of_an_admin(world, client, admin):
     assert client.post(url, "{}", content_type="application/json").status_code == 401
 
 
-def test_back_office_is_for_admins_alone(world, nova, dune, admin, client, monkeypatch):
+def test_back_office_is_for_admins_alone(world, nova, dune, admin, client):
     """Roles only add rights: who has all others is refused what each of them is."""
-    # This takes most of the time of a page.
-    monkeypatch.setattr(back_office.site, "enable_nav_sidebar", False)
     lists = [
         route.name for route in ROUTES if route.name.startswith("admin:") and not route.parameters
     ]
