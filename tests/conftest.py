@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.contrib import admin as back_office
 from django.db import connection
 from django.test import Client, TransactionTestCase
 
@@ -38,6 +39,17 @@ def short_logins():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "force_login", open_session)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_back_office():
+    """Leave the list of all models out of pages of the back office, most of the time of a page.
+
+    `tests/production/test_admin_lists.py` opens the lists with it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(back_office.site, "enable_nav_sidebar", False)
         yield
 
 

@@ -12,8 +12,8 @@ from apps.production.enums import RequestState as S
 from tests.api.schema_walk import Walk
 from tests.factories.requests import AT, request_in
 
-#: Cases of each operation, each as liaison, as admin and as one other. `SCHEMATHESIS_EXAMPLES=300`
-#: is a run of hours.
+#: Cases of each operation, each as liaison and as one other. `SCHEMATHESIS_EXAMPLES=300` is a run
+#: of hours.
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "2"))
 SEED = int(os.environ.get("SCHEMATHESIS_SEED", "1"))
 #: Only operations whose method and path hold this, such as `POST /api/v1/requests/`.

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 import yaml
+from django.contrib import admin as back_office
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -128,6 +129,12 @@ def entered(data):
         return yaml.safe_dump(data)
 
 
+@pytest.fixture(autouse=True)
+def no_list_of_models(monkeypatch):
+    """It takes a tenth of the time of a page of the back office."""
+    monkeypatch.setattr(back_office.site, "get_app_list", lambda request, app_label=None: [])
+
+
 many = settings(
     max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
@@ -167,7 +174,7 @@ def test_request(data, liaison, at):
 
 
 @pytest.mark.parametrize("field", ["options", "submission"])
-@settings(many, max_examples=20)
+@settings(many, max_examples=12)
 @given(value=VALUES)
 def test_options_of_a_cluster_in_the_back_office(field, value, admin, browse):
     row = cluster()
@@ -180,7 +187,7 @@ def test_options_of_a_cluster_in_the_back_office(field, value, admin, browse):
     assert browse(admin).get(address).status_code == 200
 
 
-@settings(many, max_examples=20)
+@settings(many, max_examples=12)
 @given(value=misshapen({"key": "a", "state": "b", "items": "c"}))
 def test_mapping_of_a_source_in_the_back_office(value, admin, at, browse):
     row = MonitoringSource.objects.filter(slug="probe").first() or source(at, "probe", feed="json")
@@ -197,7 +204,7 @@ def test_mapping_of_a_source_in_the_back_office(value, admin, at, browse):
     assert parse_payload(payload_id=payload.pk)
 
 
-@settings(many, max_examples=20)
+@settings(many, max_examples=12)
 @given(value=misshapen({"job": "samweb"}))
 def test_labels_of_a_rule_in_the_back_office(value, admin, at, browse):
     row = MonitoringSource.objects.filter(slug="probe").first() or source(at, "probe")
@@ -208,7 +215,7 @@ def test_labels_of_a_rule_in_the_back_office(value, admin, at, browse):
     assert answer.status_code in {200, 302}
 
 
-@settings(many, max_examples=20)
+@settings(many, max_examples=12)
 @given(value=misshapen({"most_missing": 0.001}))
 def test_limits_of_a_check_in_the_back_office(value, admin, browse):
     fields = {"check_name": "missing_jobs", "effect": "block", "unknown": "block", "reason": "so"}
@@ -220,7 +227,7 @@ def test_limits_of_a_check_in_the_back_office(value, admin, browse):
     assert answer.status_code in {200, 302}
 
 
-@settings(many, max_examples=20)
+@settings(many, max_examples=12)
 @given(value=VALUES)
 def test_options_of_a_catalogue_in_the_back_office(value, admin, browse):
     fields = {"name": "c", "kind": "json", "base_url": "", "options": entered(value)}

@@ -31,7 +31,7 @@ CHAIN = (stage(jobs=1000),)
 DAYS = st.one_of(st.none(), st.integers(-2, 40))
 #: An example visits a dozen pages, so failing ones are not shrunk.
 SLOW = settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -251,37 +251,46 @@ ACTIONS = st.lists(
 )
 
 
+@pytest.fixture
+def ran(produced):
+    """A request of which one report is missing: without it, few sequences close anything."""
+    produced.run_jobs()
+    produced.report(0, files_in=None, events_in=None)
+    return produced
+
+
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(actions=ACTIONS)
 def test_no_sequence_closes_a_request_with_a_failed_check_that_nobody_waived(
-    produced, approver, actions
+    ran, approver, actions
 ):
     with transaction.atomic():
+        before = ran.fresh().state
         for action in actions:
-            before = produced.fresh().state
             try:
                 with transaction.atomic():
-                    act(produced, action, approver)
+                    act(ran, action, approver)
             except DomainError:
                 pass
-            if before == "data_quality" and produced.fresh().state in {"done", "done_partial"}:
-                closed_rightly(produced)
+            after = ran.fresh().state
+            if before == "data_quality" and after in {"done", "done_partial"}:
+                closed_rightly(ran)
+            before = after
         transaction.set_rollback(True)
 
 
 def act(produced, action, approver) -> None:
-    quality, request = produced.quality(), produced.fresh()
     if action in {"good", "few", "more"}:
         produced.report(1, events_out={"good": 10, "few": 4, "more": 12}[action], key=action)
     elif action == "judge":
         produced.judge()
-    elif action in {"waive", "waive_part"} and quality.open:
-        waive(produced, quality.open[0], approver, in_part=action == "waive_part")
-    elif action == "withdraw" and quality.waived:
-        waiver = quality.waived[0].waiver.pk
-        runs.withdraw_waiver(request=request, waiver=waiver, by=approver, at=LATER, reason="no")
+    elif action in {"waive", "waive_part"}:
+        for result in produced.quality().open[:1]:
+            waive(produced, result, approver, in_part=action == "waive_part")
+    elif action == "withdraw":
+        withdraw(produced, approver)
     elif action == "settle":
         produced.settle()
     elif action == "again":
@@ -289,7 +298,19 @@ def act(produced, action, approver) -> None:
             MOVE_FUNCTIONS[verb](request=produced.fresh(), by=approver, at=LATER)
     elif action in {"done", "part", "resume"}:
         verb = {"done": Verb.DONE, "part": Verb.DONE_PARTIAL, "resume": Verb.RESUME}[action]
-        MOVE_FUNCTIONS[verb](request=request, by=approver, at=LATER, reason="because")
+        MOVE_FUNCTIONS[verb](request=produced.fresh(), by=approver, at=LATER, reason="because")
+
+
+def withdraw(produced, approver) -> None:
+    """Withdraw the first waiver, if there is one."""
+    for result in produced.quality().waived[:1]:
+        runs.withdraw_waiver(
+            request=produced.fresh(),
+            waiver=result.waiver.pk,
+            by=approver,
+            at=LATER,
+            reason="no",
+        )
 
 
 def closed_rightly(produced) -> None:

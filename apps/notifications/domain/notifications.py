@@ -88,6 +88,10 @@ def unread(rows: QuerySet[Notification]) -> QuerySet[Notification]:
 
 def unread_count(user: User) -> int:
     """Count unread notifications, up to `MAX_COUNT`."""
+    # Every page asks, and most users have read all. To build the query of those that they may
+    # still see takes 4 ms for a liaison, a third of a short page; this check takes 0.3 ms.
+    if not Notification.objects.filter(user=user, read_at=None).exists():
+        return 0
     return unread(visible_notifications(user))[:MAX_COUNT].count()
 
 

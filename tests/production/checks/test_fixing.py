@@ -155,7 +155,7 @@ stages = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     written=st.lists(stages, min_size=1, max_size=3).map(
         lambda chosen: content(stages=tuple(chosen))

@@ -126,13 +126,14 @@ def queued(make):
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     moves=st.lists(
         st.tuples(
             st.integers(-3, 5), st.sampled_from([None, "low", "normal", "high"]), st.booleans()
         ),
+        min_size=1,
         max_size=5,
     )
 )

@@ -82,7 +82,7 @@ originals = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(original=originals, by=st.sampled_from(SplitUnit), parts=st.integers(2, 33), data=st.data())
 def test_sums_of_parts_are_exactly_those_of_the_whole_which_comes_back(original, by, parts, data):
     total = split_counts(original)[by]
