@@ -140,21 +140,19 @@ def test_group_whose_jobs_are_all_retried_already_is_not_to_fix(
 
 
 @pytest.mark.parametrize(
-    ("planned", "advice", "label"),
+    ("jobs", "advice", "label"),
     [
-        (2, "retry; recovery rules retry 2 of 7", "Retry 7…"),
-        (7, "retried by recovery rules", "Open"),
+        (5, "retry; 2 more are retried by recovery rules", "Retry 5…"),
+        (0, "retried by recovery rules", "Open"),
     ],
 )
 def test_next_step_says_what_recovery_rules_retry(
-    world, shifter, group, at, monkeypatch, planned, advice, label
+    world, shifter, group, at, monkeypatch, jobs, advice, label
 ):
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
-    offer = replace(retry_offer(source=group, user=shifter, at=at), jobs=7, left_out=())
+    offer = retry_offer(source=group, user=shifter, at=at)
+    offer = replace(offer, jobs=jobs, left_out=[(LeftOut.BY_RULE, 2)])
     monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: offer)
-    monkeypatch.setattr(
-        "apps.portal.pages.fix_first.count_planned_by_group", lambda *_: {group.pk: planned}
-    )
     [fix] = fix_first(user=shifter, at=at).fixes
     assert (fix.advice, fix.label) == (advice, label)
 

@@ -105,13 +105,15 @@ class _Retries:
         Some of the open jobs succeeded since, or are retried already.
         """
         page = self.row.group.get_absolute_url()
-        offer = retry_offer(source=self.row.group, user=self.user, at=self.at)
-        if not offer.open:
+        offer = retry_offer(
+            source=self.row.group, user=self.user, at=self.at, planned=self.planned
+        )
+        if not offer.open and not offer.by_rules:
             return None
-        if self.planned >= offer.open:
+        if not offer.open:
             return Fix(self.row, "retried by recovery rules", "Open", page)
-        if self.planned:
-            advice = f"{advice}; recovery rules retry {self.planned:,} of {offer.open:,}"
+        if offer.by_rules:
+            advice = f"{advice}; {offer.by_rules:,} more are retried by recovery rules"
         if offer.is_left_to_owners:
             return Fix(self.row, step_of_owners(self.user), "Open", page)
         if offer.short_label:

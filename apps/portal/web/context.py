@@ -255,7 +255,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
     planned = planned_retries_of(group, user)
-    offer = retry_offer(source=group, user=user, at=timezone.now(), by_rules=planned.jobs)
+    offer = retry_offer(source=group, user=user, at=timezone.now(), planned=planned.jobs)
     host_steps = steps_of_host_groups(timezone.now()) if group.host else {}
     is_of_service = group.kind == GroupKind.ERROR and group.verdict == VerdictKind.SERVICE
     is_left_to_owners = is_of_service and offer.is_left_to_owners
@@ -268,6 +268,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     return {
         **links,
         "group": [(label, url) for _, url in links["group"] if label],
+        "group_offer": offer,
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "is_left_to_owners": is_left_to_owners,
         "planned_retries": _sentences(planned),

@@ -41,6 +41,12 @@ def planned_retry_of(job: Job) -> Decision | None:
     return _left_to_rules(Decision.objects.filter(job=job)).select_related("rule").first()
 
 
+def planned_retries_among(jobs: Collection[int]) -> set[int]:
+    """Return the primary keys of those of these jobs that rules will retry by themselves."""
+    planned = _left_to_rules(Decision.objects.filter(job__in=jobs))
+    return set(planned.values_list("job_id", flat=True))
+
+
 @dataclass(frozen=True)
 class PlannedRetries:
     """How many failed jobs rules will retry by themselves, and when the first at the earliest."""
