@@ -136,7 +136,7 @@ def test_group_whose_jobs_are_all_retried_already_is_not_to_fix(
     taken = replace(offer, jobs=0, bundle=0, left_out=[(LeftOut.IN_BATCH, 3)])
     monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: taken)
     shown = fix_first(user=shifter, at=at)
-    assert (shown.fixes, shown.groups) == ([], 0)
+    assert (shown.fixes, shown.groups, shown.taken_care_of) == ([], 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -162,14 +162,19 @@ def test_jobs_cancelled_by_their_users_are_not_to_fix(world, shifter, group, at)
     assert fix_first(user=shifter, at=at).groups == 0
 
 
-def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, shifter, group, at):
+def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, client, shifter, group, at):
+    client.force_login(shifter)
     FailureGroup.objects.update(status=GroupStatus.MUTED)
     assert fix_first(user=shifter, at=at).groups == 0
-    FailureGroup.objects.update(status=GroupStatus.NEW)
+    FailureGroup.objects.update(status=GroupStatus.ASSIGNED)
+    assert fix_first(user=shifter, at=at).taken_care_of == 0
     group.verdicts.update(later_state=JobState.COMPLETED, later_attempt=2)
     mark_dirty([hour_of(world.job.ended_at)])
     recount_dirty_hours()
-    assert fix_first(user=shifter, at=at).fixes == []
+    shown = fix_first(user=shifter, at=at)
+    assert (shown.fixes, shown.groups, shown.taken_care_of) == ([], 1, 1)
+    listed = client.get("/failures/").context["divided"]
+    assert [section.groups for section in listed] == [shown.groups]
 
 
 def test_a_host_group_is_drained_by_the_command_of_its_scheduler(world, client, shifter, group, at):
