@@ -257,6 +257,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     planned = planned_retries_of(group, user)
     offer = retry_offer(source=group, user=user, at=timezone.now(), planned=planned.jobs)
     host_steps = steps_of_host_groups(timezone.now()) if group.host else {}
+    works_again = group.pk in host_steps
     is_of_service = group.kind == GroupKind.ERROR and group.verdict == VerdictKind.SERVICE
     is_left_to_owners = is_of_service and offer.is_left_to_owners
     if is_left_to_owners:
@@ -277,7 +278,9 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         "jobs_in_batches": jobs_in_batches(group),
         "jobs_of_rules": jobs_of_rules(group, user),
         "host_steps": host_steps,
-        "group_host": link_exclusion_of(group, user, timezone.now()),
+        "group_host": link_exclusion_of(
+            group, user, timezone.now(), works_again=works_again
+        ),
     }
 
 
