@@ -394,6 +394,10 @@ def test_pages_of_a_job_in_a_batch_of_a_person_name_only_that_batch(
         assert "retries it" not in shown(address)
         assert "Will be retried" not in shown(address)
     version = Decision.objects.get().version
+    decisions = shown(f"/recovery/rules/{acting.pk}/decisions/")
+    assert "Will be retried" not in decisions
+    assert "Left to a person who retries it" in decisions
+    assert f"batch {batch.pk}" in decisions
     by_person = f"A person put it there. {acting}, version {version}, leaves it to them."
     assert by_person in shown(addresses[1])
 
