@@ -262,13 +262,10 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     is_left_to_owners = is_of_service and offer.is_left_to_owners
     if is_left_to_owners:
         host_steps[group.pk] = step_of_owners(user)
-    label = offer.label
-    if group.verdict == VerdictKind.CODE:
-        label = offer.label_of_code_problem
     proposals = propose_limits([group], user).values()
     return {
         **links,
-        "group": [(label, url) for _, url in links["group"] if label],
+        "group": [(offer.label, url) for _, url in links["group"] if offer.label],
         "group_offer": offer,
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "is_left_to_owners": is_left_to_owners,

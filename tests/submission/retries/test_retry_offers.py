@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from apps.clusters.schedulers.environment import pack
 from apps.diagnosis.domain.causes.impact.recount import recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
@@ -281,6 +282,20 @@ def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
     assert in_batch.who_retries == (
         "136 in batches of retries, 2 with recovery rules, 1 with nobody."
     )
+
+
+def test_pages_retry_a_code_problem_only_anyway(pages, shifter, browse):
+    """Also while a service is down."""
+    pages(shifter, owners=True)
+    Verdict.objects.update(verdict=VerdictKind.CODE, service="")
+    FailureGroup.objects.update(verdict=VerdictKind.CODE)
+    group = FailureGroup.objects.get()
+    job = Job.objects.get(job_id="1").get_absolute_url()
+    for address in (group.get_absolute_url(), f"/retries/group/{group.pk}/", job):
+        text = text_of(browse(shifter).get(address))
+        assert "Retry 3 of 5 jobs anyway" in text, address
+        assert ">Start " not in text, address
+    assert "Retry anyway…" in text
 
 
 def test_offer_is_for_who_may_submit(pages, outage, liaison, now):

@@ -11,6 +11,7 @@ from django.utils.functional import cached_property
 from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
+from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.submission.domain.retries.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retries.eligibility import DryRun, Limits, Source
@@ -34,7 +35,8 @@ class RetryOffer:
 
     Of the `jobs` to retry, `as_owner` are submitted as their owners. `needs` counts them by what
     they depend on. Only their owners can submit again the jobs of the `bundle`; the page of the dry
-    run lists most of them under `bundle_list`. `left_out` are the others by reason.
+    run lists most of them under `bundle_list`. `left_out` are the others by reason. For a
+    `code_problem`, which all jobs to retry have, a retry is no remedy.
     """
 
     jobs: int
@@ -43,6 +45,7 @@ class RetryOffer:
     bundle_list: LeftOut
     left_out: Sequence[tuple[LeftOut, int]]
     needs: Mapping[Needs, int]
+    code_problem: bool = False
     now: Outlook | None = None
 
     @cached_property
@@ -113,6 +116,8 @@ class RetryOffer:
         if self.is_left_to_rules:
             plural = "" if self.by_rules == 1 else "s"
             return f"Retry {self.by_rules:,} job{plural} yourself…"
+        if self.jobs and self.code_problem:
+            return f"Retry {self._count_of_open(self.jobs)} anyway…"
         if self.waits_for:
             return f"Start {self._count_of_open(self.jobs)} once {_end_of(self.waits_for)}…"
         if self.jobs:
@@ -120,13 +125,6 @@ class RetryOffer:
         if self.bundle:
             return self.bundle_label
         return ""
-
-    @property
-    def label_of_code_problem(self) -> str:
-        """Return the text of the link where the code of the jobs fails."""
-        if self.jobs:
-            return f"Retry {self._count_of_open(self.jobs)} anyway…"
-        return self.label
 
     @property
     def bundle_label(self) -> str:
@@ -203,6 +201,7 @@ def offer_of(dry_run: DryRun, at: datetime) -> RetryOffer:
 
 
 def _numbers_of(dry_run: DryRun, at: datetime) -> RetryOffer:
+    verdicts = {candidate.verdict.verdict for candidate in dry_run.eligible}
     return RetryOffer(
         jobs=len(dry_run.eligible),
         as_owner=sum(jobs for _, _, jobs in dry_run.owners),
@@ -210,6 +209,7 @@ def _numbers_of(dry_run: DryRun, at: datetime) -> RetryOffer:
         bundle_list=max(ONLY_BY_OWNER, key=lambda reason: len(dry_run.left_out.get(reason, ()))),
         left_out=dry_run.reasons,
         needs=Counter(needs_by_job(dry_run.eligible, at).values()),
+        code_problem=verdicts == {VerdictKind.CODE},
     )
 
 
