@@ -111,9 +111,7 @@ class _Retries:
         Some of the open jobs succeeded since, or are retried already.
         """
         page = self.row.group.get_absolute_url()
-        offer = retry_offer(
-            source=self.row.group, user=self.user, at=self.at, planned=self.planned
-        )
+        offer = retry_offer(source=self.row.group, user=self.user, at=self.at, planned=self.planned)
         if not offer.open and not offer.by_rules:
             return None
         if not offer.open:

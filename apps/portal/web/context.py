@@ -275,9 +275,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         "jobs_in_batches": jobs_in_batches(group),
         "jobs_of_rules": jobs_of_rules(group, user),
         "host_steps": host_steps,
-        "group_host": link_exclusion_of(
-            group, user, timezone.now(), works_again=works_again
-        ),
+        "group_host": link_exclusion_of(group, user, timezone.now(), works_again=works_again),
     }
 
 
