@@ -5,7 +5,7 @@ reason is a phrase without one.
 """
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,7 +33,7 @@ NEXT_STEPS = {
     VerdictKind.UNKNOWN: "needs investigation",
 }
 #: Where a known error asks for more care than others of its verdict.
-_STRICTER_STEPS = {
+_STRICTER_STEPS: Mapping[tuple[str, str], str] = {
     (VerdictKind.SERVICE, JobAdvice.HOLD): "hold until it is fixed, then retry",
     (VerdictKind.SERVICE, JobAdvice.ESCALATE): "escalate to an expert, then retry",
     (VerdictKind.CODE, JobAdvice.HOLD): "hold, do not retry unchanged",

@@ -161,8 +161,6 @@ class Decision(Work):
     retry_core_seconds = models.BigIntegerField(
         default=0, help_text="Wall time × cores of the retry."
     )
-    #: Set by lists: the batch in which the retry waits or runs, whoever planned it.
-    current_batch_id: int | None = None
 
     objects = DecisionQuerySet.as_manager()
 
@@ -219,8 +217,13 @@ class Decision(Work):
     @property
     def is_to_retry(self) -> bool:
         """Whether its retry is not planned yet."""
-        is_planned = self.batch_id is not None or self.current_batch_id is not None
+        is_planned = self.batch_id is not None or self._is_in_batch
         return self.arm in RETRIED_ARMS and not is_planned and self.act_at is not None
+
+    @property
+    def _is_in_batch(self) -> bool:
+        """Whether its retry waits or runs, whoever planned it. Only lists know."""
+        return getattr(self, "current_batch_id", None) is not None
 
     @property
     def text(self) -> str:
@@ -232,7 +235,7 @@ class Decision(Work):
             return Arm(self.arm).label
         if self.is_to_retry:
             return "Will be retried"
-        if self.arm in RETRIED_ARMS and self.batch_id is None and self.current_batch_id:
+        if self.arm in RETRIED_ARMS and self.batch_id is None and self._is_in_batch:
             return "Left to a person who retries it"
         return Arm(self.arm).label
 

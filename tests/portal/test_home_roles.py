@@ -162,7 +162,9 @@ def test_jobs_cancelled_by_their_users_are_not_to_fix(world, shifter, group, at)
     assert fix_first(user=shifter, at=at).groups == 0
 
 
-def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, client, shifter, group, at):
+def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(
+    world, now, client, shifter, group, at
+):
     client.force_login(shifter)
     FailureGroup.objects.update(status=GroupStatus.MUTED)
     assert fix_first(user=shifter, at=at).groups == 0

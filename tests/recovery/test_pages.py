@@ -322,6 +322,8 @@ def test_retry_takes_the_jobs_of_rules_only_if_the_user_says_so(client, shifter,
     fail(send(), {1})
     group = failure_group(at=LATER)
     Verdict.objects.update(group=group)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in Verdict.objects.all()})
+    recount_dirty_hours()
 
     address = f"/retries/group/{group.pk}/"
     shown = text_of(page(client, shifter, address))

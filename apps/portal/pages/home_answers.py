@@ -78,8 +78,8 @@ class Broken:
     """Incidents since yesterday evening, including finished ones, and their cost.
 
     `is_counted` is false if an incident was never counted, or must be counted again because of new
-    jobs or verdicts. `to_retry` is the incident with most of the `confirmed` jobs, of those with jobs
-    that were not retried.
+    jobs or verdicts. `to_retry` is the incident with most of the `confirmed` jobs among those with
+    jobs that were not retried.
     """
 
     since: datetime

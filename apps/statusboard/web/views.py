@@ -122,9 +122,10 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
 def _moment(text: str) -> datetime | None:
     """Parse a time; None if invalid."""
     try:
-        return MomentField().clean(text)
+        moment: datetime | None = MomentField().clean(text)
     except forms.ValidationError:
         return None
+    return moment
 
 
 @require_http_methods(["GET", "POST"])

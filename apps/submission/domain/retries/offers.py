@@ -95,7 +95,7 @@ class RetryOffer:
     def is_left_to_owners(self) -> bool:
         """Return whether the portal has no script of any open job: only owners can resubmit."""
         reasons = {reason for reason, _ in self.left_open}
-        return not self.jobs and reasons == {LeftOut.NO_SCRIPT}
+        return not self.jobs and not self.by_rules and reasons == {LeftOut.NO_SCRIPT}
 
     @property
     def who_retries(self) -> str:
