@@ -171,6 +171,9 @@ STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.known_errors.exit_codes:
 # Readers of the kept ends of logs, for the search: `opsportal.log_texts`.
 LOG_TEXTS = {"diagnosis": "apps.diagnosis.domain.reading.kept_logs:EXCERPTS"}
 
+# Those who retry failed jobs without a person: `opsportal.planned_retries`.
+PLANNED_RETRIES = {"recovery": "apps.recovery.domain.explaining:planned_retries_among"}
+
 # Those who store the output files that logs name: `opsportal.logged_outputs`.
 LOGGED_OUTPUTS = {"submission": "apps.submission.domain.arrays.logged_outputs:LOGGED_OUTPUTS"}
 TIME_WINDOWS = ENV.TIME_WINDOWS

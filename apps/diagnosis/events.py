@@ -28,6 +28,7 @@ declare(
         "assigned the group to {new}",
         "is assigned to {new}",
         {Audience.OWNER: Group.TURN},
+        title="Failure group assigned: {target}",
     ),
     EventKind(
         "group.moved",
@@ -40,6 +41,7 @@ declare(
         "saw jobs fail again after it was {old}",
         "is back",
         _TRIAGE,
+        title="Failing again: {target}",
         labels=_STATUS_LABELS,
     ),
     EventKind(
@@ -47,6 +49,7 @@ declare(
         "saw {jobs} jobs fail in one hour",
         "has many more failures than before",
         _TRIAGE,
+        title="Many more failures than before: {target}",
     ),
     EventKind(
         "impact.retryable",

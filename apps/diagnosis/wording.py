@@ -5,12 +5,12 @@ reason is a phrase without one.
 """
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.enums import Category, Overlap, Refusal, Stream, VerdictKind
+from apps.diagnosis.enums import Category, JobAdvice, Overlap, Refusal, Stream, VerdictKind
 
 if TYPE_CHECKING:
     from apps.diagnosis.engine.base import Block, ExitCode, Hit, JobFacts, Outage
@@ -31,6 +31,13 @@ NEXT_STEPS = {
     VerdictKind.RESOURCE: "request more",
     VerdictKind.USER: "do not retry",
     VerdictKind.UNKNOWN: "needs investigation",
+}
+#: Where a known error asks for more care than others of its verdict.
+_STRICTER_STEPS: Mapping[tuple[str, str], str] = {
+    (VerdictKind.SERVICE, JobAdvice.HOLD): "hold until it is fixed, then retry",
+    (VerdictKind.SERVICE, JobAdvice.ESCALATE): "escalate to an expert, then retry",
+    (VerdictKind.CODE, JobAdvice.HOLD): "hold, do not retry unchanged",
+    (VerdictKind.CODE, JobAdvice.ESCALATE): "escalate to an expert",
 }
 FAILURES = {
     Category.SERVICE: "service failure",
@@ -108,11 +115,16 @@ def log_read_before(at: datetime | None) -> str:
     return f"Log can no longer be read: the part stored{when} is used"
 
 
-def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:
+def step_of(kind: VerdictKind, advice: str) -> str:
+    """Return what to do about a failure of this kind, for which there is this advice."""
+    return _STRICTER_STEPS.get((kind, advice), NEXT_STEPS[kind])
+
+
+def next_step(kind: VerdictKind, jobs: int, succeeded: int, advice: str) -> str:
     """Return what to do about `jobs` failures, `succeeded` of which completed later."""
     if jobs and jobs == succeeded:
         return "succeeded since, nothing to do"
-    return NEXT_STEPS[kind]
+    return step_of(kind, advice)
 
 
 def headline(kind: VerdictKind, step: str = "") -> str:
@@ -129,7 +141,7 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
     if verdict.later_state:
         step = f"{later} {JobState(verdict.later_state).text} since"
     else:
-        step = wait
+        step = wait or step_of(VerdictKind(verdict.verdict), verdict.advice)
     if verdict.later_state == JobState.COMPLETED:
         step = f"succeeded at {later}, nothing to do"
     return headline(VerdictKind(verdict.verdict), step)

@@ -1,7 +1,7 @@
 """Experiments in the admin. A guided page sets up a new experiment with all its records."""
 
 import hashlib
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any, cast
 
 from django import forms
@@ -50,7 +50,21 @@ SHOWN_RANKS = 10
 _OWN = (Membership, AccountMap, ExperimentShare)
 
 
-class ExperimentForm(forms.ModelForm):
+class KeyForm(forms.ModelForm):
+    """Key and name of an experiment."""
+
+    class Meta:
+        model = Experiment
+        fields = ["key", "name"]
+        help_texts = {
+            "key": "Letters, digits, hyphens and underscores, usually in upper case: NOVA."
+        }
+        error_messages = {
+            "key": {"invalid": "Use only letters, digits, hyphens and underscores."},
+        }
+
+
+class ExperimentForm(KeyForm):
     """Key, name and weight of the new experiment, and the weights of the others."""
 
     weight = forms.IntegerField(
@@ -61,10 +75,6 @@ class ExperimentForm(forms.ModelForm):
         initial="New experiment",
         help_text="Members of all experiments can read why their shares change.",
     )
-
-    class Meta:
-        model = Experiment
-        fields = ["key", "name"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,8 +112,12 @@ class Rows(BaseFormSet):
     """Rows without duplicates. Empty rows do not count."""
 
     @property
+    def filled_forms(self) -> list[forms.Form]:
+        return [form for form in self.forms if form.has_changed()]
+
+    @property
     def filled_rows(self) -> list[dict[str, Any]]:
-        return [form.cleaned_data for form in self.forms if form.has_changed()]
+        return [form.cleaned_data for form in self.filled_forms]
 
     def clean(self) -> None:
         if any(self.errors):
@@ -128,6 +142,7 @@ _ACCOUNTS, _PEOPLE = (
 class ExperimentAdmin(PortalAdmin):
     about = "An experiment, with its key in requests. “Add experiment” sets up all that it needs."
     document = "administration"
+    form = KeyForm
     list_display = ["key", "name"]
     search_fields = ["key", "name"]
 
@@ -161,7 +176,7 @@ class ExperimentAdmin(PortalAdmin):
                     return redirect("admin:accounts_experiment_changelist")
                 effect = effect_of(setup=setup, by=by, at=at)
             except InvalidFields as error:
-                form.add_error(None, list(chain.from_iterable(error.problems.values())))
+                _add_problems(error.problems, form, accounts, people)
             except DomainError as error:
                 form.add_error(None, str(error))
         context = {
@@ -205,6 +220,20 @@ def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) ->
             link = reverse("admin:auth_user_password_change", args=[user.pk])
             warning = 'User {} has no password and cannot log in: <a href="{}">set one</a>.'
             messages.warning(request, format_html(warning, user.username, link))
+
+
+def _add_problems(
+    problems: Mapping[str, list[str]], form: ExperimentForm, accounts: Rows, people: Rows
+) -> None:
+    """Add the problems of rows, such as those of `people.2`, to their rows, and others above."""
+    rows_of = {"accounts": accounts.filled_forms, "people": people.filled_forms}
+    for place, texts in problems.items():
+        name, _, number = place.partition(".")
+        if name in rows_of:
+            row = rows_of[name][int(number)]
+            row.add_error(next(iter(row.fields)), texts)
+        else:
+            form.add_error(None, texts)
 
 
 def _with_more_rows(request: HttpRequest) -> QueryDict:

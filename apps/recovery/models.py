@@ -1,9 +1,10 @@
 """Recovery rules with their versions, what they decided about failed jobs, and daily totals."""
 
 from datetime import datetime
+from typing import Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
@@ -12,7 +13,8 @@ from apps.diagnosis.enums import Category
 from apps.jobs.models import Job
 from apps.production.models import Hold, Stage
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, Recovery, RecoveryOutcome
-from apps.submission.models import RetryBatch
+from apps.submission.enums import IN_BATCH
+from apps.submission.models import RetryBatch, RetryJob
 
 #: Decisions on production jobs that failed at their first attempt. Jobs that are left to a person
 #: without a rule are no failures of production, such as test and debug jobs.
@@ -21,6 +23,13 @@ FIRST_FAILURES = (
 )
 #: Decisions whose retries are not planned yet.
 TO_RETRY = Q(arm__in=RETRIED_ARMS, outcome=RecoveryOutcome.WAITING.value, batch=None)
+
+
+class DecisionQuerySet(ExperimentQuerySet["Decision"]):
+    def left_to_rules(self) -> Self:
+        """Return the decisions to retry jobs that no person has put into a batch since."""
+        by_hand = RetryJob.objects.filter(job=OuterRef("job"), state__in=IN_BATCH)
+        return self.filter(TO_RETRY, ~Exists(by_hand))
 
 
 class RecoveryRule(models.Model):
@@ -153,7 +162,7 @@ class Decision(Work):
         default=0, help_text="Wall time × cores of the retry."
     )
 
-    objects = ExperimentQuerySet.as_manager()
+    objects = DecisionQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -208,14 +217,26 @@ class Decision(Work):
     @property
     def is_to_retry(self) -> bool:
         """Whether its retry is not planned yet."""
-        return self.arm in RETRIED_ARMS and self.batch_id is None and self.act_at is not None
+        is_planned = self.batch_id is not None or self._is_in_batch
+        return self.arm in RETRIED_ARMS and not is_planned and self.act_at is not None
+
+    @property
+    def _is_in_batch(self) -> bool:
+        """Whether its retry waits or runs, whoever planned it. Only lists know."""
+        return getattr(self, "current_batch_id", None) is not None
 
     @property
     def text(self) -> str:
-        """What was decided. A rule has not acted until its retry is planned."""
-        has_not_acted = self.is_to_retry and self.outcome == RecoveryOutcome.WAITING
-        if has_not_acted and self.arm != Arm.CONTROL:
+        """What was decided. A rule has not acted until its retry is planned.
+
+        It leaves a job to a person who put it into a batch meanwhile.
+        """
+        if self.arm == Arm.CONTROL or self.outcome != RecoveryOutcome.WAITING:
+            return Arm(self.arm).label
+        if self.is_to_retry:
             return "Will be retried"
+        if self.arm in RETRIED_ARMS and self.batch_id is None and self._is_in_batch:
+            return "Left to a person who retries it"
         return Arm(self.arm).label
 
     @property

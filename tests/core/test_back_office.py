@@ -276,3 +276,10 @@ def test_lists_have_plain_titles(client, admin, nova):
     events = client.get("/admin/core/event/").text
     assert "Target label" not in events
     assert ">Target<" in events
+
+
+def test_history_of_a_user_leads_back_to_the_user(client, admin, shifter):
+    client.force_login(admin)
+    page = text_of(client.get(reverse("admin:accounts_user_history", args=[shifter.pk])))
+    change = reverse("admin:accounts_user_change", args=[shifter.pk])
+    assert f'<a href="{change}">Back to {shifter}</a>' in page

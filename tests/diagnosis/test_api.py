@@ -25,7 +25,7 @@ def test_verdict_is_given_with_its_evidence(job, liaison):
     body = client_of(liaison).get(f"/api/v1/verdicts/{job.pk}/").json()
     assert (body["verdict"], body["advice"], body["cluster"], body["experiment"]) == (
         "service",
-        "retry",
+        "hold",
         "alps",
         "NOVA",
     )

@@ -27,7 +27,7 @@ def test_verdict_is_printed_with_its_evidence(log):
     found = run(
         log, "--scheduler", "slurm", "--state", "FAILED", "--exit-code", "1", "--experiment", "dune"
     )
-    assert (found["verdict"], found["advice"], found["category"]) == ("service", "retry", "service")
+    assert (found["verdict"], found["advice"], found["category"]) == ("service", "hold", "service")
     first = found["evidence"][0]
     assert {name: first[name] for name in ("line", "offset", "pattern", "role", "text")} == {
         "line": 2,

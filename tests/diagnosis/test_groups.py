@@ -32,7 +32,7 @@ from apps.diagnosis.enums import (
     Role,
     VerdictKind,
 )
-from apps.diagnosis.models import Evidence, FailureGroup, LogHarvest, Verdict
+from apps.diagnosis.models import Evidence, FailureGroup, KnownError, LogHarvest, Verdict
 from apps.jobs.domain.statistics.intervals import lift
 from tests.factories import clusters, jobs
 from tests.pages import text_of
@@ -93,6 +93,17 @@ def test_a_group_is_named_after_its_known_error_and_follows_its_title(fail):
     fail()
     group.refresh_from_db()
     assert (group.title, group.verdicts.count()) == ("Authentication failed (XRootD)", 2)
+
+
+def test_jobs_and_groups_give_the_advice_of_their_known_error(client, fail, shifter):
+    job = fail()
+    group = FailureGroup.objects.get()
+    assert KnownError.objects.get(pk=group.cause).advice == JobAdvice.HOLD
+    assert Verdict.objects.get().advice == JobAdvice.HOLD
+    client.force_login(shifter)
+    step = "hold until it is fixed, then retry"
+    assert f"Service problem: {step}" in text_of(client.get(job.get_absolute_url()))
+    assert client.get(group.get_absolute_url()).context["row"].step == step
 
 
 def test_frame_tells_groups_of_one_known_error_apart():

@@ -52,6 +52,8 @@ def test_list_starts_with_the_hosts_that_fail_most(
 
     first = page.partition("Excluded now")[0]
     assert first.index(">wn-2</a>") < first.index(">wn-1</a>")
+    assert "by the lower end of the rate's 95 % interval" in first
+    assert re.search(r"soft\">[\d.]+ % to [\d.]+ %</td>", first)
     assert 'href="/hosts/wn-2/"' in first
     assert "/excluded-hosts/new/?cluster=alps&amp;host=wn-2" in first
     assert f'<a href="{exclusion.get_absolute_url()}">excluded</a>' in first
@@ -234,7 +236,9 @@ def test_host_where_jobs_complete_again_need_not_be_drained(
     assert works in text_of(client.get("/failures/"))
     for address in ("/failures/", "/"):
         assert "Drain the host, then retry elsewhere" not in text_of(client.get(address))
-    assert "jobs complete there again; retry." in text_of(client.get(group.get_absolute_url()))
+    page = text_of(client.get(group.get_absolute_url()))
+    assert "jobs complete there again; retry." in page
+    assert "Exclude from new jobs…" not in page
 
 
 def test_exclusion_by_the_portal_shows_its_evidence(

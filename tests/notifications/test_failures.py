@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 
+from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import publish
 from apps.core.enums import Group
 from apps.core.models import Event
@@ -83,6 +84,20 @@ def test_group_of_two_experiments_is_not_told_to_the_liaison_of_one(nova, dune, 
     publish(kind="group.regressed", target=group, by="diagnosis", at=AT)
     deliver()
     assert told() == [(shifter.username, Group.FAILURES)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("group.new", "New kind of failure"),
+        ("group.jumped", "Many more failures than before"),
+        ("group.regressed", "Failing again"),
+        ("group.assigned", "Failure group assigned"),
+    ],
+)
+def test_title_of_a_group_is_not_the_subject_of_a_sentence(kind, words):
+    event = Event(kind=kind, target_label="F-24 wn-0101: nearly every job fails")
+    assert headline(event) == f"{words}: F-24 wn-0101: nearly every job fails"
 
 
 def test_end_of_an_outage_is_told_with_the_jobs_to_retry(nova, shifter, liaison):

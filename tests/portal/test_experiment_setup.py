@@ -162,7 +162,7 @@ def test_with_single_sign_on_no_password_is_missed(office, settings):
     [
         ({"key": "nova"}, "upper and lower case are the same"),
         ({"key": ""}, "This field is required"),
-        ({"key": "S B"}, "valid “slug”"),
+        ({"key": "S B"}, "Use only letters, digits, hyphens and underscores."),
         ({"name": ""}, "This field is required"),
         ({"weight": "-1"}, "greater than or equal to 0"),
         ({"weight": "many"}, "Enter a whole number"),
@@ -188,6 +188,17 @@ def test_wrong_input_is_marked_and_nothing_is_saved(office, nova, changes, messa
     assert "Nothing is saved. Correct" in text_of(page)
     assert page.context["checked"] == ""
     assert everything() == before
+
+
+def test_problem_of_a_row_is_marked_at_the_row(office, nova):
+    AccountMap.objects.create(account="novapool", experiment=nova)
+    page = check(office, **{"a-0-name": "novapool", "p-0-username": "nobody-here", "p-1-email": ""})
+    assert not page.context["form"].non_field_errors()
+    (_, _, accounts), (_, _, people) = page.context["rows"]
+    assert accounts.forms[0].errors["name"] == ["Account novapool belongs to NOvA."]
+    for row, username in zip(people.forms, ("nobody-here", "new.person"), strict=False):
+        [problem] = row.errors["username"]
+        assert problem.startswith(f"There is no user {username}. ")
 
 
 def test_key_that_another_admin_takes_at_the_same_time_is_reported(office, nova, dune, monkeypatch):

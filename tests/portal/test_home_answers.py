@@ -10,6 +10,7 @@ from django.utils import timezone
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes.impact.recount import mark_incidents, recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.diagnosis.models import Impact, ImpactGroup
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job
@@ -113,6 +114,29 @@ def test_home_names_a_service_with_several_incidents_once(shifter):
     broken = broke_since_yesterday(user=shifter, at=now)
     assert [row.service.name for row in broken.incidents] == ["samweb", "rucio", "rucio", "samweb"]
     assert [row.service.name for row in broken.of_other_services] == ["rucio"]
+
+
+def test_home_leads_to_the_list_of_the_incidents_that_it_counts(client, shifter):
+    now = timezone.now()
+    began_at = now - timedelta(hours=3)
+    for name in ("samweb", "rucio"):
+        broken_service = service(name, began_at)
+        outage = open_incident(
+            service=broken_service, state=State.DOWN, title="503", by=shifter, at=began_at
+        )
+        impact = Impact.objects.create(
+            incident=outage, counted_at=now, bins_from=began_at, bin_seconds=600
+        )
+        ImpactGroup.objects.create(impact=impact, confirmed=4)
+    # One of them is over: the board lists it only on request.
+    close_incident(incident=outage, by=shifter, at=now, reason="Up again.")
+    client.force_login(shifter)
+    page = text_of(client.get("/"))
+    assert "8 jobs failed because of these" in page
+    link = re.search(r'href="(/services/\?since=[^"#]*)#incidents">2 incidents</a>', page)
+    listed = client.get(link[1].replace("&amp;", "&"))
+    assert len(listed.context["incidents"]) == 2
+    assert len(client.get("/services/").context["incidents"]) == 1
 
 
 def test_home_names_the_service_that_is_down_before_those_that_are_degraded(client, shifter):

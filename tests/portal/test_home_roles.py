@@ -136,25 +136,23 @@ def test_group_whose_jobs_are_all_retried_already_is_not_to_fix(
     taken = replace(offer, jobs=0, bundle=0, left_out=[(LeftOut.IN_BATCH, 3)])
     monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: taken)
     shown = fix_first(user=shifter, at=at)
-    assert (shown.fixes, shown.groups) == ([], 0)
+    assert (shown.fixes, shown.groups, shown.taken_care_of) == ([], 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("planned", "advice", "label"),
+    ("jobs", "advice", "label"),
     [
-        (2, "retry; recovery rules retry 2 of 7", "Retry 7…"),
-        (7, "retried by recovery rules", "Open"),
+        (5, "retry; 2 more are retried by recovery rules", "Retry 5…"),
+        (0, "retried by recovery rules", "Open"),
     ],
 )
 def test_next_step_says_what_recovery_rules_retry(
-    world, shifter, group, at, monkeypatch, planned, advice, label
+    world, shifter, group, at, monkeypatch, jobs, advice, label
 ):
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
-    offer = replace(retry_offer(source=group, user=shifter, at=at), jobs=7, left_out=())
+    offer = retry_offer(source=group, user=shifter, at=at)
+    offer = replace(offer, jobs=jobs, left_out=[(LeftOut.BY_RULE, 2)])
     monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: offer)
-    monkeypatch.setattr(
-        "apps.portal.pages.fix_first.count_planned_by_group", lambda *_: {group.pk: planned}
-    )
     [fix] = fix_first(user=shifter, at=at).fixes
     assert (fix.advice, fix.label) == (advice, label)
 
@@ -164,14 +162,21 @@ def test_jobs_cancelled_by_their_users_are_not_to_fix(world, shifter, group, at)
     assert fix_first(user=shifter, at=at).groups == 0
 
 
-def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(world, shifter, group, at):
+def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(
+    world, now, client, shifter, group, at
+):
+    client.force_login(shifter)
     FailureGroup.objects.update(status=GroupStatus.MUTED)
     assert fix_first(user=shifter, at=at).groups == 0
-    FailureGroup.objects.update(status=GroupStatus.NEW)
+    FailureGroup.objects.update(status=GroupStatus.ASSIGNED)
+    assert fix_first(user=shifter, at=at).taken_care_of == 0
     group.verdicts.update(later_state=JobState.COMPLETED, later_attempt=2)
     mark_dirty([hour_of(world.job.ended_at)])
     recount_dirty_hours()
-    assert fix_first(user=shifter, at=at).fixes == []
+    shown = fix_first(user=shifter, at=at)
+    assert (shown.fixes, shown.groups, shown.taken_care_of) == ([], 1, 1)
+    listed = client.get("/failures/").context["divided"]
+    assert [section.groups for section in listed] == [shown.groups]
 
 
 def test_a_host_group_is_drained_by_the_command_of_its_scheduler(world, client, shifter, group, at):

@@ -84,6 +84,8 @@ def test_search_finds_an_array_by_its_id_and_a_host_without_its_domain(
     assert (">8443211_1<" in html, ">8443211_2<" in html) == (True, True)
     name = "job" if words == "8443211" else "host"
     assert f'<a href="/jobs/?{name}={words}">all</a>' in html
+    first = re.search(r'<td>\s*<a[^>]*href="([^"]*)"', html.partition("<h1>")[2])[1]
+    assert (first == f"/hosts/{words}/") == (name == "host")
     assert len(client.get("/jobs/", {name: words}).context["page"].rows) == 2
     client.force_login(other_liaison)
     assert "No results" in client.get("/find/", {"q": words}).content.decode()

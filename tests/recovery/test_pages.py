@@ -314,6 +314,32 @@ def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
     assert shown.count("in a batch of retries") == 2
 
 
+def test_retry_takes_the_jobs_of_rules_only_if_the_user_says_so(client, shifter, rule, send, fail):
+    rule("Service problem", control_percent=0)
+    fail(send(), {0, 2})
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    fail(send(), {1})
+    group = failure_group(at=LATER)
+    Verdict.objects.update(group=group)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in Verdict.objects.all()})
+    recount_dirty_hours()
+
+    address = f"/retries/group/{group.pk}/"
+    shown = text_of(page(client, shifter, address))
+    assert "− 2</td><td><a" in shown
+    assert "retried by recovery rules" in shown
+    assert ">Retry 1 job</button>" in shown
+    both = page(client, shifter, f"{address}?with_planned=on")
+    assert ">Retry 3 jobs</button>" in text_of(both)
+    assert both.context["form"]["with_planned"].value() is True
+
+    posted = page(client, shifter, address, pause_minutes=5, attempts=3, with_planned="False")
+    assert "1 job will be retried." in text_of(posted)
+    posted = page(client, shifter, address, pause_minutes=5, attempts=3, with_planned="True")
+    assert "2 jobs will be retried." in text_of(posted)
+
+
 def test_rule_has_not_acted_before_the_retry_is_planned(client, shifter, rule, send, fail):
     acting = rule("Service problem", control_percent=0)
     fail(send(), {0, 2})
@@ -337,7 +363,7 @@ def test_rule_retries_no_job_that_a_person_put_into_a_batch(rule, fail, send, sh
     Verdict.objects.update(group=group)
     decide_due(at=LATER)
     assert planned_retries_of(group, shifter).jobs == 2
-    plan_batch(source=group, by=shifter, at=LATER)
+    plan_batch(source=group, by=shifter, at=LATER, with_planned=True)
     assert planned_retries_of(group, shifter) == PlannedRetries(0, None)
     assert jobs_of_rules(group, shifter) == frozenset()
 
@@ -353,7 +379,7 @@ def test_pages_of_a_job_in_a_batch_of_a_person_name_only_that_batch(
     decide_due(at=LATER)
     job = Decision.objects.get().job
     addresses = (f"/jobs/{job.pk}/", f"/recovery/jobs/{job.pk}/")
-    batch = plan_batch(source=group, by=shifter, at=LATER)
+    batch = plan_batch(source=group, by=shifter, at=LATER, with_planned=True)
     samweb = statusboard.service("samweb", LATER - timedelta(days=3))
     outage = open_incident(
         service=samweb, state=State.DOWN, title="503", by=shifter, at=timezone.now()
@@ -370,6 +396,10 @@ def test_pages_of_a_job_in_a_batch_of_a_person_name_only_that_batch(
         assert "retries it" not in shown(address)
         assert "Will be retried" not in shown(address)
     version = Decision.objects.get().version
+    decisions = shown(f"/recovery/rules/{acting.pk}/decisions/")
+    assert "Will be retried" not in decisions
+    assert "Left to a person who retries it" in decisions
+    assert f"batch {batch.pk}" in decisions
     by_person = f"A person put it there. {acting}, version {version}, leaves it to them."
     assert by_person in shown(addresses[1])
 

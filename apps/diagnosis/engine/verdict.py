@@ -19,6 +19,7 @@ from apps.diagnosis.enums import (
     VERDICT_OF,
     Category,
     Confidence,
+    JobAdvice,
     Overlap,
     ReasonKind,
     Role,
@@ -69,7 +70,7 @@ def decide(
     verdict = VERDICT_OF[decision.category]
     return EngineVerdict(
         verdict=verdict,
-        advice=ADVICE_OF[verdict],
+        advice=_advice_of(decision),
         category=decision.category,
         confidence=decision.confidence,
         summary=decision.summary,
@@ -77,6 +78,15 @@ def decide(
         cause=decision.cause,
         service=decision.service,
     )
+
+
+def _advice_of(decision: Candidate) -> JobAdvice:
+    """Return what to do: as usual for the verdict, unless the known error asks for more care."""
+    usual = ADVICE_OF[VERDICT_OF[decision.category]]
+    if decision.cause is None or usual not in (JobAdvice.RETRY, JobAdvice.DEBUG):
+        return usual
+    advice = decision.cause.pattern.advice
+    return advice if advice in (JobAdvice.HOLD, JobAdvice.ESCALATE) else usual
 
 
 def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
@@ -273,7 +283,7 @@ def _other_reasons(
         if fact:
             yield Reason(fact.kind, fact.wording.reason)
     yield from map(_hit_reason, _further_hits(decision, ranked))
-    if decision.cause and decision.cause.pattern.advice != ADVICE_OF[VERDICT_OF[decision.category]]:
+    if decision.cause and decision.cause.pattern.advice != _advice_of(decision):
         yield Reason(ReasonKind.CATALOGUE, wording.catalogue_advice(decision.cause))
     if decision.cause and decision.cause.pattern.instructions:
         yield Reason(ReasonKind.CATALOGUE, wording.instructions(decision.cause))

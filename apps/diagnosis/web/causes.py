@@ -19,7 +19,6 @@ PERIODS = {"1": "24 hours", "7": "7 days", "30": "30 days"}
 #: The columns by which causes can be sorted. Without an order, the strongest comes first.
 COLUMNS = {
     "failed": attrgetter("failed"),
-    "others": attrgetter("other_failed"),
     "expected": attrgetter("expected"),
     "excess": attrgetter("excess"),
 }
@@ -33,7 +32,7 @@ class PeriodForm(forms.Form):
 
 @require_safe
 def causes(request: AuthenticatedRequest) -> HttpResponse:
-    """Show what the failures of a period have in common, with a two-by-two table for each cause."""
+    """Show what the failures of a period have in common, each cause with its excess failures."""
     form = PeriodForm(request.GET or {"days": "7"})
     days = int(form.cleaned_data["days"] or 7) if form.is_valid() else 7
     until = hour_of(timezone.now())

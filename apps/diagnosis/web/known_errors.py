@@ -22,6 +22,7 @@ from apps.diagnosis.domain.groups.where_else import text_of_template
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
     check_pattern,
+    checked_change,
     checked_row,
     decide_change,
     proposed_values,
@@ -174,15 +175,28 @@ def _edit(
                 values = form.values()
                 check_pattern(values["regex"], values.get("example") or None, by=request.user)
                 preview = _preview(request, values)
-    elif request.method == "POST" and form.is_valid():
+    elif request.method == "POST" and _is_acceptable(form, request.user):
         with show_errors(request, form):
-            checked_row(form.known_error, form.values(), by=request.user)
             return redirect(_submit(request, form))
     may_edit = may_edit_catalogue(request.user)
     context = {"form": form, "row": row, "preview": preview, "may_edit": may_edit}
     return render(
         request, "diagnosis/known_errors/form.html", context, status=400 if form.errors else 200
     )
+
+
+def _is_acceptable(form: KnownErrorForm, user: User) -> bool:
+    """Report all problems at once: those of the fields, of the pattern and of the reason."""
+    faulty = set(form.errors)
+    reason = form.cleaned_data.get("reason", "")
+    try:
+        checked_change(form.known_error, form.values(), reason=reason, by=user)
+    except InvalidFields as error:
+        for name, texts in error.problems.items():
+            # A field that is missing here was faulty already.
+            if name not in faulty:
+                form.add_error(name if name in form.fields else None, texts)
+    return form.is_valid()
 
 
 def _preview(request: AuthenticatedRequest, values: dict[str, Any]) -> Preview:

@@ -74,14 +74,19 @@ def steps_of_host_groups(at: datetime) -> dict[int, str]:
     return steps
 
 
-def link_exclusion_of(group: FailureGroup, user: Principal, at: datetime) -> list[tuple[str, str]]:
-    """Return the link from the failure group of a host to its exclusion, or to the form for one."""
+def link_exclusion_of(
+    group: FailureGroup, user: Principal, at: datetime, *, works_again: bool
+) -> list[tuple[str, str]]:
+    """Return the link from the failure group of a host to its exclusion, or to the form for one.
+
+    A host that works again need not be excluded.
+    """
     if group.kind != GroupKind.HOST or group.cluster is None:
         return []
     exclusion = open_exclusions(at).filter(cluster=group.cluster, host=group.host).first()
     if exclusion is not None:
         return [("Excluded from new jobs", exclusion.get_absolute_url())]
-    if not may_exclude_hosts(user):
+    if works_again or not may_exclude_hosts(user):
         return []
     values: dict[str, str | int] = {
         "cluster": group.cluster.name,

@@ -43,10 +43,15 @@ class Fix:
 
 @dataclass(frozen=True)
 class FixFirst:
-    """The groups to fix first, of all open `groups`, and the query of their jobs."""
+    """The groups to fix first, and the query of their jobs.
+
+    `groups` counts all open ones, as the list of failures does: those that need action, and those
+    in progress. In `taken_care_of` of them, as far as known, all jobs succeeded or are retried.
+    """
 
     fixes: list[Fix]
     groups: int
+    taken_care_of: int
     jobs_query: str
 
 
@@ -56,13 +61,14 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
     hours = CauseTotals.objects.visible_to(user)
     days = DailyCauseTotals.objects.visible_to(user)
     totals = totals_between(hours, days, start=start, end=end)
-    open_rows = []
+    open_groups = []
     for row in group_rows(sums_by_group(totals)):
-        if row.open and row.section is not GroupSection.DONE:
-            open_rows.append(row)
-    open_rows.sort(key=lambda row: (-row.core_seconds, -row.open, row.pk))
+        if row.section is not GroupSection.DONE:
+            open_groups.append(row)
+    rows_to_fix = [row for row in open_groups if row.open]
+    rows_to_fix.sort(key=lambda row: (-row.core_seconds, -row.open, row.pk))
 
-    examined = open_rows[:MOST_EXAMINED]
+    examined = rows_to_fix[:MOST_EXAMINED]
     add_details(examined, totals, hours, end=end)
     add_waits(examined, at)
     groups = [row.group for row in examined]
@@ -70,7 +76,7 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
     host_steps = steps_of_host_groups(at)
     planned = count_planned_by_group(groups, user)
     fixes: list[Fix] = []
-    taken_care_of = 0
+    taken_care_of = len(open_groups) - len(rows_to_fix)
     for row in examined:
         if len(fixes) == MOST_GROUPS:
             break
@@ -87,7 +93,7 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
         )
         fixes.append(fix)
     bounds = f"?start={start:%Y-%m-%dT%H:%MZ}&end={end:%Y-%m-%dT%H:%MZ}"
-    return FixFirst(fixes, len(open_rows) - taken_care_of, bounds)
+    return FixFirst(fixes, len(open_groups), taken_care_of, bounds)
 
 
 @dataclass(frozen=True)
@@ -105,13 +111,13 @@ class _Retries:
         Some of the open jobs succeeded since, or are retried already.
         """
         page = self.row.group.get_absolute_url()
-        offer = retry_offer(source=self.row.group, user=self.user, at=self.at)
-        if not offer.open:
+        offer = retry_offer(source=self.row.group, user=self.user, at=self.at, planned=self.planned)
+        if not offer.open and not offer.by_rules:
             return None
-        if self.planned >= offer.open:
+        if not offer.open:
             return Fix(self.row, "retried by recovery rules", "Open", page)
-        if self.planned:
-            advice = f"{advice}; recovery rules retry {self.planned:,} of {offer.open:,}"
+        if offer.by_rules:
+            advice = f"{advice}; {offer.by_rules:,} more are retried by recovery rules"
         if offer.is_left_to_owners:
             return Fix(self.row, step_of_owners(self.user), "Open", page)
         if offer.short_label:

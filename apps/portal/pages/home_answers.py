@@ -25,6 +25,7 @@ from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import AdviceReason, SubmitAdvice, submit_advice
 from apps.production.enums import RequestState
 from apps.production.models import Request
+from apps.statusboard.domain.incidents.incidents import incidents_since
 from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Incident
 
@@ -77,8 +78,8 @@ class Broken:
     """Incidents since yesterday evening, including finished ones, and their cost.
 
     `is_counted` is false if an incident was never counted, or must be counted again because of new
-    jobs or verdicts. `of_most_jobs` is the incident with the most of the `confirmed` jobs,
-    `to_retry` that of the incidents with jobs that were not retried.
+    jobs or verdicts. `to_retry` is the incident with most of the `confirmed` jobs among those with
+    jobs that were not retried.
     """
 
     since: datetime
@@ -86,7 +87,6 @@ class Broken:
     confirmed: int
     to_retry: Incident | None
     is_counted: bool
-    of_most_jobs: Incident | None = None
 
     @property
     def of_other_services(self) -> list[Incident]:
@@ -172,12 +172,7 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
     counted = Exists(Impact.objects.filter(**of_incident)) & ~Exists(
         DirtyImpact.objects.filter(**of_incident)
     )
-    incidents = (
-        Incident.objects.filter(merged_into=None)
-        .overlapping(since, at)
-        .annotate(is_counted=counted)
-    )
-    rows = list(incidents.select_related("service")[:50])
+    rows = list(incidents_since(since, at).annotate(is_counted=counted)[:50])
     groups = ImpactGroup.objects.visible_to(user).filter(impact__incident__in=rows)
     left = F("confirmed") - F("succeeded") - F("retried")
     sums = (
@@ -193,10 +188,9 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
             not_retried.add(pk)
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
     to_retry = next((row for row in rows if row.pk in not_retried), None)
-    of_most_jobs = rows[0] if rows else None
     rows.sort(key=_place_by_state)
     is_counted = all(row.is_counted for row in rows)
-    return Broken(since, rows, sum(victims.values()), to_retry, is_counted, of_most_jobs)
+    return Broken(since, rows, sum(victims.values()), to_retry, is_counted)
 
 
 def _place_by_state(incident: Incident) -> int:

@@ -132,7 +132,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
 def offer_for(incident: Incident, user: User, at: datetime) -> RetryOffer:
     """Return what a user can retry of an incident, beside what recovery rules will retry."""
     planned = planned_retries_of(incident, user)
-    return retry_offer(source=incident, user=user, at=at, by_rules=planned.jobs)
+    return retry_offer(source=incident, user=user, at=at, planned=planned.jobs)
 
 
 def _course(

@@ -34,7 +34,7 @@ from apps.notifications.enums import Level
 from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.production.models import Request
 from apps.progress.domain.resource_use import ResourceAdvice, StageUse, advise, stage_use
-from apps.recovery.domain.explaining import planned_retry_of
+from apps.recovery.domain.explaining import planned_retries_of, planned_retry_of
 from apps.recovery.models import Decision
 from apps.statusboard.domain.board.outages import outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
@@ -125,7 +125,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         offer = retry_offer(source=job, user=user, at=at)
     group_offer = None
     if failure and debug_of is None and 1 < failure.open <= MOST_IN_GROUP:
-        group_offer = retry_offer(source=failure.group, user=user, at=at)
+        planned = planned_retries_of(failure.group, user).jobs
+        group_offer = retry_offer(source=failure.group, user=user, at=at, planned=planned)
     outages = []
     # A job that never ran met no outage.
     if job.started_at is not None:

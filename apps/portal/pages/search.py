@@ -144,6 +144,12 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     jobs, jobs_url = _jobs(query, user)
     if jobs and not jobs_url:
         return Found(jobs=jobs)
+    if jobs and _is_name_of(jobs[0].host, query):
+        hosts = [query]
+    elif jobs:
+        hosts = []
+    else:
+        hosts = _hosts(query, user)
     archived, scripts_url = _scripts(query, user, by_id=not jobs)
     datasets = find_datasets(query, user, most=SHOWN)
     return Found(
@@ -154,7 +160,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         errors=_errors(query, user, at),
         scripts=archived,
         datasets=datasets,
-        hosts=[] if jobs else _hosts(query, user),
+        hosts=hosts,
         jobs_url=jobs_url,
         scripts_url=scripts_url,
         datasets_url=f"{reverse('datasets:list')}?{urlencode({'q': query})}" if datasets else "",
@@ -185,6 +191,11 @@ def _jobs(query: str, user: User) -> tuple[list[Job], str]:
 
     of_user = list(newest.filter(user=query)[:SHOWN])
     return of_user, _jobs_url(user=query) if of_user else ""
+
+
+def _is_name_of(host: str, query: str) -> bool:
+    """Return whether a text is the name of a host, with or without its domain."""
+    return query in (host, host.partition(".")[0])
 
 
 def _hosts(query: str, user: User) -> list[str]:

@@ -255,19 +255,18 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         return links
     group = FailureGroup.objects.get(pk=match.kwargs["pk"])
     planned = planned_retries_of(group, user)
-    offer = retry_offer(source=group, user=user, at=timezone.now(), by_rules=planned.jobs)
+    offer = retry_offer(source=group, user=user, at=timezone.now(), planned=planned.jobs)
     host_steps = steps_of_host_groups(timezone.now()) if group.host else {}
+    works_again = group.pk in host_steps
     is_of_service = group.kind == GroupKind.ERROR and group.verdict == VerdictKind.SERVICE
     is_left_to_owners = is_of_service and offer.is_left_to_owners
     if is_left_to_owners:
         host_steps[group.pk] = step_of_owners(user)
-    label = offer.label
-    if group.verdict == VerdictKind.CODE:
-        label = offer.label_of_code_problem
     proposals = propose_limits([group], user).values()
     return {
         **links,
-        "group": [(label, url) for _, url in links["group"] if label],
+        "group": [(offer.label, url) for _, url in links["group"] if offer.label],
+        "group_offer": offer,
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "is_left_to_owners": is_left_to_owners,
         "planned_retries": _sentences(planned),
@@ -276,7 +275,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         "jobs_in_batches": jobs_in_batches(group),
         "jobs_of_rules": jobs_of_rules(group, user),
         "host_steps": host_steps,
-        "group_host": link_exclusion_of(group, user, timezone.now()),
+        "group_host": link_exclusion_of(group, user, timezone.now(), works_again=works_again),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.core.validators import RegexValidator
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -30,6 +31,7 @@ from apps.production.domain.types.declaration import (
     builtin_texts,
     read_declaration,
 )
+from apps.production.domain.types.faults import NOT_A_NAME
 from apps.production.domain.types.versions import newest_version, save_workflow
 from apps.production.enums import Actor, Verb
 from apps.production.models import Request, Stage, WorkflowType
@@ -164,6 +166,9 @@ class DeclarationForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if "key" in self.fields:
+            # Those of slugs allow more than the help says.
+            self.fields["key"].validators = [RegexValidator(r"^[a-z0-9_]{1,40}$", NOT_A_NAME)]
         newest = None
         if self.instance.pk:
             newest = newest_version(self.instance.key)

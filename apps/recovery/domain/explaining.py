@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Exists, F, Min, OuterRef, QuerySet
+from django.db.models import Count, F, Min, QuerySet
 
 from apps.accounts.models import User
 from apps.diagnosis.domain.causes.impact.count import confirmed_jobs
@@ -14,11 +14,9 @@ from apps.production.models import Request
 from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
 from apps.recovery.enums import Mode
-from apps.recovery.models import TO_RETRY, Decision
+from apps.recovery.models import Decision
 from apps.statusboard.models import Incident
 from apps.submission.domain.retries.obstacles import BatchedRetry, find_batched_retry
-from apps.submission.enums import IN_BATCH
-from apps.submission.models import RetryJob
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,14 @@ def planned_retry_of(job: Job) -> Decision | None:
 
     For users who can see the job.
     """
-    return _left_to_rules(Decision.objects.filter(job=job)).select_related("rule").first()
+    of_job = Decision.objects.filter(job=job).left_to_rules()
+    return of_job.select_related("rule").first()
+
+
+def planned_retries_among(jobs: Collection[int]) -> set[int]:
+    """Return the primary keys of those of these jobs that rules will retry by themselves."""
+    planned = Decision.objects.filter(job__in=jobs).left_to_rules()
+    return set(planned.values_list("job_id", flat=True))
 
 
 @dataclass(frozen=True)
@@ -85,13 +90,7 @@ def count_planned_by_group(groups: Collection[FailureGroup], user: User) -> dict
 
 def _planned(user: User) -> QuerySet[Decision]:
     """Return the decisions by which rules will retry jobs that a user can see."""
-    return _left_to_rules(Decision.objects.visible_to(user)).order_by()
-
-
-def _left_to_rules(decisions: QuerySet[Decision]) -> QuerySet[Decision]:
-    """Return the decisions to retry jobs that no person has put into a batch since."""
-    by_hand = RetryJob.objects.filter(job=OuterRef("job"), state__in=IN_BATCH)
-    return decisions.filter(TO_RETRY, ~Exists(by_hand))
+    return Decision.objects.visible_to(user).left_to_rules().order_by()
 
 
 def explanation_of(verdict: Verdict, at: datetime) -> JobExplanation:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from django.db.models import Count, Max, Q, QuerySet, Sum
+from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery, Sum
 
 from apps.accounts.models import User
 from apps.recovery.domain.definition import Definition
@@ -17,13 +17,9 @@ from apps.recovery.domain.effect import (
 )
 from apps.recovery.domain.rules import definition_of, visible_rules
 from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
-from apps.recovery.models import (
-    TO_RETRY,
-    DailyEffect,
-    Decision,
-    RecoveryRule,
-    RecoveryRuleVersion,
-)
+from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
+from apps.submission.enums import IN_BATCH
+from apps.submission.models import RetryJob
 
 #: Days whose decisions the page of a rule counts.
 DAYS = 14
@@ -103,7 +99,8 @@ def rule_rows(user: User) -> list[RuleRow]:
 
 def _waiting_jobs(current: Q, user: User) -> dict[int, int]:
     """Return how many jobs wait for their retry by the current version of each rule."""
-    decisions = Decision.objects.visible_to(user).filter(current, TO_RETRY, arm=Arm.ACTED)
+    decisions = Decision.objects.visible_to(user).left_to_rules()
+    decisions = decisions.filter(current, arm=Arm.ACTED)
     return dict(decisions.order_by().values_list("rule").annotate(Count("pk")))
 
 
@@ -240,4 +237,6 @@ def count_decisions(rule: RecoveryRule, user: User, shown: DecisionFilter) -> in
 
 def with_jobs(decisions: QuerySet[Decision]) -> QuerySet[Decision]:
     """Return decisions with what a list shows of them, and no other columns."""
-    return decisions.select_related("job__cluster", "batch").only(*_LISTED)
+    current = RetryJob.objects.filter(job=OuterRef("job"), state__in=IN_BATCH).values("batch")
+    listed = decisions.select_related("job__cluster", "batch").only(*_LISTED)
+    return listed.annotate(current_batch_id=Subquery(current[:1]))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -17,11 +18,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
+from apps.core.web.moments import MomentField
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.statusboard.domain.board.availability import DAYS, HOURLY_DAYS
 from apps.statusboard.domain.board.board import board
 from apps.statusboard.domain.incidents.incidents import (
+    incidents_since,
     open_incident,
     open_incidents,
 )
@@ -89,6 +92,8 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
     )
     zone = timezone.get_current_timezone()
     sort = read_sort(request, INCIDENT_ORDERS, default="-started")
+    since = read_query_or_warn(request, "since", _moment, expected="a time")
+    incidents = incidents_since(since, at) if since else open_incidents()
     rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
     counts: Counter[State] = Counter()
     faults = {}
@@ -104,13 +109,23 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
         "by_hour": by_hour,
         "faults": list(faults.values()),
         "counts": [(state, counts[state]) for state in State if counts[state]],
-        "incidents": sort_rows(open_incidents()[:50], INCIDENT_ORDERS, sort),
+        "incidents": sort_rows(incidents[:50], INCIDENT_ORDERS, sort),
+        "since": since,
         "sort": sort,
         "windows": windows_ahead(at)[:50],
         "announcements": announcements_ahead(request.user, at)[:50],
         "may_run_board": may_run_board(request.user),
     }
     return render(request, "statusboard/board.html", context)
+
+
+def _moment(text: str) -> datetime | None:
+    """Parse a time; None if invalid."""
+    try:
+        moment: datetime | None = MomentField().clean(text)
+    except forms.ValidationError:
+        return None
+    return moment
 
 
 @require_http_methods(["GET", "POST"])

@@ -52,6 +52,10 @@ class SourceSerializer(serializers.Serializer[Any]):
         default=None,
         help_text="Maximum retried jobs of a stage, earlier retries included; null for no limit.",
     )
+    with_planned = serializers.BooleanField(
+        default=False,
+        help_text="Also jobs of a group or an incident that recovery rules will retry.",
+    )
 
 
 class BatchWriter(SourceSerializer):
@@ -231,7 +235,13 @@ def _dry_run(request: ApiRequest) -> DryRun:
     parameters = checked_data(SourceSerializer(data=request.query_params))
     limits = Limits(parameters["attempts"], parameters["of_stage"])
     source = _source(request.user, parameters)
-    return batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
+    return batches.dry_run(
+        source=source,
+        user=request.user,
+        limits=limits,
+        at=timezone.now(),
+        with_planned=parameters["with_planned"],
+    )
 
 
 def _source(user: User, parameters: dict[str, Any]) -> Source:

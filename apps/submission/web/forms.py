@@ -219,6 +219,7 @@ class BatchForm(forms.Form):
         help_text="The retries do not run there. Other jobs still do.",
     )
     reason = forms.CharField(required=False, max_length=MAX_REASON)
+    with_planned = forms.BooleanField(required=False, widget=forms.HiddenInput)
 
     def propose(self, bad_hosts: Sequence[BadHost]) -> None:
         """Offer to avoid these hosts."""

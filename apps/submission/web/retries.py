@@ -93,7 +93,8 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         data = request.POST
     elif "step" in request.GET:
         data = request.GET
-    form = BatchForm(data)
+    with_planned = request.GET.get("with_planned") == "on"
+    form = BatchForm(data, initial={"with_planned": with_planned})
     if request.method == "POST" and request.POST.get("do") != "preview" and form.is_valid():
         with show_errors(request, form):
             batch = batches.plan_batch(
@@ -108,7 +109,13 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     else:
         limit_fields = {}
     limits = Limits(limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage"))
-    dry_run = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
+    dry_run = batches.dry_run(
+        source=source,
+        user=request.user,
+        limits=limits,
+        at=timezone.now(),
+        with_planned=limit_fields.get("with_planned", with_planned),
+    )
     form.fields["step"].initial = batches.default_step(len(dry_run.eligible))
     form.propose(find_bad_hosts(dry_run.eligible, user=request.user, at=timezone.now()))
 
@@ -138,6 +145,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "offer": offer_of(dry_run, timezone.now()),
         "announcements": _announcements_against(dry_run, timezone.now()),
         "form": form,
+        "with_planned": with_planned,
         "shown": shown,
         "has_bundle": shown in ONLY_BY_OWNER,
         "label": LeftOut(shown).label if shown in LeftOut.values else "to retry",

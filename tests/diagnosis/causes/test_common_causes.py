@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.clusters.models import Site
+from apps.core.web.templatetags.formatting import percent
 from apps.diagnosis.domain.causes.common import causes
 from apps.diagnosis.domain.causes.common.columns import (
     Period,
@@ -177,6 +178,10 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(
     causes.analyse(analysis_id=row.pk, at=now)
     shown = page()
     assert "1 cause explains" in shown
+    # The rate of all other jobs, of any submission, is no measure of what to expect.
+    assert "Others failed" not in shown
+    [cause] = CauseAnalysis.objects.get().causes
+    assert f"{percent(cause['expected'], cause['jobs'])}</small>" in shown
     [address] = re.findall('href="([^"]*)">wn-7</a>', shown)
     assert client.get(html.unescape(address)).content.decode().count(">wn-7.example.org</a>") == 10
     assert "in progress" not in shown

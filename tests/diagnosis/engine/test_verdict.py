@@ -15,13 +15,16 @@ from apps.diagnosis.engine.evidence.scheduler_facts import parse_state
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import (
     ADVICE_OF,
+    VERDICT_OF,
     Category,
     Confidence,
+    JobAdvice,
     Overlap,
     ReasonKind,
     Stream,
     VerdictKind,
 )
+from apps.diagnosis.wording import step_of
 
 FAILED = JobFacts(scheduler="slurm", state=JobState.FAILED, exit_code=1, signal=0)
 
@@ -152,7 +155,8 @@ CASES = {
 def test_case_that_misleads_simple_rules(text, verdict, cause):
     found = judge(text).verdict
     assert (found.verdict, found.cause and found.cause.pattern.id) == (verdict, cause)
-    assert found.advice == ADVICE_OF[verdict]
+    cause_advice = found.cause and found.cause.pattern.advice
+    assert found.advice in (ADVICE_OF[verdict], cause_advice)
 
 
 STATES = {
@@ -390,9 +394,21 @@ def test_outage_alone_is_a_guess_and_only_if_it_is_known(overlap, verdict):
     assert (found.verdict, found.confidence) == (verdict, Confidence.LOW)
 
 
-def test_catalogue_advice_that_differs_is_told():
-    reasons = judge("error: certificate has expired\n").verdict.reasons
-    assert "Catalogue advice for X509-EXPIRED: escalate" in [reason.text for reason in reasons]
+def test_known_error_may_ask_for_more_care_than_others_of_its_verdict():
+    found = judge("error: certificate has expired\n").verdict
+    assert found.advice == JobAdvice.ESCALATE
+    assert not any("Catalogue advice" in reason.text for reason in found.reasons)
+    step = step_of(found.verdict, found.advice)
+    assert step.startswith("escalate to an expert")
+
+
+def test_advice_of_the_shipped_known_errors_is_that_of_their_verdicts():
+    """A known error and the jobs and groups that it explains say the same."""
+    for pattern in built_in().patterns:
+        usual = ADVICE_OF[VERDICT_OF[pattern.category]]
+        asks_for_care = pattern.advice in (JobAdvice.HOLD, JobAdvice.ESCALATE)
+        decides = pattern.category is not Category.UNKNOWN
+        assert pattern.advice == usual or asks_for_care or not decides, pattern.id
 
 
 class Nova:
@@ -471,7 +487,8 @@ def test_verdict_is_whole_and_the_same_each_time(lines, state, exit_code, signal
     facts = JobFacts(scheduler="slurm", state=state, exit_code=exit_code, signal=signal)
     found = judge("\n".join(lines), facts, [outage("samweb", overlap)])
     assert found == judge("\n".join(lines), facts, [outage("samweb", overlap)])
-    assert found.verdict.advice == ADVICE_OF[found.verdict.verdict]
+    usual = ADVICE_OF[found.verdict.verdict]
+    assert found.verdict.advice in (usual, JobAdvice.HOLD, JobAdvice.ESCALATE)
     assert found.verdict.reasons
     assert found.verdict.summary
 

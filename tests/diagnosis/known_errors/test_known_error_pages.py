@@ -170,6 +170,14 @@ def test_wrong_pattern_is_refused_in_the_form(client, approver, db):
     assert "RE2 has no lookaround" in answer.content.decode()
 
 
+def test_form_reports_all_problems_at_once(client, approver, db):
+    client.force_login(approver)
+    values = {**FORM, "title": "", "regex": "(?!x)geometry", "reason": " ", "save": 1}
+    errors = client.post(reverse("diagnosis:known-error-new"), values).context["form"].errors
+    assert errors.keys() == {"title", "regex", "reason"}
+    assert all(len(messages) == 1 for messages in errors.values())
+
+
 def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(
     client, make_job, at, approver, shifter
 ):

@@ -71,7 +71,7 @@ def test_log_is_read_into_excerpt_evidence_and_verdict(make_job, at):
     verdict = Verdict.objects.get()
     assert (verdict.verdict, verdict.advice, verdict.cause, verdict.service) == (
         "service",
-        "retry",
+        "hold",
         "XRD-AUTH",
         "xrootd",
     )

@@ -485,3 +485,5 @@ def test_admin_edits_a_type_and_gets_every_fault(admin, browse):
         "/admin/production/workflowtype/add/", {"key": "mine", "enabled": "on", "declaration": text}
     )
     assert newest_version("mine").number == 1
+    refused = client.post("/admin/production/workflowtype/add/", {"key": "A-B"})
+    assert "Use at most 40 lower-case letters, digits and _." in refused.content.decode()

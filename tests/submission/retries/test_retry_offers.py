@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from apps.clusters.schedulers.environment import pack
 from apps.diagnosis.domain.causes.impact.recount import recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
@@ -265,24 +266,36 @@ def test_reasons_why_no_job_can_be_retried_make_one_sentence(pages, shifter, now
 def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
     pages(shifter, owners=True)
     group = FailureGroup.objects.get()
-    offers = {}
-    for by_rules in (0, 2, 3):
-        # The second and third are of the kept numbers.
-        offers[by_rules] = retry_offer(source=group, user=shifter, at=now, by_rules=by_rules)
-    assert offers[0].jobs == 3
-    assert [offer.is_left_to_rules for offer in offers.values()] == [False, False, True]
-    assert offers[2].label == offers[0].label
-    assert offers[3].label == "Retry 3 of 5 jobs yourself…"
-    assert offers[3].label_of_code_problem == "Retry 3 of 5 jobs anyway…"
-    assert not replace(offers[3], jobs=0).is_left_to_rules
-    divided = []
-    for by_rules in (0, 2, 3):
-        divided.append(offers[by_rules].who_retries)
+    offer = replace(retry_offer(source=group, user=shifter, at=now), now=None)
+    assert (offer.jobs, offer.open, offer.by_rules) == (3, 5, 0)
+    some = replace(offer, jobs=1, left_out=[(LeftOut.BY_RULE, 2)])
+    all_of_them = replace(offer, jobs=0, left_out=[(LeftOut.BY_RULE, 3), (LeftOut.NO_SCRIPT, 2)])
+    none = replace(offer, jobs=0, left_out=[(LeftOut.NO_SCRIPT, 2)])
+    is_left = [variant.is_left_to_rules for variant in (offer, some, all_of_them, none)]
+    assert is_left == [False, False, True, False]
+    assert (some.label, some.query) == ("Retry 1 job…", "")
+    assert (all_of_them.label, all_of_them.query) == ("Retry 3 jobs yourself…", "?with_planned=on")
+    assert all_of_them.why_none == ""
+    divided = [variant.who_retries for variant in (offer, some, all_of_them)]
     assert divided == ["", "2 with recovery rules, 1 with nobody.", "3 with recovery rules."]
-    in_batch = replace(offers[2], left_out=[(LeftOut.IN_BATCH, 136)])
+    in_batch = replace(some, left_out=[(LeftOut.IN_BATCH, 136), (LeftOut.BY_RULE, 2)])
     assert in_batch.who_retries == (
         "136 in batches of retries, 2 with recovery rules, 1 with nobody."
     )
+
+
+def test_pages_retry_a_code_problem_only_anyway(pages, shifter, browse):
+    """Also while a service is down."""
+    pages(shifter, owners=True)
+    Verdict.objects.update(verdict=VerdictKind.CODE, service="")
+    FailureGroup.objects.update(verdict=VerdictKind.CODE)
+    group = FailureGroup.objects.get()
+    job = Job.objects.get(job_id="1").get_absolute_url()
+    for address in (group.get_absolute_url(), f"/retries/group/{group.pk}/", job):
+        text = text_of(browse(shifter).get(address))
+        assert "Retry 3 of 5 jobs anyway" in text, address
+        assert ">Start " not in text, address
+    assert "Retry anyway…" in text
 
 
 def test_offer_is_for_who_may_submit(pages, outage, liaison, now):

@@ -1,7 +1,7 @@
 """Recount the totals of failures by cause and group when verdicts change, and check them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -13,7 +13,7 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes.impact.recount import mark_met_by
 from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Verdict
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals, KnownError, Verdict
 from apps.diagnosis.wording import next_step
 from apps.jobs.domain.records.calendar_months import without_records
 from apps.jobs.domain.records.conversion import day_of
@@ -32,10 +32,12 @@ class CauseRow:
     jobs: int
     wall_seconds: int
     succeeded: int
+    #: That of the known error, if the cause is one.
+    advice: str = ""
 
     @property
     def next_step(self) -> str:
-        return next_step(VerdictKind(self.verdict), self.jobs, self.succeeded)
+        return next_step(VerdictKind(self.verdict), self.jobs, self.succeeded, self.advice)
 
 
 def failures_by_cause(totals: QuerySet[CauseTotals] | QuerySet[DailyCauseTotals]) -> list[CauseRow]:
@@ -46,7 +48,10 @@ def failures_by_cause(totals: QuerySet[CauseTotals] | QuerySet[DailyCauseTotals]
         .annotate(all_jobs=Sum("jobs"), wall=Sum("wall_seconds"), later=Sum("succeeded"))
         .order_by("-all_jobs", "verdict", "cause", "service")
     )
-    return [CauseRow(*row) for row in rows]
+    causes = [CauseRow(*row) for row in rows]
+    known = KnownError.objects.filter(pk__in={row.cause for row in causes})
+    advice = dict(known.values_list("pk", "advice"))
+    return [replace(row, advice=advice.get(row.cause, "")) for row in causes]
 
 
 def totals_between(

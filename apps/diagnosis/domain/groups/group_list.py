@@ -8,15 +8,15 @@ from functools import cached_property
 from operator import add
 from typing import Any
 
-from django.db.models import Max, Min, QuerySet, Sum
+from django.db.models import Max, Min, OuterRef, QuerySet, Subquery, Sum
 
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
 from apps.core.domain.bulk import rows_where_any
 from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.enums import SECTION_OF, GroupKind, GroupSection, GroupStatus, VerdictKind
-from apps.diagnosis.models import CauseTotals, FailureGroup
-from apps.diagnosis.wording import NEXT_STEPS
+from apps.diagnosis.models import CauseTotals, FailureGroup, KnownError
+from apps.diagnosis.wording import step_of
 
 SPARK_HOURS = 24
 FACET_VALUES = 8
@@ -48,6 +48,8 @@ class GroupRow:
     spark: str = ""
     #: What to do while the group's service is down, from `waits.waits_by_service`.
     wait: str = ""
+    #: The advice of the known error that is the cause of the group, if any.
+    advice: str = ""
 
     @property
     def open(self) -> int:
@@ -81,7 +83,7 @@ class GroupRow:
             return "hold the release, then retry with another"
         if self.wait and self.verdict == VerdictKind.SERVICE:
             return self.wait
-        return NEXT_STEPS[VerdictKind(self.verdict)]
+        return step_of(VerdictKind(self.verdict), self.advice)
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,11 @@ def add_details(
     `hours` gives the hourly counts of the last day before `end`.
     """
     by_pk = {row.pk: row for row in rows}
-    for pk, group in FailureGroup.objects.defer("profile").in_bulk(list(by_pk)).items():
+    advice = KnownError.objects.filter(pk=OuterRef("cause")).values("advice")
+    groups = FailureGroup.objects.defer("profile").annotate(known_advice=Subquery(advice))
+    for pk, group in groups.in_bulk(list(by_pk)).items():
         by_pk[pk].group = group
+        by_pk[pk].advice = group.known_advice or ""
     start = end - timedelta(hours=SPARK_HOURS)
     for row in by_pk.values():
         row.hourly = [0] * SPARK_HOURS

@@ -121,6 +121,25 @@ def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -
     return row
 
 
+def checked_change(
+    known_error: str, values: Mapping[str, Any], *, reason: str, by: Principal
+) -> KnownError:
+    """Return an unsaved known error as `checked_row` does.
+
+    Raises `InvalidFields` with all problems, also that of a missing reason.
+    """
+    problems: dict[str, list[str]] = {}
+    if not reason.strip():
+        problems["reason"] = ["Enter a reason. The next shift will read it."]
+    try:
+        row = checked_row(known_error, values, by=by)
+    except InvalidFields as error:
+        raise InvalidFields({**error.problems, **problems}) from error
+    if problems:
+        raise InvalidFields(problems)
+    return row
+
+
 def check_pattern(regex: str, example: str | None, *, by: Principal) -> None:
     """Check that an expression can be used and, with an example, that it matches it.
 
@@ -160,9 +179,8 @@ def submit_change(
             f"{known_error} was changed by another user in the meantime. Reload it and try again."
         )
     _check_experiment(values, old, by)
-    row = checked_row(known_error, (values_of(old) if old else {}) | dict(values), by=by)
-    if not reason.strip():
-        raise InvalidFields({"reason": ["Enter a reason. The next shift will read it."]})
+    values = (values_of(old) if old else {}) | dict(values)
+    row = checked_change(known_error, values, reason=reason, by=by)
     if old and values_of(old) == values_of(row):
         raise InvalidFields({"reason": ["Nothing has changed."]})
     change = KnownErrorChange(

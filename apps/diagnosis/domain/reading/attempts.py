@@ -289,6 +289,6 @@ def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
         verdict.later_state = verdict.retry_state
     if verdict.later_state:
         verdict.advice = JobAdvice.NONE
-    else:
+    elif verdict.advice == JobAdvice.NONE:
         verdict.advice = ADVICE_OF[VerdictKind(verdict.verdict)]
     return before != (verdict.advice, verdict.later_attempt, verdict.later_state)

@@ -18,7 +18,7 @@ from apps.diagnosis.domain.groups.triage import Failure, groups_for
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, note_later_attempt
 from apps.diagnosis.engine.base import Block, EngineVerdict
-from apps.diagnosis.enums import Category
+from apps.diagnosis.enums import ADVICE_OF, Category, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import clean_text, hour_of
 from apps.jobs.models import Job
@@ -138,11 +138,17 @@ def _verdict(
     job = judged.job
     engine_verdict = judged.verdict
     cause = engine_verdict.cause
+    verdict = engine_verdict.verdict
+    advice = engine_verdict.advice
+    if old is not None and old.is_overridden:
+        verdict = VerdictKind(old.verdict)
+        advice = ADVICE_OF[verdict]
     new = Verdict(
         job=job,
         experiment_id=job.experiment_id,
         ended_at=job.ended_at,
-        verdict=old.verdict if old and old.is_overridden else engine_verdict.verdict,
+        verdict=verdict,
+        advice=advice,
         machine_verdict=engine_verdict.verdict,
         category=engine_verdict.category,
         confidence=engine_verdict.confidence,

@@ -84,7 +84,8 @@ def set_up_experiment(
     """Create an experiment with its accounts and people in one transaction.
 
     New users are mailed a link to set their password, if the portal sends mail. `version` is the
-    version of the queue that the user saw. Raises `NotAllowed`, `InvalidFields`, `StaleState`.
+    version of the queue that the user saw. Raises `NotAllowed`, `StaleState`, and `InvalidFields`
+    with all problems of the accounts and people, by their places.
     """
     if not by.has_perm("accounts.add_experiment"):
         raise NotAllowed("Only admins can set up experiments.")
@@ -94,18 +95,9 @@ def set_up_experiment(
     except ValidationError as error:
         raise InvalidFields(error.message_dict) from error
     save_experiment(experiment=experiment, by=by, at=at)
+    if problems := _problems_of_rows(setup):
+        raise InvalidFields(problems)
     for account in setup.accounts:
-        same = AccountMap.objects.filter(
-            cluster=account.cluster, kind=account.kind, account=account.name
-        )
-        if taken := same.select_related("experiment").first():
-            raise InvalidFields(
-                {
-                    "accounts": [
-                        f"{account.kind.label} {account.name} belongs to {taken.experiment}."
-                    ]
-                }
-            )
         map_account(
             account=account.name,
             kind=account.kind,
@@ -123,17 +115,27 @@ def set_up_experiment(
     return experiment
 
 
+def _problems_of_rows(setup: Setup) -> dict[str, list[str]]:
+    """Return the problems of accounts and people by their place, such as `people.0`."""
+    problems = {}
+    for number, account in enumerate(setup.accounts):
+        same = AccountMap.objects.filter(
+            cluster=account.cluster, kind=account.kind, account=account.name
+        )
+        if taken := same.select_related("experiment").first():
+            text = f"{account.kind.label} {account.name} belongs to {taken.experiment}."
+            problems[f"accounts.{number}"] = [text]
+    for number, person in enumerate(setup.people):
+        is_new = not User.objects.filter(username=person.username).exists()
+        if is_new and not person.email:
+            text = f"There is no user {person.username}. Enter an e-mail address to add one."
+            problems[f"people.{number}"] = [text]
+    return problems
+
+
 def _user(person: Person, *, by: User, at: datetime) -> User:
     user = User.objects.filter(username=person.username).first()
     if user is None:
-        if not person.email:
-            raise InvalidFields(
-                {
-                    "people": [
-                        f"There is no user {person.username}. Enter an e-mail address to add one."
-                    ]
-                }
-            )
         user = ensure_user(
             username=person.username,
             password_hash=_first_password(),

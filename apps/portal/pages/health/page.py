@@ -41,6 +41,7 @@ from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.logs.index_state import serving_index
 from apps.search.domain.logs.kept_texts import READERS as LOG_TEXTS
 from apps.statusboard.feeds.registry import FEEDS
+from apps.submission.domain.retries.planned import PLANNERS as RETRY_PLANNERS
 from capture.wire.report import CaptureReport
 
 #: All plugin registries. They are listed here, so that each is loaded before it is checked.
@@ -61,6 +62,7 @@ PLUGINS: tuple[Registry[Any], ...] = (
     PACK_PARTS,
     LOG_TEXTS,
     LOGGED_OUTPUTS,
+    RETRY_PLANNERS,
 )
 #: What follows from a capture with another key, and how to fix it.
 OTHER_MASKING_KEY = (

@@ -9,6 +9,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 Problems = dict[str, list[str]]
 
 NOT_A_MAPPING = "Enter names with values."
+NOT_A_NAME = "Use at most 40 lower-case letters, digits and _."
 #: Messages that replace those of pydantic, which refer to Python.
 _WORDS = {
     "bool_parsing": "Enter true or false.",
@@ -16,7 +17,7 @@ _WORDS = {
     "dict_type": NOT_A_MAPPING,
     "extra_forbidden": "This field does not exist.",
     "missing": "This field is required.",
-    "string_pattern_mismatch": "Use at most 40 lower-case letters, digits and _.",
+    "string_pattern_mismatch": NOT_A_NAME,
     "string_too_short": "This field is required.",
     "string_type": "Enter text. Put it in quotes.",
     "string_unicode": "Remove the unpaired surrogate character.",

@@ -215,6 +215,12 @@ def incidents_of(
     return incidents.order_by("-started_at", "-pk")
 
 
+def incidents_since(since: datetime, at: datetime) -> QuerySet[Incident]:
+    """Return the incidents of all services that lasted at any time since `since`, newest first."""
+    incidents = Incident.objects.filter(merged_into=None).overlapping(since, at)
+    return incidents.select_related("source", "service").order_by("-started_at", "-pk")
+
+
 def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incident]:
     """Return open incidents, optionally of some services, newest first."""
     incidents = Incident.objects.filter(ended_at=None, merged_into=None).select_related(

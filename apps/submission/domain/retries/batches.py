@@ -34,6 +34,7 @@ from apps.submission.domain.retries.eligibility import (
     examine,
     failed_jobs_of,
 )
+from apps.submission.domain.retries.planned import leave_out_planned
 from apps.submission.enums import BATCH_MOVES, IN_BATCH, BatchState, RetryState
 from apps.submission.models import RetryBatch, RetryJob
 
@@ -56,9 +57,18 @@ MOST_AVOIDED = 20
 UNCHANGED = Changes()
 
 
-def dry_run(*, source: Source, user: User, limits: Limits, at: datetime) -> DryRun:
-    """Return what a batch would retry, and what not. Changes nothing."""
-    return examine(failed_jobs_of(source, user), limits=limits, user=user, at=at)
+def dry_run(
+    *, source: Source, user: User, limits: Limits, at: datetime, with_planned: bool = False
+) -> DryRun:
+    """Return what a batch would retry, and what not. Changes nothing.
+
+    Jobs that recovery rules will retry are left to them unless `with_planned`. A single job is
+    chosen by its user, whoever else would retry it.
+    """
+    outcome = examine(failed_jobs_of(source, user), limits=limits, user=user, at=at)
+    if not with_planned and not isinstance(source, Job):
+        leave_out_planned(outcome)
+    return outcome
 
 
 def default_step(jobs: int) -> int:
@@ -83,11 +93,13 @@ def plan_batch(
     of_stage: int | None = None,
     reason: str = "",
     avoid_hosts: Collection[str] = (),
+    with_planned: bool = False,
 ) -> RetryBatch:
     """Plan retries of all eligible failed jobs of a source, which are released in steps.
 
     Without a `step`, it is chosen by the number of jobs. The retries do not run on `avoid_hosts`,
-    on which some of the jobs failed.
+    on which some of the jobs failed. Jobs that recovery rules will retry are taken only
+    `with_planned`.
     Raises `InvalidFields`, and `InvalidTransition` if there is nothing to retry.
     """
     if step is not None and not 1 <= step <= MOST_STEP:
@@ -95,7 +107,8 @@ def plan_batch(
     reason = checked_reason(reason, needed=False)
     lock_planning()
 
-    preview = dry_run(source=source, user=by, limits=Limits(attempts, of_stage), at=at)
+    limits = Limits(attempts, of_stage)
+    preview = dry_run(source=source, user=by, limits=limits, at=at, with_planned=with_planned)
     if not preview.eligible:
         raise InvalidTransition("No job can be retried. The dry run shows the reasons.")
     changes = changes_avoiding(avoid_hosts, preview.eligible, at=at)

@@ -11,6 +11,7 @@ from django.utils.functional import cached_property
 from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
+from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.submission.domain.retries.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retries.eligibility import DryRun, Limits, Source
@@ -25,7 +26,7 @@ SHOWN_SECONDS = 60
 TITLE_LENGTH = 60
 #: Jobs that are left out because they succeeded, or are retried already.
 _IN_BATCHES = (LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
-_TAKEN_CARE_OF = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
+_TAKEN_CARE_OF = (LeftOut.SUCCEEDED, LeftOut.RETRIED, *_IN_BATCHES, LeftOut.BY_RULE)
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class RetryOffer:
     """The numbers of a dry run, and what keeps jobs from being submitted now.
 
     Of the `jobs` to retry, `as_owner` are submitted as their owners. `needs` counts them by what
-    they depend on, `by_rules` is how many recovery rules will retry. Only their owners can submit
-    again the jobs of the `bundle`; the page of the dry run lists most of them under `bundle_list`.
-    `left_out` are the others by reason.
+    they depend on. Only their owners can submit again the jobs of the `bundle`; the page of the dry
+    run lists most of them under `bundle_list`. `left_out` are the others by reason. For a
+    `code_problem`, which all jobs to retry have, a retry is no remedy.
     """
 
     jobs: int
@@ -44,8 +45,8 @@ class RetryOffer:
     bundle_list: LeftOut
     left_out: Sequence[tuple[LeftOut, int]]
     needs: Mapping[Needs, int]
+    code_problem: bool = False
     now: Outlook | None = None
-    by_rules: int = 0
 
     @cached_property
     def waits_for(self) -> Obstacle | None:
@@ -76,27 +77,36 @@ class RetryOffer:
         return self.jobs + sum(jobs for _, jobs in self.left_open)
 
     @property
+    def by_rules(self) -> int:
+        """Return how many jobs that a person could retry are left to recovery rules."""
+        return sum(jobs for reason, jobs in self.left_out if reason is LeftOut.BY_RULE)
+
+    @property
     def is_left_to_rules(self) -> bool:
         """Return whether recovery rules will retry all jobs that a person could."""
-        return 0 < self.jobs <= self.by_rules
+        return self.by_rules > 0 and not self.jobs
+
+    @property
+    def query(self) -> str:
+        """Return the query of the dry run that the label promises."""
+        return "?with_planned=on" if self.is_left_to_rules else ""
 
     @property
     def is_left_to_owners(self) -> bool:
         """Return whether the portal has no script of any open job: only owners can resubmit."""
         reasons = {reason for reason, _ in self.left_open}
-        return not self.jobs and reasons == {LeftOut.NO_SCRIPT}
+        return not self.jobs and not self.by_rules and reasons == {LeftOut.NO_SCRIPT}
 
     @property
     def who_retries(self) -> str:
         """Return a sentence that divides the jobs by who retries them; empty if nobody does yet."""
         in_batches = sum(jobs for reason, jobs in self.left_out if reason in _IN_BATCHES)
-        with_rules = min(self.by_rules, self.jobs)
         counts = [
             (in_batches, "in batches of retries"),
-            (with_rules, "with recovery rules"),
-            (self.jobs - with_rules, "with nobody"),
+            (self.by_rules, "with recovery rules"),
+            (self.jobs, "with nobody"),
         ]
-        if not in_batches and not with_rules:
+        if not in_batches and not self.by_rules:
             return ""
         return ", ".join(f"{jobs:,} {who}" for jobs, who in counts if jobs) + "."
 
@@ -104,7 +114,10 @@ class RetryOffer:
     def label(self) -> str:
         """Return the text of the link to the dry run; empty if no job can be retried."""
         if self.is_left_to_rules:
-            return f"Retry {self._count_of_open(self.jobs)} yourself…"
+            plural = "" if self.by_rules == 1 else "s"
+            return f"Retry {self.by_rules:,} job{plural} yourself…"
+        if self.jobs and self.code_problem:
+            return f"Retry {self._count_of_open(self.jobs)} anyway…"
         if self.waits_for:
             return f"Start {self._count_of_open(self.jobs)} once {_end_of(self.waits_for)}…"
         if self.jobs:
@@ -112,13 +125,6 @@ class RetryOffer:
         if self.bundle:
             return self.bundle_label
         return ""
-
-    @property
-    def label_of_code_problem(self) -> str:
-        """Return the text of the link where the code of the jobs fails."""
-        if self.jobs:
-            return f"Retry {self._count_of_open(self.jobs)} anyway…"
-        return self.label
 
     @property
     def bundle_label(self) -> str:
@@ -142,7 +148,7 @@ class RetryOffer:
     @property
     def why_none(self) -> str:
         """Return a sentence that says why no job can be retried; empty if one can."""
-        if self.jobs or self.bundle:
+        if self.jobs or self.bundle or self.is_left_to_rules:
             return ""
         reasons = [reason for reason, _ in self.left_out]
         is_one_job = [jobs for _, jobs in self.left_out] == [1]
@@ -163,21 +169,22 @@ def _end_of(obstacle: Obstacle) -> str:
     return f"“{Truncator(title).chars(TITLE_LENGTH, truncate='...')}” ends"
 
 
-def retry_offer(*, source: Source, user: User, at: datetime, by_rules: int = 0) -> RetryOffer:
+def retry_offer(*, source: Source, user: User, at: datetime, planned: int = 0) -> RetryOffer:
     """Return what a batch with the default limits would retry, as of `SHOWN_SECONDS` ago at most.
 
-    A batch that is planned, cancelled or ends counts at once, and so do the jobs that recovery
-    rules will retry, of which the caller knows.
+    A batch that is planned, cancelled or ends counts at once. So does another number of `planned`
+    retries, which the caller knows from the recovery rules.
     """
     newest = RetryBatch.objects.order_by("-pk").values_list("pk", "state").first()
-    key = f"retry-needs:{source._meta.label_lower}:{source.pk}:{user.pk}:{newest}".replace(" ", "")
+    key = f"retry-offer:{source._meta.label_lower}:{source.pk}:{user.pk}:{planned}:{newest}"
+    key = key.replace(" ", "")
 
     numbers = _kept(key)
     if numbers is None:
         numbers = _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at), at)
         with suppress(Exception):  # Redis may be down: each page makes its own dry run meanwhile
             cache.set(key, numbers, SHOWN_SECONDS)
-    return replace(_with_outlook(numbers, at), by_rules=by_rules)
+    return _with_outlook(numbers, at)
 
 
 def _kept(key: str) -> RetryOffer | None:
@@ -194,6 +201,7 @@ def offer_of(dry_run: DryRun, at: datetime) -> RetryOffer:
 
 
 def _numbers_of(dry_run: DryRun, at: datetime) -> RetryOffer:
+    verdicts = {candidate.verdict.verdict for candidate in dry_run.eligible}
     return RetryOffer(
         jobs=len(dry_run.eligible),
         as_owner=sum(jobs for _, _, jobs in dry_run.owners),
@@ -201,6 +209,7 @@ def _numbers_of(dry_run: DryRun, at: datetime) -> RetryOffer:
         bundle_list=max(ONLY_BY_OWNER, key=lambda reason: len(dry_run.left_out.get(reason, ()))),
         left_out=dry_run.reasons,
         needs=Counter(needs_by_job(dry_run.eligible, at).values()),
+        code_problem=verdicts == {VerdictKind.CODE},
     )
 
 

@@ -1,0 +1,36 @@
+"""Retries that a higher app will plan by itself: it names itself in PLANNED_RETRIES."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from django.conf import settings
+
+from apps.core.domain.plugins import Registry
+from apps.submission.domain.retries.eligibility import Candidate, DryRun
+from apps.submission.enums import LeftOut
+
+
+class PlansRetries(Protocol):
+    """A plugin that returns those of these failed jobs that it will retry without a person."""
+
+    def __call__(self, jobs: Collection[int]) -> Collection[int]: ...
+
+
+PLANNERS: Registry[PlansRetries] = Registry("opsportal.planned_retries", settings.PLANNED_RETRIES)
+
+
+def leave_out_planned(dry_run: DryRun) -> None:
+    """Move the jobs that are retried without a person from those to retry to those left out."""
+    jobs = [candidate.verdict.job_id for candidate in dry_run.eligible]
+    planned: set[int] = set()
+    if jobs:
+        for planner in PLANNERS.working().values():
+            planned.update(planner(jobs))
+
+    eligible: list[Candidate] = []
+    for candidate in dry_run.eligible:
+        if candidate.verdict.job_id in planned:
+            dry_run.left_out[LeftOut.BY_RULE].append(candidate.verdict)
+        else:
+            eligible.append(candidate)
+    dry_run.eligible = eligible
