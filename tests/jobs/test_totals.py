@@ -81,7 +81,7 @@ steps = st.one_of(
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(script=st.lists(steps, max_size=12))
 def test_totals_equal_a_recount_after_any_order_of_changes(alps, nova, dune, script):
