@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 import pytest_rerunfailures
 from _pytest import runner
+from django.db.models.expressions import Col
 from django.test import Client
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -25,6 +26,10 @@ gc.set_threshold(20_000, 10, 10)
 pytest_rerunfailures.ClientStatusDB.set_test_reruns = lambda *_: None
 pytest_rerunfailures.ClientStatusDB.get_test_failures = lambda *_: 0
 pytest_rerunfailures.ClientStatusDB.get_suite_reruns = lambda *_: 0
+
+# Django finds the hash of a column by binding the arguments of its constructor. A query with an
+# order needs that of each column it selects: a thirtieth of the time of tests of the database.
+Col.__hash__ = lambda column: hash((column.alias, column.target.column))
 
 
 def pytest_configure(config):

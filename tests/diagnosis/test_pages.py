@@ -11,7 +11,11 @@ from django.utils import timezone
 
 from apps.core.domain.health import beat_heart
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
-from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.verdicts.harvest import (
+    harvest_batch,
+    harvest_log,
+    queue_harvests,
+)
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.web import views
 from apps.jobs.domain.records.jobs import TOTALS_HEART, counted_until
@@ -129,11 +133,13 @@ def failed(make_job):
     """Failures of the last hours, of two experiments and none, counted."""
     now = timezone.now()
     logs = ["[FATAL] Auth failed\n", "[FATAL] Auth failed\n", "KeyError: 'x'\n", "nothing\n"]
+    jobs = []
     for number, log in enumerate(logs * 2):
         fields = {"experiment": None} if number == 7 else {}
-        job = make_job(number, log=log, ended_at=now - timedelta(hours=number * 2), **fields)
-        queue_harvests(job_ids=[job.pk], at=now)
-        harvest_log(harvest=LogHarvest.objects.get(job=job), at=now)
+        ended_at = now - timedelta(hours=number // 2 * 4)
+        jobs.append(make_job(number, log=log, ended_at=ended_at, **fields))
+    queue_harvests(job_ids=[job.pk for job in jobs], at=now)
+    harvest_batch(at=now)
     recount_dirty_hours()
     recompute_dirty_hours(at=now)
 

@@ -59,12 +59,9 @@ def store(cluster: Cluster, *records: JobRecord, at: datetime = AT) -> list[Job]
     """
     Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at})
     store_records(cluster=cluster, records=records, at=at)
-    return [
-        Job.objects.get(
-            cluster=cluster, job_id=r.job_id, submitted_at=r.submitted_at, attempt=r.attempt
-        )
-        for r in records
-    ]
+    rows = Job.objects.filter(cluster=cluster, job_id__in={each.job_id for each in records})
+    by_key = {(job.job_id, job.submitted_at, job.attempt): job for job in rows}
+    return [by_key[each.job_id, each.submitted_at, each.attempt] for each in records]
 
 
 def ran(
@@ -81,6 +78,13 @@ def row(cluster: Cluster, number: int = 1, *, at: datetime, **fields: object) ->
     """The row of a failed job that ended at this moment, and nothing else: no event tells of it,
     no total counts it.
     """
+    job = unsaved_row(cluster, number, at=at, **fields)
+    job.save(force_insert=True)
+    return job
+
+
+def unsaved_row(cluster: Cluster, number: int = 1, *, at: datetime, **fields: object) -> Job:
+    """The same row, to be inserted with others."""
     values = {
         "job_id": str(number),
         "raw_id": number,
@@ -94,4 +98,4 @@ def row(cluster: Cluster, number: int = 1, *, at: datetime, **fields: object) ->
         "wall_seconds": 3600,
         "collected_at": at,
     }
-    return Job.objects.create(cluster=cluster, **{**values, **fields})
+    return Job(cluster=cluster, **{**values, **fields})

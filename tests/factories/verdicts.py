@@ -31,6 +31,13 @@ def failure_group(*, at: datetime, **changes: object) -> FailureGroup:
 
 def verdict(job: Job, kind: str = "service", *, at: datetime, **changes: object) -> Verdict:
     """The verdict on a job that failed."""
+    row = unsaved_verdict(job, kind, at=at, **changes)
+    row.save(force_insert=True)
+    return row
+
+
+def unsaved_verdict(job: Job, kind: str = "service", *, at: datetime, **changes: object) -> Verdict:
+    """The same verdict, to be inserted with others."""
     values = {
         "verdict": kind,
         "machine_verdict": kind,
@@ -41,7 +48,7 @@ def verdict(job: Job, kind: str = "service", *, at: datetime, **changes: object)
         "catalogue_version": "test",
         "decided_at": at,
     }
-    return Verdict.objects.create(
+    return Verdict(
         job=job, experiment=job.experiment, ended_at=job.ended_at, **{**values, **changes}
     )
 
@@ -51,5 +58,7 @@ def judge(
 ) -> None:
     """Pass a verdict of some kind on tasks of an array, by their numbers."""
     jobs = {int(job.job_id.partition("_")[2]): job for job in jobs_of(submission)}
-    for task, kind in kinds.items():
-        verdict(jobs[task], kind, at=at, service=service)
+    verdicts = [
+        unsaved_verdict(jobs[task], kind, at=at, service=service) for task, kind in kinds.items()
+    ]
+    Verdict.objects.bulk_create(verdicts)

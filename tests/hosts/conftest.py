@@ -3,10 +3,11 @@ from itertools import count
 
 import pytest
 
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import FailureGroup, Verdict
 from apps.hosts.models import Probe
+from apps.jobs.models import Job
 from tests.factories import clusters, jobs
-from tests.factories.verdicts import verdict
+from tests.factories.verdicts import unsaved_verdict
 from tests.hosts.probing import exclude_as_portal, list_hosts
 from tests.submission.fake_slurm import FakeSlurm
 
@@ -27,18 +28,20 @@ def run_well(nova, numbers, at):
     """Return a function that completes jobs on each of some hosts."""
 
     def completing(cluster, hosts, *, jobs_each=3, ended_at=at, ran=timedelta(hours=1)):
-        for host in hosts:
-            for _ in range(jobs_each):
-                jobs.row(
-                    cluster,
-                    next(numbers),
-                    at=ended_at,
-                    started_at=ended_at - ran,
-                    host=host,
-                    state="completed",
-                    exit_code=0,
-                    experiment=nova,
-                )
+        rows = []
+        for host in list(hosts) * jobs_each:
+            job = jobs.unsaved_row(
+                cluster,
+                next(numbers),
+                at=ended_at,
+                started_at=ended_at - ran,
+                host=host,
+                state="completed",
+                exit_code=0,
+                experiment=nova,
+            )
+            rows.append(job)
+        Job.objects.bulk_create(rows)
 
     return completing
 
@@ -58,8 +61,9 @@ def break_host(nova, numbers, at):
                 "last_seen_at": at,
             },
         )
+        rows = []
         for number in range(failures):
-            job = jobs.row(
+            job = jobs.unsaved_row(
                 cluster,
                 next(numbers),
                 at=ended_at,
@@ -68,7 +72,11 @@ def break_host(nova, numbers, at):
                 experiment=nova,
                 stage="reco" if number % 2 else "simulation",
             )
-            verdict(job, at=ended_at, group=group, service=service)
+            rows.append(job)
+        Job.objects.bulk_create(rows)
+        Verdict.objects.bulk_create(
+            unsaved_verdict(job, at=ended_at, group=group, service=service) for job in rows
+        )
 
     return failing
 

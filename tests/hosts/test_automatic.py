@@ -320,7 +320,7 @@ def test_two_workers_at_once_note_one_central_cause(alps, run_well, break_host, 
     assert CentralCause.objects.count() == Announcement.objects.count() == 1
 
 
-@hypothesis_settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     good=strategies.integers(0, 30),
     broken_by_hour=strategies.lists(strategies.integers(0, 4), min_size=1, max_size=4),

@@ -8,12 +8,12 @@ from hypothesis import settings as hypothesis_settings
 
 from apps.diagnosis.domain.groups.blame import group_failures_of_broken_hosts
 from apps.diagnosis.domain.groups.broken_hosts import find_failing_hosts, those_that_stand_out
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import FailureGroup, Verdict
 from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.models import CentralCause, HostExclusion
 from apps.jobs.models import Job
 from tests.factories import jobs
-from tests.factories.verdicts import verdict
+from tests.factories.verdicts import unsaved_verdict
 
 HOSTS = [f"wn-{number}" for number in range(20)]
 MINUTE = timedelta(minutes=1)
@@ -32,9 +32,10 @@ def run(alps, nova, numbers, at):
     )
 
     def running(host, stage, count, *, failed=False, array="", first=0, experiment=nova):
+        rows = []
         for minute in range(first, first + count):
             ended_at = at - (30 - minute) * MINUTE
-            job = jobs.row(
+            job = jobs.unsaved_row(
                 alps,
                 next(numbers),
                 at=ended_at,
@@ -46,9 +47,13 @@ def run(alps, nova, numbers, at):
                 exit_code=int(failed),
             )
             if array:
-                Job.objects.filter(pk=job.pk).update(spool_id=array)
-            if failed:
-                verdict(job, at=ended_at, group=group, service="")
+                job.spool_id = array
+            rows.append(job)
+        Job.objects.bulk_create(rows)
+        if failed:
+            Verdict.objects.bulk_create(
+                unsaved_verdict(job, at=job.ended_at, group=group, service="") for job in rows
+            )
 
     return running
 
@@ -133,7 +138,7 @@ def test_number_of_queries_does_not_grow_with_the_hosts(
 
 
 @hypothesis_settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(strategies.data())
 def test_a_host_is_never_blamed_for_less_than_five_failures_of_which_few_fail_elsewhere(

@@ -132,7 +132,7 @@ def counted(query):
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     batches=st.lists(st.lists(records, max_size=6), max_size=4),

@@ -2,12 +2,12 @@ from datetime import timedelta
 
 import pytest
 
-from apps.production.enums import Verb
+from apps.jobs.models import Job
 from apps.recovery.domain import acting
 from apps.recovery.domain.rules import change_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries.release import advance_batch
@@ -29,9 +29,7 @@ def at_once(monkeypatch):
 @pytest.fixture
 def assignment(make, cluster, approver):  # noqa: F811
     """A running request on a cluster."""
-    return assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    return choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
 
 
 @pytest.fixture
@@ -52,10 +50,8 @@ def fail(assignment, end_jobs):  # noqa: F811
 
     def ending(submission, failed, kind="service", *, at=LATER, service="", **facts):
         jobs = end_jobs(submission, failed=set(failed), at=at)
-        for job in jobs:
-            for name, value in facts.items():
-                setattr(job, name, value)
-            job.save()
+        if facts:
+            Job.objects.filter(pk__in=[job.pk for job in jobs]).update(**facts)
         dispatch.refresh_progress(cluster=assignment.cluster, at=at)
         judge(submission, dict.fromkeys(failed, kind), at=at, service=service)
 

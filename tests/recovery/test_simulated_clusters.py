@@ -34,7 +34,7 @@ from tests.factories.capture import capture_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-JOBS = 5
+JOBS = 3
 #: What the clusters run beside the request of a test, which has the first key.
 OTHERS = tuple(campaign for campaign in CAMPAIGNS if campaign.request != "NOVA-0001")
 
@@ -143,7 +143,7 @@ def start(two, liaison, nova, approver, kind):
         by=liaison,
         experiment=nova,
         approver=approver,
-        stages=(requests.stage("generation", jobs=JOBS, events=600, wall_seconds=120),),
+        stages=(requests.stage("generation", jobs=JOBS, events=120 * JOBS, wall_seconds=120),),
     )
     assign_request(
         request=request, cluster=two.clusters["alps"], by=approver, at=two.clock(), verb=Verb.START
@@ -166,7 +166,7 @@ def test_jobs_that_fail_on_one_cluster_complete_on_the_other(two, liaison, nova,
     (stage,) = stage_submissions_of(request)
     assert (stage.completed, stage.to_retry, stage.running) == (JOBS, 0, 0)
     first, retry = Submission.objects.order_by("number")
-    assert (retry.retry_of, retry.cluster.name, retry.indices) == (first, "jura", "0-4")
+    assert (retry.retry_of, retry.cluster.name, retry.indices) == (first, "jura", f"0-{JOBS - 1}")
     for verdict in Verdict.objects.filter(job__request=request):
         assert (verdict.later_state, verdict.retried_on.name) == (JobState.COMPLETED, "jura")
     decisions = Decision.objects.filter(job__request=request)

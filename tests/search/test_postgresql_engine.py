@@ -25,7 +25,7 @@ def test_phrases_are_found_where_grep_finds_them(tmp_path: Path, shifter: User) 
     chance = random.Random(SEED)
     kept = []
     texts = []
-    for number in range(1, 201):
+    for number in range(1, 121):
         text = generated_text(chance, most_lines=4)
         row = job(number, at=AT)
         (tmp_path / str(row.pk)).write_text(text)
@@ -34,7 +34,7 @@ def test_phrases_are_found_where_grep_finds_them(tmp_path: Path, shifter: User) 
     keep_logs(kept)
     files = sorted(path.name for path in tmp_path.iterdir())
     with_hits = 0
-    for _ in range(80):
+    for _ in range(50):
         line = chance.choice(chance.choice(texts).split("\n")) or "x"
         start = chance.randrange(len(line))
         phrase = line[start : start + chance.randint(1, 30)]
@@ -52,4 +52,4 @@ def test_phrases_are_found_where_grep_finds_them(tmp_path: Path, shifter: User) 
         hits = {hit.key for hit in found(PostgresEngine(), Query((Phrase((phrase,)),)), shifter)}
         assert hits == expected, phrase
         with_hits += bool(expected)
-    assert with_hits > 50
+    assert with_hits > 30

@@ -199,7 +199,7 @@ steps = st.lists(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=steps)
 def test_states_after_any_steps_equal_a_rebuild_from_nothing(steps, at, shifter):
@@ -312,7 +312,7 @@ changes = st.lists(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     changes.flatmap(lambda told: st.tuples(st.just(told), st.permutations(told))),

@@ -3,8 +3,7 @@ import json
 import pytest
 
 from apps.clusters.models import Cluster
-from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from tests.factories import clusters, requests, submissions
 from tests.factories.requests import AT
 from tests.factories.workflows import workflow
@@ -105,12 +104,10 @@ def reading(db, catalogue, liaison, nova, approver):
     """Return a function that makes a queued request of a stage that reads the files of `raw`."""
     reads_files = workflow("reading", READING_DECLARATION)
 
-    def make(jobs=4, **changes):
+    def make(jobs=4, *, state="queued", **changes):
         stage = requests.stage("reco", jobs=jobs, events=None, input_dataset="raw")
         content = {"workflow": reads_files, "stages": (stage,), "later": AT, **changes}
-        return requests.request_in(
-            "queued", by=liaison, experiment=nova, approver=approver, **content
-        )
+        return requests.request_in(state, by=liaison, experiment=nova, approver=approver, **content)
 
     return make
 
@@ -118,4 +115,5 @@ def reading(db, catalogue, liaison, nova, approver):
 @pytest.fixture
 def started(reading, cluster, approver):
     """Return the assignment of such a request that has started."""
-    return assign_request(request=reading(), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    request = reading(state="running")
+    return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)

@@ -25,7 +25,7 @@ from apps.production.enums import Verb
 from apps.production.models import Attention, QueueState, Request
 from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts, note_starts
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import assign_request, choose_cluster, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.trials import evaluate_tests
 from apps.submission.domain.dispatch import dispatch
@@ -48,9 +48,7 @@ def kinds(request):
 
 @pytest.fixture
 def running(make, cluster, approver):
-    return assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    return choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from apps.production.enums import Verb
 from apps.production.models import Request, WorkflowType
 from apps.progress.domain.transitions import complete_ended
 from apps.submission.domain.arrays import keepup
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.shortfalls import accept_stage
@@ -58,7 +58,7 @@ def keep_up(detector, cluster, liaison, nova, approver):
     """Return a function that makes a running keep-up request of some stages."""
     assert WorkflowType.objects.filter(key="keep_up").exists()
 
-    def make(*names, verb=Verb.START, **arguments):
+    def make(*names, state="running", **arguments):
         first = {"input_type": "raw", "output_type": "reco"}
         stages = tuple(
             requests.stage(
@@ -73,10 +73,11 @@ def keep_up(detector, cluster, liaison, nova, approver):
         )
         workflow = workflow_of(newest_version("keep_up"))
         content = {"workflow": workflow, "stages": stages, "arguments": {**ARGUMENTS, **arguments}}
+        content["later"] = AT
         request = requests.request_in(
-            "queued", by=liaison, experiment=nova, approver=approver, **content
+            state, by=liaison, experiment=nova, approver=approver, **content
         )
-        return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=verb)
+        return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
 
     return make
 
@@ -212,22 +213,24 @@ def test_new_files_are_found_in_batches(keep_up, detector, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("verb", [Verb.START, Verb.TEST])
-def test_nothing_is_locked_while_the_catalogue_is_asked(keep_up, detector, monkeypatch, verb):
+@pytest.mark.parametrize(("state", "tasks"), [("running", 2), ("testing", 1)])
+def test_nothing_is_locked_while_the_catalogue_is_asked(
+    keep_up, detector, monkeypatch, state, tasks
+):
     in_transaction = []
 
     def files_of(self, dataset):
         in_transaction.append(connection.in_atomic_block)
         return [DataFile("a"), DataFile("b")]
 
-    assignment = keep_up("reco", verb=verb)
+    assignment = keep_up("reco", state=state)
     monkeypatch.setattr(FileCatalogue, "files_of", files_of)
-    assert step(assignment).tasks == (1 if verb == Verb.TEST else 2)
+    assert step(assignment).tasks == tasks
     assert in_transaction == [False]
 
 
 def test_a_test_takes_one_file_and_leaves_it_for_production(keep_up, detector):
-    assignment = keep_up("reco", verb=Verb.TEST)
+    assignment = keep_up("reco", state="testing")
     assert step(assignment) is None, "there is none yet"
     detector(r1=["a", "b"])
     test = step(assignment)
@@ -237,7 +240,7 @@ def test_a_test_takes_one_file_and_leaves_it_for_production(keep_up, detector):
 
 
 def test_a_test_waits_while_the_catalogue_is_away(keep_up, detector, tmp_path):
-    assignment = keep_up("reco", verb=Verb.TEST)
+    assignment = keep_up("reco", state="testing")
     (tmp_path / "datasets.json").write_text("{")
     assert step(assignment) is None
     assert "is not a catalogue" in assignment.listing_error
@@ -245,10 +248,13 @@ def test_a_test_waits_while_the_catalogue_is_away(keep_up, detector, tmp_path):
     assert step(assignment, AT + HOUR).is_test
 
 
-def test_without_a_list_of_files_nothing_begins(keep_up, detector, settings):
+def test_without_a_list_of_files_nothing_begins(keep_up, approver, settings):
+    queued = keep_up("reco", state="queued")
     settings.DATASET_CATALOGUE = ""
     with pytest.raises(InvalidFields, match="cannot be listed"):
-        keep_up("reco")
+        assign_request(
+            request=queued.request, cluster=queued.cluster, by=approver, at=AT, verb=Verb.START
+        )
     assert not Submission.objects.exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from apps.production.enums import Verb
 from apps.progress.domain.progress import progress_now
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import assign_request, choose_cluster, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.shortfalls import accept_stage
@@ -38,9 +38,7 @@ def scanning(make):
 
 @pytest.fixture
 def running(scanning, cluster, approver):
-    return assign_request(
-        request=scanning("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    return choose_cluster(request=scanning("running"), cluster=cluster, by=approver, at=AT)
 
 
 def test_each_array_has_the_jobs_of_one_point(running):

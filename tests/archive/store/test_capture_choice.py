@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
@@ -352,6 +352,7 @@ steps = st.one_of(
 
 
 class AnySteps(TestCase):
+    @settings(max_examples=40)
     @given(steps=st.lists(steps, min_size=2, max_size=10))
     def test_choice_holds_until_it_is_undone_or_a_new_content_arrives(self, steps):
         """All captures are less than a minute apart, so of one submission."""

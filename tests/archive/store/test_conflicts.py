@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
@@ -107,6 +107,7 @@ captures = st.tuples(st.integers(0, 150), st.sampled_from([b"a", b"b"]))
 
 
 class AnyOrder(TestCase):
+    @settings(max_examples=40)
     @given(
         times=st.lists(captures, min_size=1, max_size=8),
         cuts=st.lists(st.integers(1, 7), max_size=3),

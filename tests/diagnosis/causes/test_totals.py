@@ -88,7 +88,7 @@ STEPS = st.lists(
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=STEPS)
 def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):

@@ -117,7 +117,7 @@ records = st.builds(
 
 
 @examples(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -142,7 +142,7 @@ episodes = st.lists(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(episodes.flatmap(lambda told: st.tuples(st.just(told), st.permutations(told))))
 def test_messages_in_any_order_end_in_the_same_incidents(at, prometheus, samweb, pair):

@@ -23,7 +23,7 @@ from apps.progress.domain.production_report import report_of
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import complete_ended, has_ended
 from apps.quality.domain.data_quality import data_quality_of
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import choose_cluster, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.shortfalls import accept_stage, shortfalls_of
 from apps.submission.domain.dispatch import dispatch
@@ -34,9 +34,7 @@ from tests.factories.verdicts import judge
 
 @pytest.fixture
 def running(make, cluster, approver):
-    return assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    return choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from apps.core.models import Event
 from apps.datasets.models import InputFile
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import choose_cluster, retry_failed
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.limits import set_limit, split_large_arrays
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
@@ -74,9 +74,7 @@ def test_raised_it_sends_more_at_once_from_the_next_turn(keep_up, detector, shif
 
 
 def test_what_was_planned_before_is_cut_and_sent_once(make, cluster, approver, shifter, end_jobs):
-    assignment = assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    assignment = choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
     first = turn(assignment)
     end(first, end_jobs, AT, failed={0, 1, 3})
     retry_failed(request=assignment.request, position=0, by=approver, at=AT)
@@ -103,9 +101,7 @@ def test_what_was_planned_before_is_cut_and_sent_once(make, cluster, approver, s
 def test_every_part_of_a_split_retry_has_its_changed_resources(
     make, cluster, approver, shifter, end_jobs
 ):
-    assignment = assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    assignment = choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
     first = turn(assignment)
     end(first, end_jobs, AT, failed={0, 1, 3})
     retry = plan_retry(

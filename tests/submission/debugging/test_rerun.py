@@ -14,7 +14,7 @@ from apps.diagnosis.domain.groups.triage import group_for
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.submissions import stage_submissions_of
 from apps.submission.domain.debugging.bundle import debug_bundle
@@ -39,9 +39,7 @@ LATER = AT + timedelta(minutes=10)
 @pytest.fixture
 def failed(make, cluster, approver, end_jobs) -> Job:
     """Task 2 of the first array of a request in production, which failed."""
-    running = assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    running = choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
     plan_next(assignment=running, at=AT)
     sent = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     found = end_jobs(sent, failed={2})

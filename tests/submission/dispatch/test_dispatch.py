@@ -13,7 +13,7 @@ from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.submission import tasks
 from apps.submission.domain.arrays.assignment import (
-    assign_request,
+    choose_cluster,
     retry_failed,
     send_refused_again,
 )
@@ -29,8 +29,8 @@ LATER = AT + timedelta(minutes=10)
 
 @pytest.fixture
 def running(make, cluster, approver):
-    request = make("queued")
-    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    request = make("running")
+    return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
 
 
 def step(assignment, at=AT):

@@ -7,8 +7,7 @@ import pytest
 from apps.clusters.models import Host
 from apps.clusters.schedulers.base import SubmissionRefused
 from apps.hosts.domain.exclusions import exclude_host, return_host
-from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import choose_cluster, retry_failed
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
@@ -30,8 +29,8 @@ def running(make, cluster, approver):
     """A running request on a cluster of three hosts."""
     for number in (1, 2, 3):
         Host.objects.create(cluster=cluster, name=f"wn-{number}", listed_at=AT)
-    request = make("queued")
-    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    request = make("running")
+    return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from apps.core.models import Event
-from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.forgotten import (
@@ -22,9 +21,7 @@ LOOK = AT + FIRST_LOOK_AFTER
 @pytest.fixture
 def submission(make, cluster, approver, fake):
     """An array that Slurm has accepted."""
-    assignment = assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    assignment = choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
     plan_next(assignment=assignment, at=AT)
     return send_next(cluster, AT)
 

@@ -11,7 +11,7 @@ from apps.core.models import Event
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request, cancel_sent
+from apps.submission.domain.arrays.assignment import cancel_sent, choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.recall import recall_sent
@@ -22,10 +22,8 @@ LATER = AT + timedelta(minutes=10)
 
 @pytest.fixture
 def sent(make, cluster, approver):
-    request = make("queued")
-    assignment = assign_request(
-        request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    request = make("running")
+    assignment = choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
     plan_next(assignment=assignment, at=AT)
     submission = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)
     submission.request.refresh_from_db()

@@ -9,10 +9,9 @@ from django.core.management import call_command
 
 from apps.jobs.models import Job
 from apps.production.domain.holds import lift_hold
-from apps.production.enums import Verb
 from apps.production.models import Hold
 from apps.submission import tasks
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch, restore
 from apps.submission.domain.dispatch.restore import note_unknown_arrays, stop_after_restore
@@ -24,8 +23,8 @@ LATER = AT + timedelta(minutes=10)
 
 @pytest.fixture
 def running(make, cluster, approver):
-    request = make("queued")
-    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    request = make("running")
+    return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
 
 
 @pytest.fixture

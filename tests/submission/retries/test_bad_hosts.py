@@ -14,8 +14,7 @@ from apps.hosts.domain.exclusions import exclude_host
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.models import Job
-from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
@@ -43,9 +42,7 @@ def broken(make, cluster, approver, end_jobs, group):
     """Three jobs failed on wn-1. On wn-2 and wn-3, 50 other jobs ended, of which one failed."""
     for number in (1, 2, 3):
         Host.objects.create(cluster=cluster, name=f"wn-{number}", listed_at=AT)
-    running = assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    running = choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
     plan_next(assignment=running, at=LATER)
     sent = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=LATER), at=LATER)
     end_jobs(sent, failed={0, 1, 2}, tasks=range(3), at=LATER)

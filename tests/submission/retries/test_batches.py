@@ -15,11 +15,10 @@ from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.production.enums import Verb
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.ignored_advice import ignore_advice
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
@@ -54,9 +53,7 @@ ANY = Limits()
 
 @pytest.fixture
 def running(make, cluster, approver):
-    return assign_request(
-        request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START
-    )
+    return choose_cluster(request=make("running"), cluster=cluster, by=approver, at=AT)
 
 
 @pytest.fixture

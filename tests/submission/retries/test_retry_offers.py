@@ -31,7 +31,7 @@ from apps.submission.domain.retries.offers import retry_offer
 from apps.submission.domain.retries.release import advance_batch
 from apps.submission.enums import LeftOut
 from tests.factories import archive, clusters, jobs, statusboard
-from tests.factories.verdicts import verdict
+from tests.factories.verdicts import unsaved_verdict
 from tests.pages import text_of
 
 COMMAND = "/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner"
@@ -69,22 +69,27 @@ def pages(outage, nova, now, browse):
             last_seen_at=now,
         )  # fmt: skip
         ended_at = now - timedelta(minutes=30)
+        archived, records = [], []
         for number in range(1, captured + others + 1):
             one = archive.captured_job(
                 number, cluster="farm", script=b"#!/bin/sh\n", environment=pack([(b"A", b"b")])
             )
             if number <= captured:
-                archive.store(one)
+                archived.append(one)
             values = {
                 "state": "failed",
                 "submitted_at": one.submitted_at,
                 "user": "alice",
                 "ended_at": ended_at,
             }
-            (job,) = jobs.store(farm, jobs.record(number, **values))
-            type(job).objects.filter(pk=job.pk).update(experiment=nova)
-            job.refresh_from_db()
-            verdict(job, at=now, group=group, service="samweb")
+            records.append(jobs.record(number, **values))
+        archive.store(*archived)
+        jobs.store(farm, *records)
+        Job.objects.update(experiment=nova)
+        failed = list(Job.objects.select_related("experiment").order_by("raw_id"))
+        Verdict.objects.bulk_create(
+            unsaved_verdict(job, at=now, group=group, service="samweb") for job in failed
+        )
         mark_dirty([hour_of(ended_at)])
         recount_dirty_hours()
         recount_impact(incident_id=outage.pk, at=now)
@@ -95,7 +100,7 @@ def pages(outage, nova, now, browse):
             "group": group.get_absolute_url(),
             "retry page": f"/retries/incident/{outage.pk}/",
         }
-        make.job = job  # the last one
+        make.job = failed[-1]
         return lambda: {name: text_of(client.get(address)) for name, address in addresses.items()}
 
     return make

@@ -7,8 +7,7 @@ import pytest
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.wording import headline_of
 from apps.jobs.models import Job
-from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from tests.factories.requests import AT
@@ -21,8 +20,8 @@ LATER = AT + timedelta(minutes=10)
 
 @pytest.fixture
 def running(make, cluster, approver):
-    request = make("queued")
-    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    request = make("running")
+    return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
 
 
 @pytest.fixture

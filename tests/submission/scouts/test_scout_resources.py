@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.base import JobState
 from apps.core.models import Event
 from apps.jobs.models import Job
-from apps.production.enums import Verb
 from apps.production.models import Stage
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.scout_resources import (
     ScoutUse,
     fit_memory,
@@ -41,8 +40,8 @@ def running(make, cluster, approver):
     measured_stage = stage(
         "one", jobs=JOBS, events=2_000, memory_bytes=8 * GB, wall_seconds=8 * 3600
     )
-    request = make("queued", stages=(measured_stage,))
-    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    request = make("running", stages=(measured_stage,))
+    return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
 
 
 def asked_by(submission):

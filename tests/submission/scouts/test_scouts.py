@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.holds import hold_of, lift_hold, place_hold
-from apps.production.enums import Verb
 from apps.production.models import Hold, StageHistory
 from apps.submission import tasks
-from apps.submission.domain.arrays.assignment import assign_request
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.scouts import scouts_of_stage
 from apps.submission.domain.dispatch import dispatch
@@ -33,8 +32,8 @@ def running(make, cluster, approver):
     cluster.submission |= {"array_size": 100, "most_in_flight": 1_000}
     cluster.save()
     earlier_jobs(make("draft"), attempts=1_000, completed=962)
-    request = make("queued", stages=(stage("one", jobs=JOBS, events=2_000),))
-    return assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    request = make("running", stages=(stage("one", jobs=JOBS, events=2_000),))
+    return choose_cluster(request=request, cluster=cluster, by=approver, at=AT)
 
 
 def earlier_jobs(request, *, attempts, completed):

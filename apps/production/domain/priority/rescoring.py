@@ -26,8 +26,8 @@ MOST_MISSING = 300
 
 def lock_queue() -> QueueState:
     """Lock the queue until the transaction ends. Lock requests, if any, before the queue."""
-    QueueState.objects.get_or_create(pk=1)
-    return QueueState.objects.select_for_update().get(pk=1)
+    state, _ = QueueState.objects.select_for_update().get_or_create(pk=1)
+    return state
 
 
 @transaction.atomic

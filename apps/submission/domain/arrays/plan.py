@@ -334,6 +334,6 @@ def next_number(request: Request) -> int:
 
 def locked(request: Request) -> Request:
     """Lock and re-read the request, so that only one process plans for it."""
-    Request.objects.select_for_update().get(pk=request.pk)
+    Request.objects.select_for_update().only("pk").get(pk=request.pk)
     locked_request: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
     return locked_request
