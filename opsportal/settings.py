@@ -323,6 +323,8 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+# What is compressed already, and source maps: half of all bytes, for developers' tools alone.
+WHITENOISE_SKIP_COMPRESS_EXTENSIONS = ("png", "gif", "woff", "woff2", "map")
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
