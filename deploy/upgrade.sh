@@ -371,7 +371,7 @@ migrate_database() {
         say "migrating again: beside a running portal, a lock may not be had at once"
         sleep 2
     done
-    manage "$new" check --database default || refuse "the schema does not fit and $1"
+    manage "$new" check --tag database --database default || refuse "the schema does not fit and $1"
 }
 
 # The release in use works until its unit is restarted. A statement that waits for a lock makes all

@@ -130,6 +130,16 @@ def find_connection_fault(url: str) -> str:
     return ""
 
 
+def is_empty(url: str) -> bool:
+    """Return whether a database that can be used has no table yet."""
+    with psycopg.connect(url, **connection_options(url)) as connection:
+        cursor = connection.execute(
+            "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'public')"
+        )
+        (has_table,) = cursor.fetchone() or (False,)
+    return not has_table
+
+
 @dataclass(frozen=True)
 class Server:
     """The parts of a target that exist. `owner` is empty if the database does not exist."""

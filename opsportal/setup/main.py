@@ -174,7 +174,7 @@ def _fill_portal(work: Work, steps: Steps, descriptor: int | None) -> None:
     else:
         print("  checking the settings", flush=True)
         print(run("check", "--deploy"), end="")
-        needs_migrations = _lacks_migrations(run)
+        needs_migrations = work.is_new_database or _lacks_migrations(run)
     if not needs_migrations:
         steps.keep("migrations of the database")
     elif steps.begin("apply the migrations to the database; this takes a minute"):

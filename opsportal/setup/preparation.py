@@ -18,6 +18,7 @@ from opsportal.setup.database import (
     create_database_sql,
     create_role_sql,
     find_connection_fault,
+    is_empty,
     look_at,
 )
 from opsportal.setup.errors import SetupError
@@ -42,7 +43,7 @@ class Work:
     """The changes to make.
 
     `statements` are the SQL that creates what is missing, by what it creates. `admin` runs them;
-    `None`: a person has to.
+    `None`: a person has to. `is_new_database`: it has no tables, or is to be created.
     """
 
     site: Site
@@ -51,6 +52,7 @@ class Work:
     target: Target
     statements: dict[str, str]
     admin: Admin | None
+    is_new_database: bool
     needs_first_admin: bool
 
 
@@ -82,14 +84,15 @@ def prepare(env_file: Path, answers: Answers) -> Work:
         admin = choose_admin(answers.values[DATABASE_ADMIN.key], target.url)
         statements = _list_missing(site, target, admin, answers)
 
-    needs_first_admin = bool(statements) or not has_admin(settings=site.settings, owner=owner)
+    is_new_database = bool(statements) or is_empty(target.url)
+    needs_first_admin = is_new_database or not has_admin(settings=site.settings, owner=owner)
     if needs_first_admin:
         answers.complete(ADMIN)
         answers.ask_again(
             ADMIN,
             lambda: find_admin_faults(answers.values, settings=site.settings, owner=owner),
         )
-    return Work(site, answers, owner, target, statements, admin, needs_first_admin)
+    return Work(site, answers, owner, target, statements, admin, is_new_database, needs_first_admin)
 
 
 def _default_system_user(site: Site, answers: Answers) -> None:

@@ -19,7 +19,8 @@ from apps.jobs.models import Job
 from tests.archive.conftest import archived, wait_for
 from tests.programs.slurm_server import BIN, running_slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
+# Beside the tests of the Slurm that others share, which make the longest group.
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("own slurm"), pytest.mark.timeout(900)]
 
 FIRST_ID, MAX_ID = 20, 24  # the last one is not given out
 # slurmctld sends a script to accounting while it remembers the job: this one stays until it was

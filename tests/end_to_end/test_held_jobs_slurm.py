@@ -99,6 +99,9 @@ def test_operator_releases_held_jobs_and_they_complete(
 ):
     array = hold(command)
     wait_until_held(slurm, array)
+    if command.startswith("requeuehold"):
+        # Once released, it would wait for its former credential to expire.
+        slurm.scontrol("update", f"jobid={array.spool_id}", "starttime=now+1")
     portal = Portal(cluster, slurm, tmp_path / "journal")
     capture_once(
         cluster=cluster.name, scheduler="slurm", spool=slurm.state_dir, journal=portal.journal

@@ -22,7 +22,8 @@ from tests.factories.archive import archive_all
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.slurm,
-    pytest.mark.xdist_group("slurm"),
+    # Beside the tests of the Slurm that others share, which make the longest group.
+    pytest.mark.xdist_group("own slurm"),
     pytest.mark.timeout(900),
 ]
 TIMEOUT_SECONDS = 5
