@@ -22,8 +22,8 @@ from tests.factories.archive import archive_all
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.slurm,
-    # Beside the tests of the Slurm that others share, which make the longest group.
-    pytest.mark.xdist_group("own slurm"),
+    # Not beside a browser, which gives up its requests when an interface of the host comes or goes.
+    pytest.mark.xdist_group("browser"),
     pytest.mark.timeout(900),
 ]
 TIMEOUT_SECONDS = 5

@@ -33,7 +33,8 @@ pytestmark = [
     pytest.mark.django_db,
     pytest.mark.elasticsearch,
     pytest.mark.slow,
-    pytest.mark.xdist_group("elasticsearch"),
+    # Not beside a browser, which gives up its requests when an interface of the host comes or goes.
+    pytest.mark.xdist_group("browser"),
 ]
 BASE = 60
 #: Logs that are queued in each round.
