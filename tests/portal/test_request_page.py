@@ -12,13 +12,21 @@ from django.urls import reverse
 
 from apps.portal.pages.request import Schedule, request_page
 from apps.portal.pages.request_use import Use
+from apps.production.domain.approvals.inbox import inbox_items
 from apps.production.domain.attention import Need, keep_attention
 from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import AttentionKind, Verb
-from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
+from apps.production.models import (
+    Attention,
+    QueueEntry,
+    QueueState,
+    Request,
+    StageCounts,
+    StageHistory,
+)
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
@@ -105,7 +113,9 @@ def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison
     assert page(made("draft", title="Draft"), liaison).changes_for_earlier_end == []
 
 
-def test_limit_that_later_jobs_exceeded_must_change_before_the_start(made, liaison, browse):
+def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
+    made, liaison, approver, browse
+):
     """The checks of the submission did not know these jobs. The queue shows the same."""
     small = stage("reco", memory_bytes=2_000_000_000, wall_seconds=3600)
     queued = made("queued", stages=(small,))
@@ -126,6 +136,20 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(made, liais
     rescore_all(at=LATER)
     text = text_of(browse(liaison).get(reverse("production:queue")))
     assert "Most jobs of reco will exceed their wall time and memory." in text
+
+    # An idle request is not to be started before the change.
+    Attention.objects.create(request=queued, kind="idle", since=AT, words="nothing submitted")
+    shown = page(queued, approver)
+    assert (shown.status.answer, shown.status.next_step) == ("Needs a change before it starts.", "")
+    (item,) = inbox_items([queued], approver, LATER)
+    assert (item.todo, item.action.url) == (
+        "Needs a change before it starts",
+        queued.get_absolute_url(),
+    )
+    assert "Most jobs of reco" in item.why
+    dialog = text_of(browse(approver).get(f"{queued.get_absolute_url()}?do=start"))
+    assert dialog.count(shown.needed_changes[1].message) == 2
+    assert "Start production anyway" in dialog
 
     running = made("running", stages=(small,))
     assert page(running, liaison).needed_changes == []

@@ -402,7 +402,10 @@ def _next_turn(
     progress: RequestNow | None,
     needed: Sequence[NeededChange],
 ) -> _Turn:
-    """Return who must act next. A needed change comes after trouble, and before all else."""
+    """Return who must act next.
+
+    A needed change comes after trouble, and before all else. An idle request waits for it.
+    """
     without_cluster = not _troubles(attention) and waits_for_cluster(request, progress)
     starts_by_itself = _starts_by_itself(request)
     status = status_of(
@@ -422,7 +425,7 @@ def _next_turn(
         starts_by_itself=starts_by_itself,
         waits_for_cluster=without_cluster,
     )
-    if needed and not _troubles(attention):
+    if needed and not _troubles(attention) - {AttentionKind.IDLE}:
         status = replace(
             status, answer="Needs a change before it starts.", next_step="", is_late=False
         )

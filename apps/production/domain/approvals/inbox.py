@@ -26,7 +26,7 @@ from apps.production.domain.approvals.requirements import (
     slots_of,
     slots_to_sign,
 )
-from apps.production.enums import EDITABLE, AttentionKind, RequestState, Verb
+from apps.production.enums import EDITABLE, NOT_STARTED, AttentionKind, RequestState, Verb
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
 from apps.production.permissions import may_prioritise, may_reschedule
 
@@ -55,6 +55,8 @@ NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
     RequestState.ON_HOLD: "Release or cancel it",
     RequestState.DATA_QUALITY: "Review its data quality and close it",
 }
+#: The next step of an idle request whose jobs will not fit their limits.
+NEEDS_CHANGE = "Needs a change before it starts"
 #: The headings of the inbox, in its order.
 HEADINGS: Mapping[RequestState | AttentionKind | None, str] = {
     RequestState.AWAITING_APPROVAL: "To sign",
@@ -118,11 +120,20 @@ def _responsibilities(
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a request waits: its state or its kind of attention, since when, and a text."""
+    """Why a request waits: its state or its kind of attention, since when, and a text.
+
+    `needed_change` says what must change before it starts; empty if nothing must.
+    """
 
     of: RequestState | AttentionKind
     since: datetime
     why: str
+    needed_change: str = ""
+
+    @property
+    def todo(self) -> str:
+        """The next step."""
+        return NEEDS_CHANGE if self.needed_change else NEXT_STEPS[self.of]
 
 
 def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
@@ -145,12 +156,18 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
             why = f"{event.actor}: “{event.reason}”"
         waits[request.pk].append(Wait(RequestState(request.state), since, why))
 
-    for row in Attention.objects.filter(request__in=requests):
+    not_started = {request.pk for request in requests if request.state in NOT_STARTED}
+    needed = F("request__queue_entry__needed_change")
+    for row in Attention.objects.filter(request__in=requests).annotate(needed_change=needed):
         kind = AttentionKind(row.kind)
-        if kind in order:
-            waits[row.request_id].append(
-                Wait(kind, row.since, f"{kind.label.capitalize()}: {row.words}")
-            )
+        if kind not in order:
+            continue
+        why = f"{kind.label.capitalize()}: {row.words}"
+        needed_change = ""
+        if kind == AttentionKind.IDLE and row.request_id in not_started and row.needed_change:
+            needed_change = row.needed_change
+            why = f"{why.removesuffix('.')}. {needed_change}"
+        waits[row.request_id].append(Wait(kind, row.since, why, needed_change))
 
     for waits_of_request in waits.values():
         waits_of_request.sort(key=lambda wait: order.index(wait.of))
@@ -277,7 +294,8 @@ def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
         if wait in by_wait:
             of_wait = by_wait[wait]
             to_sign = wait == RequestState.AWAITING_APPROVAL
-            groups.append(InboxGroup(heading, of_wait[0].todo, of_wait, to_sign, elsewhere[wait]))
+            todo = NEXT_STEPS[wait] if wait else of_wait[0].todo
+            groups.append(InboxGroup(heading, todo, of_wait, to_sign, elsewhere[wait]))
     return groups
 
 
@@ -349,10 +367,12 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     first = waits[0]
     action = action_for(request, first.of, user)
+    if first.needed_change:
+        action = Action("View change", request.get_absolute_url())
     reasons = ". ".join(filter(None, why))
     return InboxItem(
         request,
-        NEXT_STEPS[first.of],
+        first.todo,
         action,
         reasons,
         first.since,

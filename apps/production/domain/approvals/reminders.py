@@ -7,7 +7,6 @@ from django.db.models import Q
 
 from apps.core.domain.events import publish
 from apps.production.domain.approvals.inbox import (
-    NEXT_STEPS,
     RESPONSIBLE,
     Wait,
     responsible_users,
@@ -79,7 +78,7 @@ def remind(*, request: Request, wait: Wait, days: int, at: datetime) -> bool:
             "since": wait.since.isoformat(),
             "days": days,
         }
-        todo = f"{NEXT_STEPS[wait.of]}. Waiting since {wait.since:%-d %b %Y}."
+        todo = f"{wait.todo}. Waiting since {wait.since:%-d %b %Y}."
         publish(kind="request.reminder", target=current, by=PORTAL, at=at, reason=todo, data=data)
     return made
 
