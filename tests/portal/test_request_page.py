@@ -205,6 +205,12 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     assert "Stage reco of" in text
     assert "What would bring it forward" not in text
 
+    queued = made("queued", stages=(stage("reco", services=("samweb",)),))
+    Attention.objects.create(request=queued, kind="idle", since=AT, words="nothing submitted")
+    step = "Choose its cluster now: its jobs go out when samweb is up"
+    assert page(queued, liaison).status.next_step == f"{step}."
+    assert [item.todo for item in inbox_items([queued, one], shifter, LATER)] == [step, "Review it"]
+
 
 def test_use_is_compared_with_past_jobs_of_other_requests(
     made, liaison, client, settings, tmp_path

@@ -30,7 +30,7 @@ from apps.portal.pages.request_use import (
 )
 from apps.production.domain.actors import may
 from apps.production.domain.advice import SubmitAdvice, request_advice
-from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for
+from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for, step_of_idle
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.limits import NeededChange, needed_changes
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
@@ -336,7 +336,8 @@ def request_page(
     )
     attention = _attention(request, schedule)
     needed = needed_changes(request, content, estimate or NO_ESTIMATE, at=at)
-    turn = _next_turn(request, user, events, approval, attention, progress, needed)
+    advice = _advice(request, content, user, at)
+    turn = _next_turn(request, user, events, approval, attention, progress, needed, advice)
     return RequestPage(
         object=request,
         status=turn.status,
@@ -361,7 +362,7 @@ def request_page(
         may_stage=may_stage(user, request),
         approval=approval,
         submission_warnings=_warnings(request, content, events, checks, at),
-        advice=_advice(request, content, user, at),
+        advice=advice,
         estimate=estimate,
         start_estimate=start_estimate,
         queue_row=queue_row,
@@ -401,6 +402,7 @@ def _next_turn(
     attention: Sequence[Attention],
     progress: RequestNow | None,
     needed: Sequence[NeededChange],
+    advice: SubmitAdvice | None,
 ) -> _Turn:
     """Return who must act next.
 
@@ -425,7 +427,11 @@ def _next_turn(
         starts_by_itself=starts_by_itself,
         waits_for_cluster=without_cluster,
     )
-    if needed and not _troubles(attention) - {AttentionKind.IDLE}:
+    troubles = _troubles(attention)
+    if troubles == {AttentionKind.IDLE} and advice:
+        step = step_of_idle(request, advice.waits_for)
+        status = replace(status, next_step=f"{step}." if step else status.next_step)
+    if needed and not troubles - {AttentionKind.IDLE}:
         status = replace(
             status, answer="Needs a change before it starts.", next_step="", is_late=False
         )

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from django.db.models import Q
-from django.utils.text import get_text_list
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import NOBODY, Scope, scope_of
 from apps.production.domain.content.model import RequestContent
+from apps.production.domain.outlook import services_up
 from apps.production.models import Request, Stage
 from apps.statusboard.enums import Effect, State
 from apps.statusboard.models import (
@@ -66,9 +66,7 @@ class SubmitAdvice:
             if reason.service is None:
                 return ""
             names.append(reason.service.name)
-        if not names:
-            return ""
-        return f"{get_text_list(names, 'and')} {'is' if len(names) == 1 else 'are'} up"
+        return services_up(names)
 
 
 _ORDER: dict[Submit, int] = {"no": 0, "wait": 1, "yes": 2}

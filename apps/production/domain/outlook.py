@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from django.utils.text import get_text_list
+
 from apps.production.models import Request, Stage
 from apps.statusboard.domain.board.board import Disruption, disruptions
 from apps.statusboard.enums import State
@@ -50,6 +52,15 @@ class Outlook:
         verb = "is" if len(names) == 1 else "are"
         return f"{', '.join(names)} {verb} down."
 
+    def waits_for(self, request: Request, needed: Collection[int]) -> str:
+        """Return what jobs that need these services wait for, such as `samweb is up`.
+
+        Empty unless only services that are down speak against them.
+        """
+        if self._is_ignored_by(request) or self.find_announcement(request.experiment_id, needed):
+            return ""
+        return services_up([disruption.service.name for disruption in self.find_all_down(needed)])
+
     def find_obstacle(self, experiment: int | None, services: Collection[int]) -> Obstacle | None:
         """Return why jobs of an experiment that need these services should not be submitted now.
 
@@ -94,6 +105,13 @@ class Outlook:
         return None
 
 
+def services_up(names: Sequence[str]) -> str:
+    """Return a clause such as `samweb is up`; empty without names."""
+    if not names:
+        return ""
+    return f"{get_text_list(list(names), 'and')} {'is' if len(names) == 1 else 'are'} up"
+
+
 def services_of(stages: Iterable[Stage]) -> set[int]:
     """Return the primary keys of the services that these stages need."""
     needed: set[int] = set()
@@ -117,11 +135,13 @@ def outlook(at: datetime) -> Outlook:
 class Hindrances:
     """Why jobs of requests should not be submitted now.
 
-    `reasons` has the reason by primary key of the request. `advice` and `down` have how many of the
+    `reasons` has the reason by primary key of the request, and `waits_for` which services its jobs
+    wait for: `samweb is up`. `advice` and `down` have how many of the
     requests each announcement concerns, and how many need each service that is down, most first.
     """
 
     reasons: Mapping[int, str] = field(default_factory=dict)
+    waits_for: Mapping[int, str] = field(default_factory=dict)
     advice: Sequence[tuple[Announcement, int]] = ()
     down: Sequence[tuple[Service, int]] = ()
 
@@ -140,6 +160,7 @@ def find_hindrances(requests: Collection[Request], at: datetime) -> Hindrances:
         stages[stage.request_id].append(stage)
 
     reasons = {}
+    waits_for = {}
     advice: Counter[Announcement] = Counter()
     down: Counter[Service] = Counter()
     for request in requests:
@@ -148,9 +169,10 @@ def find_hindrances(requests: Collection[Request], at: datetime) -> Hindrances:
             continue
         reasons[request.pk] = reason
         needed = services_of(stages[request.pk])
+        waits_for[request.pk] = now.waits_for(request, needed)
         announcement = now.find_announcement(request.experiment_id, needed)
         if announcement:
             advice[announcement] += 1
         for disruption in now.find_all_down(needed):
             down[disruption.service] += 1
-    return Hindrances(reasons, advice.most_common(), down.most_common())
+    return Hindrances(reasons, waits_for, advice.most_common(), down.most_common())

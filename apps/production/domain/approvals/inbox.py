@@ -4,7 +4,7 @@ Reminders go to the same users.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -26,6 +26,7 @@ from apps.production.domain.approvals.requirements import (
     slots_of,
     slots_to_sign,
 )
+from apps.production.domain.outlook import find_hindrances
 from apps.production.enums import EDITABLE, NOT_STARTED, AttentionKind, RequestState, Verb
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
 from apps.production.permissions import may_prioritise, may_reschedule
@@ -122,18 +123,18 @@ def _responsibilities(
 class Wait:
     """Why a request waits: its state or its kind of attention, since when, and a text.
 
-    `needed_change` says what must change before it starts; empty if nothing must.
+    `special_step` is the next step if it is not the usual one of such a wait.
     """
 
     of: RequestState | AttentionKind
     since: datetime
     why: str
-    needed_change: str = ""
+    special_step: str = ""
 
     @property
     def todo(self) -> str:
         """The next step."""
-        return NEEDS_CHANGE if self.needed_change else NEXT_STEPS[self.of]
+        return self.special_step or NEXT_STEPS[self.of]
 
 
 def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
@@ -163,11 +164,11 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
         if kind not in order:
             continue
         why = f"{kind.label.capitalize()}: {row.words}"
-        needed_change = ""
+        special_step = ""
         if kind == AttentionKind.IDLE and row.request_id in not_started and row.needed_change:
-            needed_change = row.needed_change
-            why = f"{why.removesuffix('.')}. {needed_change}"
-        waits[row.request_id].append(Wait(kind, row.since, why, needed_change))
+            special_step = NEEDS_CHANGE
+            why = f"{why.removesuffix('.')}. {row.needed_change}"
+        waits[row.request_id].append(Wait(kind, row.since, why, special_step))
 
     for waits_of_request in waits.values():
         waits_of_request.sort(key=lambda wait: order.index(wait.of))
@@ -294,7 +295,8 @@ def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
         if wait in by_wait:
             of_wait = by_wait[wait]
             to_sign = wait == RequestState.AWAITING_APPROVAL
-            todo = NEXT_STEPS[wait] if wait else of_wait[0].todo
+            todos = {item.todo for item in of_wait}
+            todo = NEXT_STEPS[wait] if wait and len(todos) > 1 else of_wait[0].todo
             groups.append(InboxGroup(heading, todo, of_wait, to_sign, elsewhere[wait]))
     return groups
 
@@ -303,7 +305,7 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     """Return the next step of this user for each request, in the same order."""
     requests = list(requests)
     rights = signable(user, at, [request.pk for request in requests])
-    waits = waits_of(requests)
+    waits = _with_services_down(requests, waits_of(requests), at)
     scope = scope_of(user)
     items = []
     for request in requests:
@@ -316,6 +318,45 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
                 mine.append(wait)
         items.append(_item(request, user, rights.get(request.pk, []), mine or waits[request.pk]))
     return items
+
+
+def step_of_idle(request: Request, waits_for: str) -> str:
+    """Return the next step of an idle request whose jobs wait until, say, `samweb is up`.
+
+    Empty if it is the usual one.
+    """
+    if not waits_for:
+        return ""
+    if request.state == RequestState.QUEUED:
+        return f"Choose its cluster now: its jobs go out when {waits_for}"
+    if request.state == RequestState.RUNNING:
+        return f"Start its jobs when {waits_for}, or put it on hold with the reason"
+    return ""
+
+
+def _with_services_down(
+    requests: Sequence[Request], waits: Mapping[int, list[Wait]], at: datetime
+) -> Mapping[int, list[Wait]]:
+    """Return the waits with the next step of idle requests whose services are down.
+
+    It takes a fixed number of queries, and none if nothing is idle.
+    """
+    idle = []
+    for request in requests:
+        if any(wait.of == AttentionKind.IDLE for wait in waits[request.pk]):
+            idle.append(request)
+    if not idle:
+        return waits
+    waits_for = find_hindrances(idle, at).waits_for
+    with_steps = dict(waits)
+    for request in idle:
+        step = step_of_idle(request, waits_for.get(request.pk, ""))
+        with_steps[request.pk] = []
+        for wait in waits[request.pk]:
+            is_idle = wait.of == AttentionKind.IDLE
+            special_step = wait.special_step or (step if is_idle else "")
+            with_steps[request.pk].append(replace(wait, special_step=special_step))
+    return with_steps
 
 
 #: The label of the button for a wait, and its target on the request page: a form or a section.
@@ -367,7 +408,7 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     first = waits[0]
     action = action_for(request, first.of, user)
-    if first.needed_change:
+    if first.special_step == NEEDS_CHANGE:
         action = Action("View change", request.get_absolute_url())
     reasons = ". ".join(filter(None, why))
     return InboxItem(
