@@ -61,6 +61,11 @@ class RunAnswer:
     requests: int = 0
     hindered: int = 0
 
+    @property
+    def counts_hindered(self) -> bool:
+        """Whether some of the requests are hindered, but not most, which the text says."""
+        return 0 < 2 * self.hindered <= self.requests
+
 
 @dataclass(frozen=True)
 class FailureChart:
@@ -112,6 +117,9 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
             needed = _name_some(sorted(services))
             text = f"No: every request in queue and production needs {needed}"
             return RunAnswer("down", text, advice, requests, hindered)
+        if 2 * hindered > requests:
+            text = _mostly_hindered(hindered, requests, services)
+            return RunAnswer("down", text, advice, requests, hindered)
         text = f"Yes, except {_describe_jobs(against)}"
         return RunAnswer("degraded", text, advice, requests, hindered)
     if advice.submit == "wait":
@@ -121,6 +129,13 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
         "Yes, with care" if advice.reasons else "Yes",
         advice,
     )
+
+
+def _mostly_hindered(hindered: int, requests: int, services: Collection[str]) -> str:
+    """Return the answer if more than half of the requests need services that prevent jobs."""
+    needed = _name_some(sorted(services))
+    verb = "needs" if hindered == 1 else "need"
+    return f"Hardly: {hindered:,} of {requests:,} requests {verb} {needed}"
 
 
 def _count_hindered(user: User, services: Collection[str]) -> tuple[int, int]:
