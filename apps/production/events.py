@@ -165,7 +165,7 @@ declare(
     EventKind(
         "request.recovered",
         "removed a mark from the request",
-        "has recovered",
+        "is back on track",
         {**_PROGRESS, Audience.MENTIONED: Group.PROGRESS},
         mentions="people",
     ),

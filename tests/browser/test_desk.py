@@ -47,7 +47,7 @@ def test_five_requests_are_decided_by_at_most_fifteen_keys(
     for one in waiting[1:5]:
         expect(page.locator(".desk-open h2")).to_contain_text(one.key)
         press("a", "Enter")
-        expect(page.get_by_text(f"{one.key} is now “queued”.")).to_be_visible()
+        expect(page.get_by_text(f"{one.key} is approved as")).to_be_visible()
         wait_until_loaded(page)  # keys of a page that is still loading do nothing
     expect(page.locator(".desk-open h2")).to_contain_text(waiting[5].key)
     press("r")
@@ -75,5 +75,5 @@ def test_comment_on_a_field_is_written_in_place_and_several_are_approved(
     page.get_by_role("button", name="Approve selected…").click()
     expect(page.get_by_role("heading", name="Approve 2 requests?")).to_be_visible()
     page.get_by_role("button", name="Approve 2 requests").click()
-    expect(page.get_by_text(f"{waiting[1].key} is now “queued”.")).to_be_visible()
+    expect(page.get_by_text(f"{waiting[1].key} is approved as")).to_be_visible()
     assert states()[:3] == ["queued", "queued", "awaiting_approval"]

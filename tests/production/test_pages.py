@@ -97,7 +97,7 @@ def test_approve_moves_and_says_so(nova, liaison, approver, browse):
     page = browse(approver).post(
         move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True
     )
-    assert "NOVA-0001 is now “queued”." in page.content.decode()
+    assert "NOVA-0001 is approved as normal, 1st of 1 in the queue." in page.content.decode()
     assert Request.objects.get().approved_by == approver
 
 

@@ -15,7 +15,7 @@ from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
-from apps.production.domain.desk import desk_of
+from apps.production.domain.desk import desk_of, sheet_of
 from apps.production.domain.forecast import Days
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
@@ -368,6 +368,8 @@ def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(make, clu
     assert expected_start() is None, "the pace of the queue is unknown"
     store_free_clusters(free_clusters(at=AT))
     assert expected_start() == Days.exactly(AT.date())
+    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    assert {choice.starts_on for choice in sheet.choices} == {cluster.name}
 
     large = make("awaiting_approval", stages=(stage("one", memory_bytes=10**12),))
     Cluster.objects.filter(pk=cluster.pk).update(max_memory_bytes=10**11)

@@ -212,7 +212,7 @@ class ClassChoice:
     """A priority class: rank, end and slack of the request if it were approved in it now.
 
     `moves_back` counts the queued requests that would start later, each by about `delay`, which is
-    None while the pace of the queue is unknown.
+    None while the pace of the queue is unknown. `starts_on` is the cluster that starts it at once.
     """
 
     name: str
@@ -222,6 +222,7 @@ class ClassChoice:
     is_requested: bool
     moves_back: int = 0
     delay: timedelta | None = None
+    starts_on: str = ""
 
     @property
     def delay_text(self) -> str:
@@ -412,6 +413,7 @@ def _choices(
                 is_requested,
                 prospect.moves_back,
                 prospect.delay,
+                prospect.starts_on,
             )
         )
     return choices

@@ -151,7 +151,7 @@ def test_page_names_whose_signature_is_missing_and_who_can_give_it(
         not in browse(approver).get(f"/requests/{waiting.key}/").content.decode()
     )
     answer = browse(convener).post(f"/requests/{waiting.key}/approve/", {"reason": ""}, follow=True)
-    assert "is now “queued”" in answer.content.decode()
+    assert "is approved as normal, 1st of 1 in the queue" in answer.content.decode()
 
 
 def test_requester_signs_neither_as_member_nor_by_delegation_nor_through_another(

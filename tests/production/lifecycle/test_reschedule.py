@@ -199,9 +199,10 @@ def test_page_does_not_say_late_once_the_deadline_is_later(make, liaison, browse
         deadline=timezone.localdate() + 50 * WEEK,
         reason="Moved.",
     )
-    assert (
-        words.capitalize() not in browse(liaison).get(request.get_absolute_url()).content.decode()
-    )
+    text = text_of(browse(liaison).get(request.get_absolute_url()))
+    assert words.capitalize() not in text
+    moved = f"{timezone.localdate() - timedelta(days=1)} → {timezone.localdate() + 50 * WEEK}"
+    assert f"edited the request, deadline {moved}: <q>Moved.</q>" in text
 
 
 def test_problem_shows_in_the_form(make, liaison, browse):

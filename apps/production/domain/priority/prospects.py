@@ -51,13 +51,15 @@ class Prospect:
     """The rank of a request in a class, and its start and end if known.
 
     `moves_back` counts the requests behind it that can start, if it would be new in the queue; it
-    delays each by about `delay`, which is None while the pace of the queue is unknown.
+    delays each by about `delay`, which is None while the pace of the queue is unknown. `starts_on`
+    is the cluster with room that starts it at once, or empty.
     """
 
     rank: int
     forecast: Forecast
     moves_back: int = 0
     delay: timedelta | None = None
+    starts_on: str = ""
 
 
 @dataclass(frozen=True)
@@ -228,17 +230,21 @@ def _prospects(
         name = in_class.priority_class
         place = queue.places.place_of(entry, name, entry.request.priority, at)
         free = [cluster for cluster in in_class.starts_on if cluster not in place.taken_ahead]
+        held = held_by(entry.request, queue.holds)
+        starts_on = free[0] if free and not held else ""
         start = expected_start(
             ahead=place.startable_ahead,
             state=state,
             at=at,
-            held=held_by(entry.request, queue.holds),
-            starts_on=free[0] if free else "",
+            held=held,
+            starts_on=starts_on,
         )
         forecast = forecast_of_queued(
             entry, start, at=at, priority_class=name, assumption=assumption
         )
-        prospects.append(Prospect(place.ahead + 1, forecast, place.startable_behind, delay))
+        prospects.append(
+            Prospect(place.ahead + 1, forecast, place.startable_behind, delay, starts_on)
+        )
     return prospects
 
 

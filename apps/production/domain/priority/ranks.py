@@ -56,6 +56,15 @@ def rank_of(request: Request) -> int | None:
     return None if entry is None else entries_ahead(entry).count() + 1
 
 
+def ordinal(rank: int) -> str:
+    """Return `1` as `1st`, `12` as `12th`."""
+    if rank % 100 in (11, 12, 13):
+        suffix = "th"
+    else:
+        suffix = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return f"{rank}{suffix}"
+
+
 def entries_ahead(entry: QueueEntry) -> Any:
     """Return the entries ahead of this one."""
     before = Q(sort_key__gt=entry.sort_key) | Q(sort_key=entry.sort_key, tie__lt=entry.tie)

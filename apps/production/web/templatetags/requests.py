@@ -13,6 +13,7 @@ from apps.core.models import Event
 from apps.production.domain.checks.report import count_messages
 from apps.production.domain.checks.rules import declared
 from apps.production.domain.content.scan import read_scan
+from apps.production.domain.priority import ranks
 from apps.production.enums import PHASES, RequestState
 from apps.production.models import Request
 
@@ -46,13 +47,7 @@ def request_state(request: Request) -> SafeString:
 @register.filter
 def ordinal(rank: int | None) -> str:
     """Return `1` as `1st`, `12` as `12th`."""
-    if rank is None:
-        return "–"
-    if rank % 100 in (11, 12, 13):
-        suffix = "th"
-    else:
-        suffix = {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-    return f"{rank}{suffix}"
+    return "–" if rank is None else ranks.ordinal(rank)
 
 
 @register.filter
