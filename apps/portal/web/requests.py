@@ -17,7 +17,7 @@ from apps.core.web.errors import show_errors
 from apps.portal.pages.request import PRIORITY, RESCHEDULE, RequestPage, request_page
 from apps.portal.pages.request_start import lacks_cluster
 from apps.portal.web.forms import StartForm
-from apps.production.domain.approvals.requirements import move_message
+from apps.production.domain.lifecycle.messages import move_message
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, set_priority
 from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.domain.requests.reschedule import reschedule

@@ -126,6 +126,8 @@ def test_argument_reads_what_people_type_and_writes_it_back(argument, typed, val
     ("argument", "typed", "told"),
     [
         (Argument(name="a", type="number", maximum=1), "1.5", "Enter at most 1."),
+        (Argument(name="a", type="size", maximum=16 * 10**12), "9000 PB", "Enter at most 16 TB."),
+        (Argument(name="a", type="size"), "9000 PB", "Enter at most 1 PB."),
         (Argument(name="a", type="duration", minimum=300), "1 min", "Enter at least 5 min."),
         (Argument(name="a", type="runs"), "1-5, 3", "listed twice"),
         (Argument(name="a", type="runs"), "5-1", "ends before"),

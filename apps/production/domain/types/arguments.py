@@ -291,7 +291,7 @@ class Argument:
         return ""
 
     def _excess_of_number(self, value: float) -> str:
-        if not -MAX_NUMBER <= value <= MAX_NUMBER:
+        if self.type == "number" and not -MAX_NUMBER <= value <= MAX_NUMBER:
             return f"Enter a number between -{MAX_NUMBER:,} and {MAX_NUMBER:,}."
         if value <= 0 and self.minimum == 1:
             return "Enter a number greater than zero."
@@ -299,8 +299,9 @@ class Argument:
             return "Enter zero or a positive number."
         if self.minimum is not None and value < self.minimum:
             return f"Enter at least {self.write(self.minimum)}."
-        if self.maximum is not None and value > self.maximum:
-            return f"Enter at most {self.write(self.maximum)}."
+        most = MAX_NUMBER if self.maximum is None else self.maximum
+        if value > most:
+            return f"Enter at most {self.write(most)}."
         return ""
 
     def _problem_of_text(self, value: str) -> str:
