@@ -66,7 +66,7 @@ def test_service_that_every_request_needs_stops_all(at, shifter, nova, liaison, 
     answer = can_run(user=shifter, at=at)
     assert (answer.hindered, answer.requests) == (1, 2)
     made("queued", stage("generation", services=("samweb",)))
-    assert words()[0] == "Hardly: 2 of 3 requests need samweb"
+    assert words()[0] == "Hardly: 2 of 3 requests need samweb, which is down"
 
 
 def test_reasons_of_both_kinds_are_named_together(at, shifter, dune, words):

@@ -119,6 +119,8 @@ def can_run(*, user: User, at: datetime) -> RunAnswer:
             return RunAnswer("down", text, advice, requests, hindered)
         if 2 * hindered > requests:
             text = _mostly_hindered(hindered, requests, services)
+            if all(reason.service for reason in against):
+                text += ", which is down" if len(services) == 1 else ", which are down"
             return RunAnswer("down", text, advice, requests, hindered)
         text = f"Yes, except {_describe_jobs(against)}"
         return RunAnswer("degraded", text, advice, requests, hindered)
