@@ -4,10 +4,10 @@ from django.utils import timezone
 
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.recovery.domain.deciding import decide_overridden
+from apps.recovery.domain.deciding import decide_again_about
 
 
 @subscribe("recovery.decide_overridden", "verdict.overridden")
 def on_verdict_overridden(event: Event) -> None:
     """Decide again about the job, which a rule may be about to retry."""
-    decide_overridden(at=max(event.at, timezone.now()))
+    decide_again_about(int(event.target_id), at=max(event.at, timezone.now()))

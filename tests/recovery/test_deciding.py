@@ -7,6 +7,7 @@ from django.db import connection
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 
+from apps.core.domain.subscriptions import subscribers_of
 from apps.diagnosis.domain.causes.totals import recount_hours
 from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.models import Verdict
@@ -16,7 +17,7 @@ from apps.recovery.domain import acting, choice, explaining
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.answers import grouped_questions, next_step
 from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.deciding import decide_due, decide_overridden, enrol_failures
+from apps.recovery.domain.deciding import decide_again_about, decide_due, enrol_failures
 from apps.recovery.domain.explaining import planned_retries_of, planned_retry_of
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
 from apps.recovery.domain.recoveries import (
@@ -280,7 +281,9 @@ def test_no_retry_against_a_verdict_that_a_person_changed(rule, send, fail, rele
     override_verdict(job=first.job, at=LATER + MINUTE, **correction)
     assert not planned_retry_of(first.job)
     assert act_on_due(at=LATER + 10 * MINUTE) == 1
-    decide_overridden(at=LATER + 10 * MINUTE)
+    assert "recovery.decide_overridden" in subscribers_of("verdict.overridden")
+    assert decide_again_about(first.job_id, at=LATER + 10 * MINUTE)
+    assert not decide_again_about(second.job_id, at=LATER + 10 * MINUTE), "it is in a batch"
     first.refresh_from_db()
     assert (first.arm, first.rule) == ("no-rule", None)
     assert first.why == f"No longer retried: the verdict was changed by {shifter}."
