@@ -1,6 +1,7 @@
 """Links from pages of lower apps to the hosts that are excluded from new jobs."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.lookups import Exact
@@ -37,7 +38,7 @@ def has_measured_states(at: datetime) -> bool:
     return current_states(at).exists()
 
 
-def _groups_of_hosts(at: datetime) -> QuerySet[FailureGroup]:
+def _groups_of_hosts(at: datetime) -> QuerySet[Any, Any]:
     """Return the failure groups of hosts, each with what became of its host since."""
     same_host = {"cluster": OuterRef("cluster"), "host": OuterRef("host")}
     since_then = {
