@@ -61,9 +61,12 @@ def _groups_of_hosts(at: datetime) -> QuerySet[Any, Any]:
     )
 
 
-def hosts_that_work_again(at: datetime) -> set[tuple[str, str]]:
-    """Return cluster and host of failure groups on which jobs complete again, in one query."""
-    groups = _groups_of_hosts(at).filter(works_again=True)
+def hosts_that_work_again(at: datetime, *, since: datetime) -> set[tuple[str, str]]:
+    """Return cluster and host of failure groups on which jobs complete again, in one query.
+
+    Groups without a failure since a time are left out: they do not explain later failures.
+    """
+    groups = _groups_of_hosts(at).filter(works_again=True, last_seen_at__gte=since)
     return set(groups.values_list("cluster__name", "host"))
 
 

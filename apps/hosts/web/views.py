@@ -99,7 +99,7 @@ def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any
     excluded = {}
     for exclusion in open_exclusions(at).filter(host__in=names):
         excluded[exclusion.cluster.name, exclusion.host] = exclusion
-    work_again = hosts_that_work_again(at)
+    work_again = hosts_that_work_again(at, since=since)
     failing = []
     for row in answer.rows:
         key = (row.key["cluster"], _short(row.key["host"]))
