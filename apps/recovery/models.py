@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Self
 
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.urls import reverse
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
@@ -23,13 +23,19 @@ FIRST_FAILURES = (
 )
 #: Decisions whose retries are not planned yet.
 TO_RETRY = Q(arm__in=RETRIED_ARMS, outcome=RecoveryOutcome.WAITING.value, batch=None)
+#: Decisions made before a person changed the verdict of their job.
+OVERRIDDEN_SINCE = Q(job__verdict__overridden_at__gt=F("decided_at"))
 
 
 class DecisionQuerySet(ExperimentQuerySet["Decision"]):
+    def to_retry(self) -> Self:
+        """Return the decisions to retry jobs whose verdict no person has changed since."""
+        return self.filter(TO_RETRY).exclude(OVERRIDDEN_SINCE)
+
     def left_to_rules(self) -> Self:
         """Return the decisions to retry jobs that no person has put into a batch since."""
         by_hand = RetryJob.objects.filter(job=OuterRef("job"), state__in=IN_BATCH)
-        return self.filter(TO_RETRY, ~Exists(by_hand))
+        return self.to_retry().filter(~Exists(by_hand))
 
 
 class RecoveryRule(models.Model):

@@ -95,7 +95,7 @@ class LeftOut(models.TextChoices):
     RETRIED = "retried", "retried since: the later attempt failed and counts on its own"
     IN_FLIGHT = "in-flight", "retry planned, queued or running"
     IN_BATCH = "in-batch", "in another batch of retries"
-    BY_RULE = "by-rule", "retried by recovery rules"
+    BY_RULE = "by-rule", "will be retried by recovery rules"
     UNSETTLED = "unsettled", "not counted yet, or the scheduler may restart it"
     FORBIDDEN = (
         "forbidden",

@@ -232,7 +232,11 @@ def test_host_where_jobs_complete_again_need_not_be_drained(
     run_well(alps, ["wn-bad.example.org"], jobs_each=2, ended_at=later, ran=timedelta(minutes=5))
     run_well(alps, ["wn-bad.example.org"], ended_at=later, ran=timedelta(hours=1))
     assert works not in text_of(client.get("/failures/")), "too few started after the failure"
+    recompute_dirty_hours(at=later)
+    hint = 'jobs complete there again <a href="/excluded-hosts/new/?cluster=alps&amp;host=wn-bad"'
+    assert "complete there again" not in text_of(client.get(LIST))
     run_well(alps, ["wn-bad.example.org"], jobs_each=1, ended_at=later, ran=timedelta(minutes=5))
+    assert hint in text_of(client.get(LIST))
     assert works in text_of(client.get("/failures/"))
     for address in ("/failures/", "/"):
         assert "Drain the host, then retry elsewhere" not in text_of(client.get(address))

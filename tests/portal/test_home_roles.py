@@ -142,8 +142,8 @@ def test_group_whose_jobs_are_all_retried_already_is_not_to_fix(
 @pytest.mark.parametrize(
     ("jobs", "advice", "label"),
     [
-        (5, "retry; 2 more are retried by recovery rules", "Retry 5…"),
-        (0, "retried by recovery rules", "Open"),
+        (5, "retry; 2 more will be retried by recovery rules", "Retry 5…"),
+        (0, "will be retried by recovery rules", "Open"),
     ],
 )
 def test_next_step_says_what_recovery_rules_retry(

@@ -1,6 +1,7 @@
 """The search box."""
 
 import re
+from urllib.parse import quote
 
 import pytest
 from django.db import connection
@@ -88,7 +89,7 @@ def test_search_finds_an_array_by_its_id_and_a_host_without_its_domain(
     assert (first == f"/hosts/{words}/") == (name == "host")
     assert len(client.get("/jobs/", {name: words}).context["page"].rows) == 2
     client.force_login(other_liaison)
-    assert "No results" in client.get("/find/", {"q": words}).content.decode()
+    assert "Nothing has this name" in client.get("/find/", {"q": words}).content.decode()
 
 
 def test_search_finds_known_errors_and_their_jobs(world, now, client, liaison, other_liaison):
@@ -149,7 +150,7 @@ def test_search_finds_words_of_scripts(world, client, liaison, other_liaison, wo
         client.get("/find/", {"q": words}).headers["Location"] == f"/archive/{world.archived.pk}/"
     )
     client.force_login(other_liaison)
-    assert "No results" in client.get("/find/", {"q": words}).content.decode()
+    assert "Nothing has this name" in client.get("/find/", {"q": words}).content.decode()
 
 
 def test_search_finds_an_archived_job_that_has_not_finished(world, client, liaison):
@@ -204,7 +205,9 @@ def test_search_asks_no_more_for_more_jobs(world, client, shifter):
 def test_search_shows_nothing_of_another_experiment(world, client, other_liaison):
     client.force_login(other_liaison)
     for words in ("4711", "NOVA-0001", "rock muons", "wn-0233"):
-        assert "No results" in client.get("/find/", {"q": words}).content.decode()
+        html = client.get("/find/", {"q": words}).content.decode()
+        assert "Nothing has this name" in html
+        assert f'class="button main" href="/search/?q={quote(words)}"' in html
 
 
 @pytest.mark.parametrize("words", ["", " ", "'; drop table", "%", "a" * 5000, "<script>"])

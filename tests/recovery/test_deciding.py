@@ -7,7 +7,9 @@ from django.db import connection
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 
+from apps.core.domain.subscriptions import subscribers_of
 from apps.diagnosis.domain.causes.totals import recount_hours
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.models import Verdict
 from apps.production.enums import RequestState
 from apps.production.models import Request
@@ -15,8 +17,8 @@ from apps.recovery.domain import acting, choice, explaining
 from apps.recovery.domain.acting import act_on_due
 from apps.recovery.domain.answers import grouped_questions, next_step
 from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.explaining import planned_retries_of
+from apps.recovery.domain.deciding import decide_again_about, decide_due, enrol_failures
+from apps.recovery.domain.explaining import planned_retries_of, planned_retry_of
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
 from apps.recovery.domain.recoveries import (
     failures_of,
@@ -267,6 +269,30 @@ def test_service_problem_waits_before_its_retry(rule, send, fail):
     decide()
     assert act_on_due(at=LATER + timedelta(minutes=9)) == 0
     assert act_on_due(at=LATER + timedelta(minutes=10)) == 1
+
+
+def test_no_retry_against_a_verdict_that_a_person_changed(rule, send, fail, release, shifter):
+    """Neither one that is due later, nor one that waits in a batch."""
+    rule("Service problem", control_percent=0)
+    fail(send(), {0, 1})
+    decide()
+    first, second = Decision.objects.order_by("job__job_id").select_related("job")
+    correction = {"verdict": "code", "by": shifter, "reason": "Seen"}
+    override_verdict(job=first.job, at=LATER + MINUTE, **correction)
+    assert not planned_retry_of(first.job)
+    assert act_on_due(at=LATER + 10 * MINUTE) == 1
+    assert "recovery.decide_overridden" in subscribers_of("verdict.overridden")
+    assert decide_again_about(first.job_id, at=LATER + 10 * MINUTE)
+    assert not decide_again_about(second.job_id, at=LATER + 10 * MINUTE), "it is in a batch"
+    first.refresh_from_db()
+    assert (first.arm, first.rule) == ("no-rule", None)
+    assert first.why == f"No longer retried: the verdict was changed by {shifter}."
+    check_totals()
+
+    override_verdict(job=second.job, at=LATER + 11 * MINUTE, **correction)
+    release(at=LATER + 12 * MINUTE)
+    assert RetryJob.objects.get().why == f"the verdict was changed by {shifter}"
+    assert retries() == []
 
 
 def test_only_what_a_service_failed_is_retried(rule, send, fail, release):

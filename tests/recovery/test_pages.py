@@ -34,6 +34,7 @@ from apps.statusboard.domain.incidents.incidents import close_incident, open_inc
 from apps.statusboard.enums import State
 from apps.submission.domain.retries.batches import plan_batch
 from apps.submission.domain.retries.release import advance_batch
+from apps.submission.models import RetryBatch, RetryJob
 from tests.factories import people, statusboard
 from tests.factories.verdicts import failure_group
 from tests.pages import text_of
@@ -299,19 +300,26 @@ def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
     decide_due(at=LATER)
     for address in addresses:
         shown = text_of(page(client, shifter, address))
-        sentence = re.search("2 jobs are retried by .*? without a person, not before .*?[.]", shown)
+        sentence = re.search("2 jobs will be retried by .*? a person, not before .*?[.]", shown)
         assert sentence
         assert "/recovery/" in sentence[0]
     assert planned_retries_of(group, other_liaison) == PlannedRetries(0, None)
     assert count_planned_by_group([group], shifter) == {group.pk: 2}
     shown = text_of(page(client, shifter, addresses[0]))
-    assert shown.count("retried by a recovery rule") == 2
+    head = shown.partition('class="actions"')[2]
+    assert head.index("will be retried by") < head.index("Retry 2 jobs yourself…")
+    assert re.search('<a href="[^"]*" *>Retry 2 jobs yourself…', head), "not a button"
+    assert shown.count("will be retried by a recovery rule") == 2
 
     act_on_due(at=LATER + timedelta(minutes=10))
     for address in addresses:
         assert "retried by" not in text_of(page(client, shifter, address))
     shown = text_of(page(client, shifter, addresses[0]))
-    assert shown.count("in a batch of retries") == 2
+    assert shown.count("will be retried in a batch") == 2
+    RetryJob.objects.update(state="released")
+    shown = text_of(page(client, shifter, addresses[0]))
+    assert shown.count("being retried") == 2
+    assert f'href="{RetryBatch.objects.get().get_absolute_url()}"' in shown
 
 
 def test_retry_takes_the_jobs_of_rules_only_if_the_user_says_so(client, shifter, rule, send, fail):
@@ -408,7 +416,7 @@ def test_pages_of_a_job_in_a_batch_of_a_person_name_only_that_batch(
         assert f"Waits in batch {batch.pk} for its turn." in shown(address)
     advance_batch(batch=batch, at=timezone.now())
     for address in addresses:
-        assert f"Retried in batch {batch.pk}: submitted, not finished yet." in shown(address)
+        assert f"Being retried in batch {batch.pk}: submitted, not finished yet." in shown(address)
 
 
 def test_long_list_of_a_week_takes_one_query_more(client, shifter, recovered, monkeypatch):
@@ -461,7 +469,7 @@ def test_page_of_a_job_says_that_a_rule_will_retry_it(client, shifter, rule, sen
     assert "The recovery rule" not in text_of(page(client, shifter, f"/jobs/{job.pk}/"))
     decide_due(at=LATER)
     shown = page(client, shifter, f"/jobs/{job.pk}/")
-    sentence = re.search("The recovery rule .*? retries it, .*?[.]", text_of(shown))[0]
+    sentence = re.search("The recovery rule .*? will retry it, .*?[.]", text_of(shown))[0]
     assert by.get_absolute_url() in sentence
     assert 'class="button main"' not in shown.text.partition("Debug re-run")[0].rpartition("<h1")[2]
 

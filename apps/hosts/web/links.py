@@ -1,8 +1,9 @@
 """Links from pages of lower apps to the hosts that are excluded from new jobs."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.lookups import Exact
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -37,12 +38,8 @@ def has_measured_states(at: datetime) -> bool:
     return current_states(at).exists()
 
 
-def steps_of_host_groups(at: datetime) -> dict[int, str]:
-    """Return what to do about failure groups of hosts that need not be drained, by primary key.
-
-    They are excluded from new jobs; or were, and have not failed since they get jobs again; or
-    several jobs that started after the last failure have completed.
-    """
+def _groups_of_hosts(at: datetime) -> QuerySet[Any, Any]:
+    """Return the failure groups of hosts, each with what became of its host since."""
     same_host = {"cluster": OuterRef("cluster"), "host": OuterRef("host")}
     since_then = {
         "started_at__gte": OuterRef("first_seen_at"),
@@ -56,15 +53,31 @@ def steps_of_host_groups(at: datetime) -> dict[int, str]:
         state=JobState.COMPLETED,
         started_at__gt=OuterRef("last_seen_at"),
     )
-    groups = FailureGroup.objects.filter(
-        kind=GroupKind.HOST, last_seen_at__gte=at - REMEMBERED
-    ).annotate(
+    groups = FailureGroup.objects.filter(kind=GroupKind.HOST, last_seen_at__gte=at - REMEMBERED)
+    return groups.annotate(
         is_excluded=Exists(in_effect),
         has_returned=Exists(ended),
         works_again=Exists(completed.values("pk")[COMPLETED_AGAIN - 1 : COMPLETED_AGAIN]),
     )
+
+
+def hosts_that_work_again(at: datetime, *, since: datetime) -> set[tuple[str, str]]:
+    """Return cluster and host of failure groups on which jobs complete again, in one query.
+
+    Groups without a failure since a time are left out: they do not explain later failures.
+    """
+    groups = _groups_of_hosts(at).filter(works_again=True, last_seen_at__gte=since)
+    return set(groups.values_list("cluster__name", "host"))
+
+
+def steps_of_host_groups(at: datetime) -> dict[int, str]:
+    """Return what to do about failure groups of hosts that need not be drained, by primary key.
+
+    They are excluded from new jobs; or were, and have not failed since they get jobs again; or
+    several jobs that started after the last failure have completed.
+    """
     steps = {}
-    for group in groups.only("pk"):
+    for group in _groups_of_hosts(at).only("pk"):
         if group.is_excluded:
             steps[group.pk] = "excluded from new jobs; retry elsewhere"
         elif group.has_returned:

@@ -38,6 +38,7 @@ from apps.hosts.domain.probes.states import states_of_host
 from apps.hosts.models import HostExclusion, ProbeJob, ProbeResult
 from apps.hosts.permissions import may_exclude_hosts
 from apps.hosts.web.forms import ExcludeForm, ExtendForm, ReturnForm
+from apps.hosts.web.links import hosts_that_work_again
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import matches_host
 from apps.jobs.domain.statistics.questions import PERIODS, job_list_query
@@ -98,6 +99,7 @@ def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any
     excluded = {}
     for exclusion in open_exclusions(at).filter(host__in=names):
         excluded[exclusion.cluster.name, exclusion.host] = exclusion
+    work_again = hosts_that_work_again(at, since=since)
     failing = []
     for row in answer.rows:
         key = (row.key["cluster"], _short(row.key["host"]))
@@ -107,6 +109,7 @@ def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any
                 "host": key[1],
                 "cluster": key[0],
                 "exclusion": excluded.get(key),
+                "works_again": key in work_again,
                 "query": job_list_query(answer.question, row),
                 "failed_query": job_list_query(answer.question, row, failed=True),
             }

@@ -115,9 +115,9 @@ class _Retries:
         if not offer.open and not offer.by_rules:
             return None
         if not offer.open:
-            return Fix(self.row, "retried by recovery rules", "Open", page)
+            return Fix(self.row, "will be retried by recovery rules", "Open", page)
         if offer.by_rules:
-            advice = f"{advice}; {offer.by_rules:,} more are retried by recovery rules"
+            advice = f"{advice}; {offer.by_rules:,} more will be retried by recovery rules"
         if offer.is_left_to_owners:
             return Fix(self.row, step_of_owners(self.user), "Open", page)
         if offer.short_label:

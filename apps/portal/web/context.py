@@ -34,7 +34,7 @@ from apps.recovery.domain.explaining import (
 )
 from apps.statusboard.domain.board.board import strip
 from apps.statusboard.models import Incident
-from apps.submission.domain.retries.batches import jobs_in_batches, latest_batches
+from apps.submission.domain.retries.batches import batches_with_jobs_of, states_in_batches
 from apps.submission.domain.retries.offers import retry_offer
 from apps.submission.domain.retries.only_owners import step_of_owners, steps_of_owners
 
@@ -270,9 +270,9 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "is_left_to_owners": is_left_to_owners,
         "planned_retries": _sentences(planned),
-        "group_batches": latest_batches(group, user)[:1],
+        "group_batches": batches_with_jobs_of(group, user)[:1],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
-        "jobs_in_batches": jobs_in_batches(group),
+        "states_in_batches": states_in_batches(group),
         "jobs_of_rules": jobs_of_rules(group, user),
         "host_steps": host_steps,
         "group_host": link_exclusion_of(group, user, timezone.now(), works_again=works_again),
@@ -302,15 +302,15 @@ def _sentences(planned: PlannedRetries) -> list[SafeString]:
     """Return the sentence about the failed jobs that rules will retry by themselves."""
     if not planned.jobs:
         return []
-    are = "job is" if planned.jobs == 1 else "jobs are"
+    jobs = "job" if planned.jobs == 1 else "jobs"
     earliest: SafeString | str = ", a few at a time"
     if first_at := _earliest(planned):
         earliest = format_html(", not before {}", when(first_at))
     sentence = format_html(
-        '{} {} retried by <a href="{}">recovery rules</a> without a person{}. '
+        '{} {} will be retried by <a href="{}">recovery rules</a> without a person{}. '
         "If you retry them, the rules leave them to you.",
         number(planned.jobs),
-        are,
+        jobs,
         reverse("recovery:rules"),
         earliest,
     )

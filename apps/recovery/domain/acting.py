@@ -19,7 +19,7 @@ from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.definition import Action, read_definition
 from apps.recovery.domain.remedies import NO_PLACE, choose_cluster
 from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
-from apps.recovery.models import TO_RETRY, Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
+from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
@@ -35,7 +35,7 @@ GATHERING = timedelta(minutes=2)
 
 def act_on_due(*, at: datetime) -> int:
     """Plan the retries that rules decided on and that may start now; return how many."""
-    due = Decision.objects.filter(TO_RETRY, act_at__lte=at)
+    due = Decision.objects.to_retry().filter(act_at__lte=at)
     rules = due.order_by().values_list("rule", "version", "job__verdict__service")
     retried = 0
     for rule, version, service, jobs, first_at in list(rules.annotate(Count("pk"), Min("act_at"))):
@@ -74,8 +74,8 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     lock_for_this_transaction("recovery.decisions")
     lock_planning()
     room = _room(rule, version, service, at)
-    due = Decision.objects.filter(
-        TO_RETRY, rule=rule, version=version, job__verdict__service=service, act_at__lte=at
+    due = Decision.objects.to_retry().filter(
+        rule=rule, version=version, job__verdict__service=service, act_at__lte=at
     )
     decisions = {row.job_id: row for row in due.order_by("act_at", "pk")[:room]}
     verdicts = Verdict.objects.filter(job__in=decisions).select_related(

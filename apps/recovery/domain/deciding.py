@@ -17,7 +17,7 @@ from apps.production.models import Stage
 from apps.recovery.domain.acting import hold_stages
 from apps.recovery.domain.alike import AlikeJobs
 from apps.recovery.domain.choice import Budget, FailedAttempt, choose
-from apps.recovery.domain.daily_effects import add_decisions
+from apps.recovery.domain.daily_effects import add_decisions, recount_days
 from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
 from apps.recovery.domain.matching import (
     Failure,
@@ -28,7 +28,7 @@ from apps.recovery.domain.matching import (
 )
 from apps.recovery.domain.remedies import Asked, choose_cluster
 from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, ActionKind, Arm
-from apps.recovery.models import Decision, RecoveryRule
+from apps.recovery.models import TO_RETRY, Decision, RecoveryRule
 from apps.submission.domain.retries.eligibility import (
     Candidate,
     DryRun,
@@ -129,6 +129,37 @@ def decide_due(*, at: datetime) -> int:
         held = DECISIONS.hold(claimed)
         _decide(held, at)
     return len(claimed)
+
+
+@transaction.atomic
+def decide_again_about(job: int, *, at: datetime) -> bool:
+    """Decide again about a job to retry whose verdict a person has changed; say if it was one.
+
+    `job` is its primary key. Rules may have read the old verdict after the change was made.
+    """
+    lock_for_this_transaction("recovery.decisions")
+    to_retry = Decision.objects.filter(TO_RETRY, job=job).select_related("job__verdict")
+    decision = to_retry.select_for_update(of=("self",)).first()
+    if decision is None:
+        return False
+    day = decision.time.date()
+    decision.arm = Arm.PENDING
+    decision.rule = None
+    decision.version = 0
+    decision.why = ""
+    decision.changes = {}
+    decision.decided_at = None
+    decision.act_at = None
+    decision.due_at = at
+    decision.attempts = 0
+    decision.save(update_fields=_DECIDED_FIELDS)
+    recount_days([day])
+    _decide([decision], at)
+    if decision.arm not in RETRIED_ARMS and not decision.why:
+        by = decision.job.verdict.overridden_by
+        decision.why = f"No longer retried: the verdict was changed by {by}."
+        decision.save(update_fields=["why"])
+    return True
 
 
 def _decide(decisions: Sequence[Decision], at: datetime) -> None:

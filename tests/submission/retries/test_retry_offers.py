@@ -281,11 +281,21 @@ def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
     assert (some.label, some.query) == ("Retry 1 job…", "")
     assert (all_of_them.label, all_of_them.query) == ("Retry 3 jobs yourself…", "?with_planned=on")
     assert all_of_them.why_none == ""
+    some = replace(some, bundle=0)
+    all_of_them = replace(all_of_them, bundle=0)
     divided = [variant.who_retries for variant in (offer, some, all_of_them)]
-    assert divided == ["", "2 with recovery rules, 1 with nobody.", "3 with recovery rules."]
-    in_batch = replace(some, left_out=[(LeftOut.IN_BATCH, 136), (LeftOut.BY_RULE, 2)])
+    assert divided == [
+        "",
+        "2 with recovery rules, 1 with nobody.",
+        "3 with recovery rules, 2 cannot be retried.",
+    ]
+    left_out = [(LeftOut.SUCCEEDED, 7), (LeftOut.RETRIED, 4), (LeftOut.IN_BATCH, 136)]
+    left_out += [(LeftOut.BY_RULE, 2), (LeftOut.NOT_SENT, 3), (LeftOut.CLUSTER, 38)]
+    in_batch = replace(some, bundle=3, left_out=left_out)
+    assert in_batch.failed == 136 + 2 + 1 + 3 + 38 + 4 + 7
     assert in_batch.who_retries == (
-        "136 in batches of retries, 2 with recovery rules, 1 with nobody."
+        "136 in batches of retries, 2 with recovery rules, 1 with nobody, 3 with their owners, "
+        "38 cannot be retried, 4 failed again since, 7 succeeded since."
     )
 
 

@@ -317,7 +317,20 @@ def latest_batches(source: Source, user: User) -> list[RetryBatch]:
     return list(rows.order_by("-pk")[:5])
 
 
-def jobs_in_batches(group: FailureGroup) -> frozenset[int]:
-    """Return the primary keys of the failed jobs of a group whose retry waits or runs."""
+def batches_with_jobs_of(group: FailureGroup, user: User) -> list[RetryBatch]:
+    """Return the newest batches in which jobs of a group wait or run, whoever planned them.
+
+    Without any, return those that were planned for the group.
+    """
     rows = RetryJob.objects.filter(job__verdict__group=group, state__in=IN_BATCH)
-    return frozenset(rows.values_list("job_id", flat=True))
+    current = visible_batches(user).filter(pk__in=rows.values("batch")).order_by("-pk")
+    return list(current[:5]) or latest_batches(group, user)
+
+
+def states_in_batches(group: FailureGroup) -> dict[int, str]:
+    """Return whether the retries of failed jobs of a group wait or run, by the job's primary key.
+
+    Jobs in no batch are left out.
+    """
+    rows = RetryJob.objects.filter(job__verdict__group=group, state__in=IN_BATCH)
+    return dict(rows.values_list("job__pk", "state"))

@@ -77,6 +77,11 @@ class RetryOffer:
         return self.jobs + sum(jobs for _, jobs in self.left_open)
 
     @property
+    def failed(self) -> int:
+        """Return the number of all failed jobs, those that succeeded since included."""
+        return self.jobs + sum(jobs for _, jobs in self.left_out)
+
+    @property
     def by_rules(self) -> int:
         """Return how many jobs that a person could retry are left to recovery rules."""
         return sum(jobs for reason, jobs in self.left_out if reason is LeftOut.BY_RULE)
@@ -99,12 +104,20 @@ class RetryOffer:
 
     @property
     def who_retries(self) -> str:
-        """Return a sentence that divides the jobs by who retries them; empty if nobody does yet."""
-        in_batches = sum(jobs for reason, jobs in self.left_out if reason in _IN_BATCHES)
+        """Return a sentence that divides all failed jobs by who retries them.
+
+        Empty if nobody retries any of them yet.
+        """
+        left_out = dict(self.left_out)
+        in_batches = sum(left_out.get(reason, 0) for reason in _IN_BATCHES)
         counts = [
             (in_batches, "in batches of retries"),
             (self.by_rules, "with recovery rules"),
             (self.jobs, "with nobody"),
+            (self.bundle, "with their owners"),
+            (self.open - self.jobs - self.bundle, "cannot be retried"),
+            (left_out.get(LeftOut.RETRIED, 0), "failed again since"),
+            (left_out.get(LeftOut.SUCCEEDED, 0), "succeeded since"),
         ]
         if not in_batches and not self.by_rules:
             return ""

@@ -24,7 +24,7 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.retries.batches import counts_of, publish_of
-from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
+from apps.submission.domain.retries.eligibility import Candidate, DryRun, Limits, examine
 from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.obstacles import find_obstacles
 from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
@@ -153,6 +153,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     )
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
+    _leave_out_overridden(batch, dry_run)
 
     obstacles = find_obstacles(dry_run.eligible, outlook(at), elsewhere=elsewhere)
     by_request: dict[Request, list[Candidate]] = defaultdict(list)
@@ -296,6 +297,24 @@ def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:
     """Leave waiting jobs out of a batch, given by their primary keys."""
     jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
     jobs.update(state=RetryState.LEFT_OUT, why=why[:500])
+
+
+def _leave_out_overridden(batch: RetryBatch, dry_run: DryRun) -> None:
+    """Leave out jobs whose verdict a person has changed since the portal planned their retry.
+
+    The rule that planned it may not match the new verdict.
+    """
+    if batch.created_by != PORTAL:
+        return
+    eligible = []
+    for candidate in dry_run.eligible:
+        verdict = candidate.verdict
+        if verdict.overridden_at is None or verdict.overridden_at <= batch.created_at:
+            eligible.append(candidate)
+        else:
+            why = f"the verdict was changed by {verdict.overridden_by}"
+            _leave_out(batch, [verdict.job_id], why)
+    dry_run.eligible = eligible
 
 
 def _mark_group(batch: RetryBatch, at: datetime) -> None:
