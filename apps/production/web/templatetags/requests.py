@@ -165,9 +165,15 @@ def _ranks(event: Event) -> str:
 
 @register.filter
 def changed_fields(event: Event) -> list[dict[str, str]]:
-    """Return the first changes of an event, each with the label of its field."""
+    """Return the first changes of an event, each with the label of its field.
+
+    Empty for events of submissions, whose changes are those of resources.
+    """
+    changes = event.data.get("changes")
+    if not isinstance(changes, list):
+        return []
     shown = []
-    for change in event.data.get("changes", [])[:SHOWN_CHANGES]:
+    for change in changes[:SHOWN_CHANGES]:
         shown.append({**change, "place": place(change["path"])})
     return shown
 
