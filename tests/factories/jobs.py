@@ -59,9 +59,9 @@ def store(cluster: Cluster, *records: JobRecord, at: datetime = AT) -> list[Job]
     """
     Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at})
     store_records(cluster=cluster, records=records, at=at)
-    rows = Job.objects.filter(cluster=cluster, job_id__in={each.job_id for each in records})
+    rows = Job.objects.filter(cluster=cluster, job_id__in={record.job_id for record in records})
     by_key = {(job.job_id, job.submitted_at, job.attempt): job for job in rows}
-    return [by_key[each.job_id, each.submitted_at, each.attempt] for each in records]
+    return [by_key[record.job_id, record.submitted_at, record.attempt] for record in records]
 
 
 def ran(

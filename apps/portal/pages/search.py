@@ -21,7 +21,7 @@ from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
 from apps.jobs.domain.records.conversion import day_of
-from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
+from apps.jobs.domain.records.jobs import jobs_for_list, matches_host, short_host
 from apps.jobs.models import SHORT_HOST, Job, StatisticsValue
 from apps.production.models import Request
 from apps.statusboard.models import Incident, Service
@@ -195,7 +195,7 @@ def _jobs(query: str, user: User) -> tuple[list[Job], str]:
 
 def _is_name_of(host: str, query: str) -> bool:
     """Return whether a text is the name of a host, with or without its domain."""
-    return query in (host, host.partition(".")[0])
+    return query in (host, short_host(host))
 
 
 def _hosts(query: str, user: User) -> list[str]:

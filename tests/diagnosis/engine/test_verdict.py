@@ -395,10 +395,10 @@ def test_outage_alone_is_a_guess_and_only_if_it_is_known(overlap, verdict):
 
 
 def test_known_error_may_ask_for_more_care_than_others_of_its_verdict():
-    found = judge("error: certificate has expired\n").verdict
-    assert found.advice == JobAdvice.ESCALATE
-    assert not any("Catalogue advice" in reason.text for reason in found.reasons)
-    step = step_of(found.verdict, found.advice)
+    verdict = judge("error: certificate has expired\n").verdict
+    assert verdict.advice == JobAdvice.ESCALATE
+    assert not any("Catalogue advice" in reason.text for reason in verdict.reasons)
+    step = step_of(verdict.verdict, verdict.advice)
     assert step.startswith("escalate to an expert")
 
 

@@ -4,7 +4,7 @@ Reminders go to the same users.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -305,7 +305,12 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     """Return the next step of this user for each request, in the same order."""
     requests = list(requests)
     rights = signable(user, at, [request.pk for request in requests])
-    waits = _with_services_down(requests, waits_of(requests), at)
+    waits = waits_of(requests)
+    idle = []
+    for request in requests:
+        if any(wait.of == AttentionKind.IDLE for wait in waits[request.pk]):
+            idle.append(request)
+    waits_for = find_hindrances(idle, at).waits_for if idle else {}
     scope = scope_of(user)
     items = []
     for request in requests:
@@ -316,7 +321,11 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
         for wait in waits[request.pk]:
             if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}:
                 mine.append(wait)
-        items.append(_item(request, user, rights.get(request.pk, []), mine or waits[request.pk]))
+        own_rights = rights.get(request.pk, [])
+        item = _item(
+            request, user, own_rights, mine or waits[request.pk], waits_for.get(request.pk, "")
+        )
+        items.append(item)
     return items
 
 
@@ -332,31 +341,6 @@ def step_of_idle(request: Request, waits_for: str) -> str:
     if request.state == RequestState.RUNNING:
         return f"Start its jobs when {waits_for}, or put it on hold with the reason"
     return ""
-
-
-def _with_services_down(
-    requests: Sequence[Request], waits: Mapping[int, list[Wait]], at: datetime
-) -> Mapping[int, list[Wait]]:
-    """Return the waits with the next step of idle requests whose services are down.
-
-    It takes a fixed number of queries, and none if nothing is idle.
-    """
-    idle = []
-    for request in requests:
-        if any(wait.of == AttentionKind.IDLE for wait in waits[request.pk]):
-            idle.append(request)
-    if not idle:
-        return waits
-    waits_for = find_hindrances(idle, at).waits_for
-    with_steps = dict(waits)
-    for request in idle:
-        step = step_of_idle(request, waits_for.get(request.pk, ""))
-        with_steps[request.pk] = []
-        for wait in waits[request.pk]:
-            is_idle = wait.of == AttentionKind.IDLE
-            special_step = wait.special_step or (step if is_idle else "")
-            with_steps[request.pk].append(replace(wait, special_step=special_step))
-    return with_steps
 
 
 #: The label of the button for a wait, and its target on the request page: a form or a section.
@@ -392,7 +376,10 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
     return Action(label, request.get_absolute_url() + place)
 
 
-def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) -> InboxItem:
+def _item(
+    request: Request, user: User, rights: list[Right], waits: list[Wait], waits_for: str
+) -> InboxItem:
+    """Return the next step; `waits_for` is what the jobs of the request wait for, if it is idle."""
     if not waits:
         since = request.submitted_at or request.created_at
         return InboxItem(request, "Review it", action_for(request, None, user), "", since)
@@ -408,12 +395,15 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     first = waits[0]
     action = action_for(request, first.of, user)
+    todo = first.todo
     if first.special_step == NEEDS_CHANGE:
         action = Action("View change", request.get_absolute_url())
+    elif first.of == AttentionKind.IDLE:
+        todo = step_of_idle(request, waits_for) or todo
     reasons = ". ".join(filter(None, why))
     return InboxItem(
         request,
-        first.todo,
+        todo,
         action,
         reasons,
         first.since,

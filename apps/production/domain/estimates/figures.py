@@ -191,14 +191,17 @@ class Estimate:
 
     @property
     def core_seconds(self) -> Range | None:
-        if not self.past_jobs:
-            return None
+        return self._known_core_seconds if self.past_jobs else None
+
+    @property
+    def _known_core_seconds(self) -> Range | None:
+        """The core time by past jobs, or by the time limits of stages without any."""
         return _sum(stage.core_seconds or stage.limit_core_seconds for stage in self.stages)
 
     @property
     def size(self) -> Size | None:
         """The core time by past jobs, or else by the time limits; None if a stage has neither."""
-        total = _sum(stage.core_seconds or stage.limit_core_seconds for stage in self.stages)
+        total = self._known_core_seconds
         if total is None:
             return None
         if not self.past_jobs:
@@ -355,11 +358,9 @@ def _stage(
         requests=tuple(dict.fromkeys(row.request for row in rows)),
         alike=alike,
         scaled=bool(stage.events and stage.jobs) and all(row.events_per_job for row in rows),
-        reaches_limit=bool(stage.wall_seconds)
-        and (walls.quantile(0.5) or 0) > (stage.wall_seconds or 0),
+        reaches_limit=_most_exceed(walls, stage.wall_seconds),
         exceeds_limit=exceeds_limit,
-        reaches_memory=bool(stage.memory_bytes)
-        and (memories.quantile(0.5) or 0) > (stage.memory_bytes or 0),
+        reaches_memory=_most_exceed(memories, stage.memory_bytes),
         wall_seconds=walls.range,
         memory_bytes=memories.range,
         wall_used=walls.quantiles(QUANTILES),
@@ -472,6 +473,11 @@ def _days(
     if not stage.jobs or pace is None or not pace.low:
         return None
     return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))
+
+
+def _most_exceed(used: "Distribution", limit: int | None) -> bool:
+    """Return whether more than half of the jobs used more than the limit, if there is one."""
+    return bool(limit) and (used.quantile(0.5) or 0) > (limit or 0)
 
 
 def _median_within_limit(stage: StageContent, walls: "Distribution") -> float:

@@ -3,14 +3,15 @@
 A worker stores them, because counting their jobs is too slow for a page.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from apps.production.domain.content.model import RequestContent
+from apps.clusters.models import Cluster
+from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.outlook import Outlook, outlook
-from apps.production.models import QueueState, Request
+from apps.production.models import QueueState, Request, Stage
 from apps.statusboard.models import Service
 
 
@@ -32,14 +33,21 @@ class FreeCluster:
         """Whether it starts requests of an experiment, and its limits allow all their jobs."""
         if experiment in self.full or (self.experiments and experiment not in self.experiments):
             return False
-        for stage in content.stages:
-            memory = stage.memory_bytes or 0
-            seconds = stage.wall_seconds or 0
-            if memory > (self.max_memory_bytes or memory):
-                return False
-            if seconds > (self.max_wall_seconds or seconds):
-                return False
-        return True
+        return not exceeded_limit(content.stages, self)
+
+
+def exceeded_limit(
+    stages: Iterable[Stage | StageContent], cluster: Cluster | FreeCluster
+) -> Literal["", "memory", "wall time"]:
+    """Return which limit of a cluster a job of these stages exceeds; empty if none does."""
+    stages = list(stages)
+    most_memory = max((stage.memory_bytes or 0 for stage in stages), default=0)
+    longest = max((stage.wall_seconds or 0 for stage in stages), default=0)
+    if cluster.max_memory_bytes and most_memory > cluster.max_memory_bytes:
+        return "memory"
+    if cluster.max_wall_seconds and longest > cluster.max_wall_seconds:
+        return "wall time"
+    return ""
 
 
 def store_free_clusters(clusters: Sequence[FreeCluster]) -> None:

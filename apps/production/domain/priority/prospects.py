@@ -96,7 +96,9 @@ def prospects_if_approved(
     Pass `queue`, the result of `read_queue`, to save its queries.
     """
     queue = queue or read_queue(at=at)
-    places = [_place_if_approved(candidate, name, queue) for name in RequestedPriority.values]
+    entry = _entry_if_approved(candidate)
+    starts_on = queue.starts.clusters_for(candidate.request, candidate.content)
+    places = [_PlaceInClass(entry, name, starts_on) for name in RequestedPriority.values]
     prospects = _prospects(places, at, queue, assumption=IF_APPROVED)
     return dict(zip(RequestedPriority.values, prospects, strict=True))
 
@@ -112,7 +114,8 @@ def forecasts_if_approved(
     places = []
     for candidate in candidates:
         name = expected_class(candidate.request)
-        places.append(_place_if_approved(candidate, name, queue))
+        starts_on = queue.starts.clusters_for(candidate.request, candidate.content)
+        places.append(_PlaceInClass(_entry_if_approved(candidate), name, starts_on))
     prospects = _prospects(places, at, queue, assumption=IF_APPROVED)
     return [prospect.forecast for prospect in prospects]
 
@@ -197,18 +200,16 @@ class _PlaceInClass:
     starts_on: Sequence[str]
 
 
-def _place_if_approved(candidate: Candidate, priority_class: str, queue: QueueNow) -> _PlaceInClass:
+def _entry_if_approved(candidate: Candidate) -> QueueEntry:
     size = candidate.estimate.size
     days = candidate.estimate.days
-    entry = QueueEntry(
+    return QueueEntry(
         request=candidate.request,
         core_seconds=size.core_seconds if size else None,
         days_low=days.low if days else None,
         days=days.mid if days else None,
         days_high=days.high if days else None,
     )
-    starts_on = queue.starts.clusters_for(candidate.request, candidate.content)
-    return _PlaceInClass(entry, priority_class, starts_on)
 
 
 def _prospects(

@@ -17,7 +17,7 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outlook import Outlook, outlook
-from apps.production.domain.priority.free_clusters import FreeCluster
+from apps.production.domain.priority.free_clusters import FreeCluster, exceeded_limit
 from apps.production.domain.priority.ranks import rank_of, startable_requests
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
@@ -146,15 +146,10 @@ def _local_obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
 
 
 def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
-    if (
-        cluster.max_memory_bytes
-        and max(stage.memory_bytes or 0 for stage in stages) > cluster.max_memory_bytes
-    ):
+    limit = exceeded_limit(stages, cluster)
+    if limit == "memory":
         return f"{cluster} does not have enough memory for one job."
-    if (
-        cluster.max_wall_seconds
-        and max(stage.wall_seconds or 0 for stage in stages) > cluster.max_wall_seconds
-    ):
+    if limit == "wall time":
         return f"{cluster} does not allow jobs of this length."
     return ""
 
