@@ -1,6 +1,8 @@
 """Statistics equal a recount of the jobs, by whatever dimensions, from hours and from days."""
 
+import html
 import json
+import re
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -66,6 +68,14 @@ dimensions = st.lists(
 )
 
 
+def start_of_step(at, hours):
+    """Return the start of the hour, the UTC day or the week of an hour."""
+    if hours == 1:
+        return at
+    day = at.replace(hour=0)
+    return day if hours == 24 else day - timedelta(days=day.weekday())
+
+
 def recount(query):
     counts = defaultdict(lambda: defaultdict(int))
     texts = [
@@ -81,7 +91,7 @@ def recount(query):
         at = job.ended_at.replace(minute=0, second=0, microsecond=0)
         local = at.astimezone(portal_zone())
         of_hour = {"hour": local.hour, "weekday": local.weekday(), "window": window_of(at)}
-        of_hour |= {TIME: int(at.timestamp() // 3600 // query.step_hours * query.step_hours)}
+        of_hour |= {TIME: int(start_of_step(at, query.step_hours).timestamp()) // 3600}
         key = tuple(
             of_hour[n] if n in of_hour else str(values.get(FIELD.get(n, n)) or "") for n in query.by
         )
@@ -137,7 +147,7 @@ def counted(query):
 @given(
     batches=st.lists(st.lists(records, max_size=6), max_size=4),
     by=dimensions,
-    step=st.sampled_from([1, 24]),
+    step=st.sampled_from([1, 24, 7 * 24]),
 )
 def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
     alps, nova, dune, shifter, batches, by, step
@@ -273,6 +283,22 @@ def test_explorer_answers_and_every_row_links_to_its_jobs(client, counted_jobs, 
     assert client.get(f"/statistics/{query}&format=csv").content.startswith(
         page.context["question"].by[0].encode()
     )
+
+
+def test_long_periods_are_drawn_by_week(client, alps, nova, liaison):
+    monday = datetime(2025, 3, 3, tzinfo=UTC)
+    ends = (monday, monday + timedelta(days=6, hours=23), monday + timedelta(days=7))
+    store(alps, *[record(n, ended_at=end) for n, end in enumerate(ends, 1)], at=AT)
+    recompute_dirty_hours(at=AT)
+    client.force_login(liaison)
+    page = ask(client, "?measure=jobs&by=host&since=2024-01-10T00:00Z&until=2025-12-31T00:00Z")
+    assert page.context["step"] == "week"
+    weeks = set(re.findall(r'href="(/jobs/[^"]*)"', page.context["chart"]))
+    # 8 January 2024, a Monday, to 29 December 2025.
+    assert len(weeks) == 104
+    week = next(html.unescape(link) for link in weeks if "ended_from=2025-03-03" in link)
+    assert [job.job_id for job in client.get(week).context["page"].rows] == ["2", "1"]
+    assert "Mon 3 Mar 2025" in page.context["chart"]
 
 
 @pytest.mark.parametrize(

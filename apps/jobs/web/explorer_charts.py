@@ -18,6 +18,7 @@ from apps.jobs.domain.statistics.questions import (
     Measure,
     Question,
     job_list_query,
+    start_of_step,
 )
 from apps.jobs.domain.statistics.windows import WEEKDAYS, portal_zone
 
@@ -28,6 +29,10 @@ _VERDICTS = ("service", "code", "resource", "user", "unknown")
 #: Colours of values without a colour of their own; "other" comes last.
 _KINDS = ("accent", "running", "queued", "held", "up", "none")
 _JOBS = reverse_lazy("jobs:list")
+#: Steps of a series, in hours, and what pages call them.
+DAY = 24
+WEEK = 7 * DAY
+STEP_NAMES = {1: "hour", DAY: "UTC day", WEEK: "week"}
 _MOST_SERIES = 5
 _MOST_CELLS = 14
 BINS = 20
@@ -83,7 +88,7 @@ def over_time(
     if len(totals) > len(names):
         series.append(Series("other", "none"))
 
-    first = int(question.since.timestamp()) // 3600 // step * step
+    first = start_of_step(int(question.since.timestamp()) // 3600, step)
     last = int((question.until - timedelta(seconds=1)).timestamp()) // 3600
     bins = []
     ticks = []
@@ -91,17 +96,14 @@ def over_time(
         start = datetime.fromtimestamp(hour * 3600, UTC).astimezone(portal_zone())
         bins.append(_bin(question, steps.get(hour, ()), series, start, step))
         if start.hour == 0 or step > 1:
-            if step == 1:
-                label = f"{start:%a} {start.day}"
-            else:
-                label = f"{start.day} {start:%b}"
-            ticks.append(Tick(index, label, step == 1))
+            ticks.append(Tick(index, _tick_label(start, step), step == 1))
     # The label of the last tick would be cut off.
     ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]
     every = max(ceil(len(ticks) / 12), 1)
 
-    unit = "hour" if step == 1 else "day"
-    sentence = f"{measure.label} by {unit}, from {question.since:%d %b} to {question.until:%d %b}"
+    unit = STEP_NAMES[step].removeprefix("UTC ")
+    day = "%d %b" if step <= DAY else "%d %b %Y"
+    sentence = f"{measure.label} by {unit}, from {question.since:{day}} to {question.until:{day}}"
     if is_log:
         sentence += ", logarithmic scale"
     chart = bars(
@@ -121,6 +123,14 @@ def over_time(
         if line.name in totals
     ]
     return chart, legend
+
+
+def _tick_label(start: datetime, step: int) -> str:
+    if step == 1:
+        return f"{start:%a} {start.day}"
+    if step == DAY:
+        return f"{start.day} {start:%b}"
+    return f"{start:%b %Y}"
 
 
 def _bin(
@@ -147,6 +157,8 @@ def _bin(
     label = f"{start:%a} {start.day} {start:%b}"
     if step == 1:
         label += f" {start:%H:%M}"
+    elif step == WEEK:
+        label += f" {start:%Y}"
     return Bin(
         label,
         [values[line.name] for line in series],

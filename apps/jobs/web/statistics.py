@@ -47,7 +47,9 @@ EXPORTED = 10_000
 _MATRIX_ROWS = 500
 #: What a verdict without a known error says about the cause.
 _CAUSES_WITHOUT_ERROR = {"resource": "memory or time limit", "user": "cancelled by a user"}
+#: Hours up to which charts have a bar for each hour, and for each day.
 _HOURLY = 8 * 24
+_DAILY = 366 * 24
 #: Maximum hours of charts that read single jobs or every hour.
 _MOST_DETAIL = 31 * 24
 
@@ -142,9 +144,16 @@ def _spread_widely(steps: Mapping[int, Sequence[AnswerRow]], question: Question)
     return spans_powers(values)
 
 
+def _step_of(question: Question) -> int:
+    """Return the hours of a bar of the chart over time."""
+    if question.hours <= _HOURLY:
+        return 1
+    return charts.DAY if question.hours <= _DAILY else charts.WEEK
+
+
 def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str, Any]:
     """Return the charts of a page, and the ledger if the measure is wasted hours."""
-    step = 1 if question.hours <= _HOURLY else 24
+    step = _step_of(question)
     dimension = ""
     if question.measure.is_total:
         dimension = "verdict" if "verdict" in question.by else question.by[0]
@@ -156,7 +165,7 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
         "chart": chart,
         "chart_is_log": is_log,
         "legend": legend,
-        "step": "hour" if step == 1 else "UTC day",
+        "step": charts.STEP_NAMES[step],
     }
     context["unit"] = charts.axis_unit(question.measure)
     if len(question.by) == 2:

@@ -39,13 +39,14 @@ from apps.jobs.domain.statistics.levels import (
     UTC_HOUR,
     Level,
 )
+from apps.jobs.domain.statistics.questions import start_of_step
 from apps.jobs.domain.statistics.windows import hour_of_week, window_of
 from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES
 from apps.jobs.models import StatisticsValue
 
 #: Jobs that agree in these dimensions are expected to fail equally often.
 ALIKE = ("experiment", "stage", "release")
-#: The dimension of a time series: start of the hour or UTC day, in hours since 1970.
+#: The dimension of a time series: start of the hour, UTC day or week, in hours since 1970.
 TIME = "time"
 #: Periods read at once: of blocks with sums, and of blocks with one row per job.
 _SUMS_AT_ONCE = timedelta(days=31)
@@ -218,21 +219,25 @@ def _needed(query: Query, sums: Collection[str]) -> set[str]:
 _Blocks = dict[tuple[int, str], tuple[int, bytes]]
 
 #: One statement, so that each day comes either from daily blocks or from its hours, even while it
-#: is recounted.
+#: is recounted. Only hours of days without daily blocks are looked up: they are few, and to filter
+#: all hours of the period takes most of the time.
 _READ = """
 WITH whole AS MATERIALIZED (
     SELECT bucket FROM jobs_statisticsblock
     WHERE level = %(daily)s AND "column" = 'kind' AND bucket >= %(since)s AND bucket < %(until)s
-      AND bucket + interval '1 day' <= %(until)s)
+      AND bucket + interval '24 hours' <= %(until)s),
+hours AS MATERIALIZED (
+    SELECT hour FROM generate_series(
+        %(since)s::timestamptz, %(until)s::timestamptz - interval '1 hour', interval '1 hour'
+    ) AS hour
+    WHERE date_trunc('day', hour, 'UTC') NOT IN (SELECT bucket FROM whole))
 SELECT level, (extract(epoch FROM bucket) / 3600)::int, "column", rows, data
 FROM jobs_statisticsblock
 WHERE level = %(daily)s AND "column" = ANY(%(columns)s) AND bucket IN (SELECT bucket FROM whole)
 UNION ALL
 SELECT level, (extract(epoch FROM bucket) / 3600)::int, "column", rows, data
-FROM jobs_statisticsblock
+FROM hours JOIN jobs_statisticsblock ON bucket = hour
 WHERE level = %(hourly)s AND "column" = ANY(%(columns)s)
-    AND bucket >= %(since)s AND bucket < %(until)s
-  AND date_trunc('day', bucket, 'UTC') NOT IN (SELECT bucket FROM whole)
 """
 
 
@@ -316,7 +321,7 @@ def _of_hours(name: str, start: int, rows: int, utc_hours: Column | None, step: 
 
 def _of_hour(name: str, hour: int, step: int) -> int:
     if name == TIME:
-        return hour - hour % step
+        return start_of_step(hour, step)
     at = datetime.fromtimestamp(hour * 3600, UTC)
     if name == "window":
         return window_of(at)

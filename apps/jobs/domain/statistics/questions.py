@@ -33,6 +33,8 @@ NO_VALUE = {
 NO_DATA = "no data"
 MOST_BY = 3
 MOST_HOURS = 5 * 366 * 24
+#: Monday 5 January 1970, in hours since 1970.
+_FIRST_MONDAY = 4 * 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,14 @@ def read_filters(
             problems[name] = f"{min(unknown)!r} is not one of {', '.join(texts_of_hour(name))}."
         filters[name] = chosen_texts
     return filters
+
+
+def start_of_step(hour: int, step: int) -> int:
+    """Return the start of the step, of so many hours, that includes an hour.
+
+    Both are in hours since 1970. Steps of a week begin on Monday, those of a day at 0:00 UTC.
+    """
+    return hour - (hour - _FIRST_MONDAY) % step
 
 
 def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
