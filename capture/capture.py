@@ -15,7 +15,7 @@ from capture.configuration import PATIENCE_SECONDS
 from capture.handover import HandOver
 from capture.process import HandOverProcess, JournalDied
 from capture.queues import WaitingEntries, WaitingJobs
-from capture.resources import Tidying
+from capture.resources import HeapTrimmer
 from capture.spool_reader import Reader
 from capture.troubles import Troubles
 from capture.watch.base import Watch
@@ -27,8 +27,10 @@ from capture.wire.report import CaptureReport, printable
 _RETRY_SECONDS = 1.0
 _SCANNED_AT_ONCE = 100
 _RULES_SECONDS = 2.0
-_HEARTBEAT_SECONDS = 5.0  # a rule comes with the next but one
-_GATHER_SECONDS = 0.03  # few large batches leave more time to read than many small ones
+# A report fetches the masking rules too: a new one is in force after two of them at most.
+_REPORT_SECONDS = 5.0
+# Few large batches leave the reader more time than many small ones.
+_GATHER_SECONDS = 0.03
 
 
 class Capture:
@@ -66,7 +68,7 @@ class Capture:
         )
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
-        self._look_again = threading.Event()
+        self._scan_requested = threading.Event()
         self._troubles = Troubles(fatal=(JournalDied,))
         self._died: JournalDied | None = None
         self.captured = 0
@@ -74,16 +76,21 @@ class Capture:
     def run(self, *, rescan_seconds: float) -> None:
         """Capture until `stop` is called."""
         watcher = Watcher(
-            spool=self._spool, waiting=self._waiting, rescan=self._look_again.set, watch=self._watch
+            spool=self._spool,
+            waiting=self._waiting,
+            rescan=self._scan_requested.set,
+            watch=self._watch,
         )
         self._guarded("watch", watcher.refresh)
         self._start(watcher)
         while not self._stopping.is_set():
-            self._look_again.clear()
+            self._scan_requested.clear()
             self._guarded("watch", watcher.refresh)
             self._guarded("scan", self.scan)
             self._guarded("journal", self._hand_over.backlog)
-            self._look_again.wait(_RETRY_SECONDS if self._waiting.overflowed else rescan_seconds)
+            self._scan_requested.wait(
+                _RETRY_SECONDS if self._waiting.overflowed else rescan_seconds
+            )
         self._finish()
         watcher.close()
 
@@ -93,46 +100,48 @@ class Capture:
         Give up after `patience_seconds` without progress.
         """
         self._start()
-        self._look_again.set()
-        moved_at, before = time.monotonic(), (-1, -1, -1)
-        while not self._stopping.is_set() and time.monotonic() - moved_at < patience_seconds:
-            if self._look_again.is_set() or self._waiting.overflowed:
-                self._look_again.clear()
+        self._scan_requested.set()
+        progressed_at = time.monotonic()
+        progress: tuple[int, int, int] | None = None
+        while not self._stopping.is_set() and time.monotonic() - progressed_at < patience_seconds:
+            if self._scan_requested.is_set() or self._waiting.overflowed:
+                self._scan_requested.clear()
                 self._guarded("scan", self.scan)
-            nothing_to_read = (
-                not self._waiting.overflowed and len(self._waiting) == 0 and self._jobs.idle()
-            )
+            has_entries = self._waiting.overflowed or len(self._waiting) > 0
             backlog = self._hand_over.backlog()
-            if nothing_to_read and backlog.behind == 0:
+            if not has_entries and self._jobs.idle() and backlog.behind == 0:
                 break
-            now = (len(self._waiting), self.captured, backlog.handed_over)
-            if now != before:
-                moved_at, before = time.monotonic(), now
+
+            previous_progress = progress
+            progress = (len(self._waiting), self.captured, backlog.handed_over)
+            if progress != previous_progress:
+                progressed_at = time.monotonic()
             time.sleep(0.05)
         self._finish()
 
     def stop(self) -> None:
         """Let `run` or `run_once` end. May be called from a signal handler."""
         self._stopping.set()
-        self._look_again.set()
+        self._scan_requested.set()
 
     def scan(self) -> None:
         """Queue every spool entry that is not known to be captured."""
         self._waiting.overflowed = False
-        before = set(self._known)
+        gone = set(self._known)
         for number, entry in enumerate(self._spool.scan(), start=1):
             if number % _SCANNED_AT_ONCE == 0:
-                self._waiting.ease(self._stopping)
+                self._waiting.let_reader_catch_up(self._stopping)
             identity = self._spool.identity(entry)
-            if not identity.inode:  # gone since it was listed
+            if not identity.inode:  # deleted since it was listed
                 continue
-            before.discard(entry.job_id)
+            gone.discard(entry.job_id)
             if self._last_read(entry.job_id) != identity:
                 self._waiting.add(entry)
-        for job_id in before:
+
+        for job_id in gone:
             self._known.pop(job_id, None)
-        if before:
-            self._hand_over.forget(self._cluster, [*before])
+        if gone:
+            self._hand_over.forget(self._cluster, [*gone])
         self.reader.forget_unreadable()
 
     def report(self) -> CaptureReport:
@@ -153,15 +162,16 @@ class Capture:
         )
 
     def _last_read(self, job_id: str) -> Identity | None:
+        """Return the entry that was last read for this job ID, journaled or not yet."""
         return self._jobs.held(job_id) or self._known.get(job_id)
 
     def _start(self, watcher: Watcher | None = None) -> None:
         self._hand_over.start()
-        self._mask_by(self._hand_over.first_rules(_RULES_SECONDS, watcher is not None))
+        self._use_rules(self._hand_over.first_rules(_RULES_SECONDS, watcher is not None))
         loops: tuple[Callable[[], None], ...] = (
             partial(self.reader.run, self._stopping, watcher),
             self._write,
-            self._beat,
+            self._report_regularly,
         )
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
@@ -176,25 +186,28 @@ class Capture:
         if self._died:
             raise self._died
 
-    def _beat(self) -> None:
-        """Report, and take over the masking rules, now and then."""
+    def _report_regularly(self) -> None:
+        """Report, and use the newest masking rules, every `_REPORT_SECONDS`."""
         while not self._stopping.is_set():
-            self._guarded("report", self._exchange)
-            self._stopping.wait(_HEARTBEAT_SECONDS)
+            self._guarded("report", self._report_and_fetch_rules)
+            self._stopping.wait(_REPORT_SECONDS)
 
-    def _exchange(self) -> None:
+    def _report_and_fetch_rules(self) -> None:
         report = None
         try:
             report = self.report().as_detail()
-        finally:  # the rules are wanted also where the journal cannot tell
-            self._mask_by(self._hand_over.beat(report))
+        finally:
+            # New rules apply also while the journal cannot be read, and so nothing be reported.
+            self._use_rules(self._hand_over.beat(report))
 
-    def _mask_by(self, rules: Sequence[Rule]) -> None:
+    def _use_rules(self, rules: Sequence[Rule]) -> None:
         if rules != self._rules:
-            self._rules, self.reader.masker = rules, self._make_masker(rules)
+            self._rules = rules
+            self.reader.masker = self._make_masker(rules)
 
     def _write(self) -> None:
-        tidying = Tidying()
+        """Write the jobs that were read to the journal, until capture stops and none is left."""
+        heap = HeapTrimmer()
         while not (self._stopping.is_set() and self._jobs.idle()):
             self._stopping.wait(_GATHER_SECONDS)
             batch = self._jobs.take(timeout=0.2)
@@ -203,7 +216,7 @@ class Capture:
                     return
             self._jobs.written()
             del batch
-            tidying.tidy()
+            heap.trim_if_due()
 
     def _commit(self, batch: list[tuple[CapturedJob, Identity]]) -> None:
         self.captured += self._hand_over.add(Batch.of(batch))
@@ -213,7 +226,8 @@ class Capture:
         """Try `step`; return whether it succeeded."""
         try:
             return self._troubles.guarded(part, step)
-        except JournalDied as error:  # nothing is lost: what it did not write is in the spool
+        except JournalDied as error:
+            # Nothing is lost: jobs that are not in the journal are still in the spool.
             self._died = error
             self.stop()
             return False

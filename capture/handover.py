@@ -12,7 +12,7 @@ from apps.core.domain.secrets.masking import Rule
 from capture.journal.journal import Journal, JournaledBatch
 from capture.masking_rules import KeptRules
 from capture.portal import BatchRefused, BatchTooLarge, JournalOutdated, Portal
-from capture.resources import Tidying
+from capture.resources import HeapTrimmer
 from capture.troubles import Troubles
 from capture.wire.batches import Batch
 from capture.wire.report import printable
@@ -50,18 +50,17 @@ class HandOver:
         self._troubles = Troubles()
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._due = threading.Event()
-        self._due.set()
-        self._asked = threading.Event()
+        self._report_due = threading.Event()
+        self._report_due.set()
+        self._asked_for_rules = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._report: Mapping[str, Any] | None = None
-        self._taken: JournaledBatch | None = (
-            None  # by the portal; the journal could not note it yet
-        )
+        #: A batch that the portal has, and that the journal could not delete yet.
+        self._received: JournaledBatch | None = None
         self._failures = 0
-        self._next_at = 0.0
+        self._retry_at = 0.0
         self._handed_over = 0
-        self._drained = False
+        self._is_drained = False
 
     def start(self) -> None:
         self._thread.start()
@@ -76,9 +75,9 @@ class HandOver:
         return self._journal.known(cluster)
 
     def add(self, batch: Batch) -> int:
-        """Write the jobs that are new, durably, as one.
+        """Write the new jobs of a batch to the journal, durably; return their number.
 
-        Returns how many were. Raises what the journal does.
+        Raises the exceptions of `Journal.add`.
         """
         count = self._journal.add(batch)
         self._wake.set()
@@ -91,11 +90,12 @@ class HandOver:
     def backlog(self) -> Backlog:
         behind, oldest_at = self._journal.backlog()
         refused = self._journal.refused()
+        lag_seconds = 0.0
+        if oldest_at:
+            lag_seconds = max(0.0, round((datetime.now(UTC) - oldest_at).total_seconds(), 1))
         return Backlog(
             behind=behind,
-            lag_seconds=max(0.0, round((datetime.now(UTC) - oldest_at).total_seconds(), 1))
-            if oldest_at
-            else 0.0,
+            lag_seconds=lag_seconds,
             handed_over=self._handed_over,
             refused=refused.jobs,
             why_refused=printable(refused.why),
@@ -104,63 +104,67 @@ class HandOver:
         )
 
     def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
-        """Have a report sent, and the masking rules fetched; return those last received."""
+        """Let the thread send a report and fetch the masking rules; return the last known rules."""
         self._report = report
-        self._due.set()
+        self._report_due.set()
         self._wake.set()
         return self._rules.rules
 
     def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
         """Return the masking rules in force, or the last known ones if the portal does not answer.
 
-        With `at_once`, the last known ones suffice; the answer is awaited only if there are none.
+        Waits `patience_seconds` for the portal. With `at_once` it waits only if no rules are known.
         """
         if not (at_once and self._rules.received):
-            self._asked.wait(patience_seconds)
+            self._asked_for_rules.wait(patience_seconds)
         return self._rules.rules
 
     def _run(self) -> None:
-        tidying = Tidying()
+        heap = HeapTrimmer()
         while not self._stopping.is_set():
-            if self._due.is_set():
-                self._due.clear()
-                self._troubles.guarded("report", self._exchange)
-                self._asked.set()
-            if not self._moved():
+            if self._report_due.is_set():
+                self._report_due.clear()
+                self._troubles.guarded("report", self._report_and_fetch_rules)
+                self._asked_for_rules.set()
+            if not self._try_hand_over():
                 self._wake.wait(_IDLE_SECONDS)
                 self._wake.clear()
-            tidying.tidy()
+            heap.trim_if_due()
         self._portal.close()
 
-    def _exchange(self) -> None:
+    def _report_and_fetch_rules(self) -> None:
         if report := self._report:
             self._portal.report(report)
         if self._rules.keep(self._portal.masking_rules()):
             logger.info("the masking rules have changed: %d are in force", len(self._rules.rules))
 
-    def _moved(self) -> bool:
-        """Hand the next batch over, unless the portal is to be left in peace.
+    def _try_hand_over(self) -> bool:
+        """Hand the next batch over, unless a failure was a moment ago.
 
-        Returns whether there may be more.
+        Returns whether there may be more to hand over now.
         """
-        if time.monotonic() < self._next_at:
+        if time.monotonic() < self._retry_at:
             return False
-        self._drained = False
-        if self._troubles.guarded("hand-over", self._hand_over):
+        if self._troubles.guarded("hand-over", self._hand_over_next):
             self._failures = 0
-            return not self._drained
-        self._next_at = time.monotonic() + min(
-            FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 10), LONGEST_DELAY_SECONDS
-        )
+            return not self._is_drained
+        delay = FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 10)
+        self._retry_at = time.monotonic() + min(delay, LONGEST_DELAY_SECONDS)
         self._failures += 1
         return False
 
-    def _hand_over(self) -> None:
-        batch = self._taken or self._journal.next()
-        if batch is None:
-            self._drained = True
-            return
-        if not self._taken:
+    def _hand_over_next(self) -> None:
+        batch = self._received or self._journal.next()
+        self._is_drained = batch is None
+        if batch is not None:
+            self._hand_over(batch)
+
+    def _hand_over(self, batch: JournaledBatch) -> None:
+        """Send a batch to the portal, unless it has it, and delete it from the journal.
+
+        A batch that the portal does not take is split, or marked as refused.
+        """
+        if batch is not self._received:
             try:
                 self._portal.take(batch)
             except BatchTooLarge as error:
@@ -179,9 +183,9 @@ class HandOver:
                 )
                 self._journal.renew_id()
                 return
-            self._taken = batch
+            self._received = batch
         self._journal.acknowledge(batch)
-        self._taken = None
+        self._received = None
         self._handed_over += batch.jobs
 
     def _refused(self, batch: JournaledBatch, error: Exception) -> None:

@@ -25,12 +25,12 @@ from capture.configuration import (
 from capture.journal.journal import JournalError
 from capture.portal import HttpPortal
 from capture.process import HandOverProcess, JournalDied
-from capture.resources import SWITCH_SECONDS, give_memory_back, go_first
+from capture.resources import SWITCH_SECONDS, limit_heap, raise_priority
 from capture.wire.report import CaptureReport
 
 
 class CaptureFailed(Exception):
-    """Capture cannot start, had to end, or left something behind; the message says what."""
+    """Capture could not start, had to stop, or left jobs behind; the message says which."""
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -55,7 +55,7 @@ def run(configuration: Configuration) -> None:
 
 
 def open_spool(cluster: str, scheduler: str, directory: Path) -> Spool:
-    """Raises `CaptureFailed`."""
+    """Return the spool of a scheduler in a directory. Raises `CaptureFailed`."""
     try:
         return SCHEDULERS.get(scheduler)(cluster, {}).spool(directory)
     except (UnknownPlugin, SpoolError) as error:
@@ -66,13 +66,12 @@ def _run(configuration: Configuration) -> None:
     cluster = configuration.cluster
     spool = open_spool(cluster, configuration.scheduler, configuration.spool)
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(50_000)  # what passes through is many small objects without cycles
-    give_memory_back()
-    go_first()
+    gc.set_threshold(50_000)  # jobs are many small objects without cycles
+    limit_heap()
+    raise_priority()
 
     def make_masker(rules: Sequence[Rule]) -> Masker:
-        names, key = configuration.mask_names, configuration.masking_key
-        return Masker(names=names, key=key, rules=rules)
+        return Masker(names=configuration.mask_names, key=configuration.masking_key, rules=rules)
 
     portal = HttpPortal(configuration.portal, configuration.token, cluster)
     with closing(HandOverProcess(configuration.journal, portal)) as hand_over:
@@ -96,10 +95,7 @@ def _run(configuration: Configuration) -> None:
 
 
 def _summarise(cluster: str, report: CaptureReport) -> None:
-    """Print what was captured.
-
-    Raises `CaptureFailed` where something that can be read did not reach the portal.
-    """
+    """Print what was captured. Raises `CaptureFailed` if readable jobs did not reach the portal."""
     _print(f"captured {report.captured} jobs of {cluster}")
     for path, reason in report.unreadable.items():
         _print_error(f"not readable: {path}: {reason}")
@@ -142,7 +138,7 @@ def _set_up_logging(configuration: Configuration) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(configuration.log_format))
     logging.basicConfig(level=configuration.log_level, handlers=[handler])
-    # It warns of odd headers with the URL.
+    # Its warnings about odd headers contain the URL.
     logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 

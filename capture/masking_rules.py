@@ -33,11 +33,12 @@ class KeptRules:
         changed = tuple(rules) != self.rules
         if self.received and not changed:
             return False
-        written = self._path.with_suffix(".new")
-        with written.open("w", encoding="utf-8") as file:
+        new_file = self._path.with_suffix(".new")
+        with new_file.open("w", encoding="utf-8") as file:
             json.dump([[rule.applies_to, rule.pattern] for rule in rules], file)
             file.flush()
             os.fsync(file.fileno())
-        written.replace(self._path)
-        self.rules, self.received = tuple(rules), True
+        new_file.replace(self._path)
+        self.rules = tuple(rules)
+        self.received = True
         return changed

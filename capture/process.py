@@ -1,4 +1,4 @@
-"""The process of the journal and the hand-over: it uses another core than the reader."""
+"""The process of the journal and the hand-over, which uses another core than the reader."""
 
 import gc
 import logging
@@ -19,7 +19,7 @@ from capture.handover import Backlog, HandOver
 from capture.journal.journal import Journal, JournalError
 from capture.masking_rules import KeptRules
 from capture.portal import Portal
-from capture.resources import go_as_others
+from capture.resources import restore_priority
 from capture.wire.batches import Batch
 
 logger = logging.getLogger(__name__)
@@ -30,19 +30,19 @@ class JournalDied(Exception):
 
 
 class HandOverProcess:
-    """A `HandOver` in another process, which ends with this one, however this one ends."""
+    """A `HandOver` in a child process, which ends whenever this process does."""
 
     def __init__(self, directory: Path, portal: Portal) -> None:
-        """To be made before any thread is started; `portal` is used in the other process.
+        """Fork the child process. No thread may have been started; only the child uses `portal`.
 
-        Raises `JournalError` where the journal, or the masking rules beside it, cannot be used.
+        Raises `JournalError` if the journal, or the masking rules beside it, cannot be used.
         """
-        self._asking = threading.Lock()
+        self._calling = threading.Lock()
         self._here, there = Pipe()
         with there:
             self._pid = _fork(lambda: _serve(there, directory, portal), keep=there.fileno())
         try:
-            self._answer()
+            self._receive()
         except BaseException:
             self.close()
             raise
@@ -53,39 +53,43 @@ class HandOverProcess:
             os.waitpid(self._pid, 0)
 
     def start(self) -> None:
-        self._ask("start")
+        self._call("start")
 
     def stop(self) -> None:
         with suppress(JournalDied):
-            self._ask("stop")
+            self._call("stop")
 
     def known(self, cluster: str) -> dict[str, Identity]:
-        return self._ask("known", cluster)  # type: ignore[no-any-return]
+        return self._call("known", cluster)  # type: ignore[no-any-return]
 
     def add(self, batch: Batch) -> int:
-        return self._ask("add", batch)  # type: ignore[no-any-return]
+        return self._call("add", batch)  # type: ignore[no-any-return]
 
     def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
-        self._ask("forget", cluster, job_ids)
+        self._call("forget", cluster, job_ids)
 
     def backlog(self) -> Backlog:
-        return self._ask("backlog")  # type: ignore[no-any-return]
+        return self._call("backlog")  # type: ignore[no-any-return]
 
     def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
-        return self._ask("beat", report)  # type: ignore[no-any-return]
+        return self._call("beat", report)  # type: ignore[no-any-return]
 
     def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
-        return self._ask("first_rules", patience_seconds, at_once)  # type: ignore[no-any-return]
+        return self._call("first_rules", patience_seconds, at_once)  # type: ignore[no-any-return]
 
-    def _ask(self, what: str, *arguments: Any) -> Any:
-        with self._asking:
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the `HandOver` in the child process.
+
+        Raises its `OSError`, `JournalError` for its other exceptions, and `JournalDied`.
+        """
+        with self._calling:
             try:
-                self._here.send((what, arguments))
+                self._here.send((method, arguments))
             except OSError as error:
                 raise JournalDied("the process of the journal has died") from error
-            return self._answer()
+            return self._receive()
 
-    def _answer(self) -> Any:
+    def _receive(self) -> Any:
         try:
             answer = self._here.recv()
         except (OSError, EOFError) as error:
@@ -96,37 +100,38 @@ class HandOverProcess:
 
 
 def _serve(requests: Connection, directory: Path, portal: Portal) -> None:
-    """Answer requests until capture has ended."""
+    """Handle the calls of a `HandOverProcess` until its process ends."""
     try:
         journal = Journal(directory)
         hand_over = HandOver(journal, portal, KeptRules(directory))
     except (JournalError, OSError, ValueError) as error:
         requests.send(JournalError(str(error)))
         return
-    # The portal may still be waited for: that ends with the process.
+    # A thread may still wait for the portal; it ends with this process.
     with closing(journal), suppress(EOFError, OSError):
         requests.send(None)
         while True:
-            what, arguments = requests.recv()
+            method, arguments = requests.recv()
             try:
-                answer = getattr(hand_over, what)(*arguments)
-            except Exception as error:  # the caller raises it
-                answer = (
-                    error if isinstance(error, OSError) else JournalError(str(error) or repr(error))
-                )
-            del arguments
+                answer = getattr(hand_over, method)(*arguments)
+            except OSError as error:  # the caller raises the answer if it is an exception
+                answer = error
+            except Exception as error:
+                answer = JournalError(str(error) or repr(error))
+            del arguments  # a batch is large
             requests.send(answer)
 
 
 def _fork(work: Callable[[], object], *, keep: int) -> int:
-    """Do `work` in a new process, which has this file alone beside the first three; return its id.
+    """Do `work` in a new process, and return its ID.
 
-    It is left to capture to say when to end: Ctrl-C and service managers tell the whole group, and
-    what capture has read is written before all end.
+    Of the open files it inherits only `keep` and the standard ones. It ignores SIGINT and SIGTERM,
+    which Ctrl-C and service managers send to both processes: it ends when capture closes the
+    connection, so that jobs that were read are still written.
     """
-    gc.freeze()  # what is there now stays, and is shared
+    gc.freeze()  # both processes share the memory of the objects that exist now
     with warnings.catch_warnings():
-        # Python 3.12 warns where a test has threads.
+        # Python 3.12 warns in tests that have threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
@@ -134,12 +139,13 @@ def _fork(work: Callable[[], object], *, keep: int) -> int:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        go_as_others()
+        restore_priority()
         os.closerange(3, keep)
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
         work()
     except BaseException:
         logger.exception("the process of the journal failed")
-    finally:  # nothing of what was meant for the process it was forked from
+    finally:
+        # Skip the exit handlers and `finally` blocks of the parent.
         logging.shutdown()
         os._exit(0)

@@ -14,7 +14,8 @@ from capture.wire.entry import CapturedJob
 MAX_ENTRIES = 20_000
 MAX_BYTES = 6 * 1024 * 1024
 BATCH_BYTES = 1536 * 1024
-LONGEST_EASE_SECONDS = 0.05
+#: How long a scan waits for the reader after each of its parts.
+CATCH_UP_SECONDS = 0.05
 
 
 class WaitingEntries:
@@ -53,67 +54,67 @@ class WaitingEntries:
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
-                moment = time.monotonic()
-                if self._later and self._later[0][0] <= moment:
+                now = time.monotonic()
+                if self._later and self._later[0][0] <= now:
                     return heapq.heappop(self._later)[1]
                 if self._now:
                     return self._now.pop() if self._newest_first else self._now.popleft()
                 self._newest_first = False
-                if moment >= deadline:
+                if now >= deadline:
                     return None
-                wake = min(deadline, self._later[0][0]) if self._later else deadline
-                self._changed.wait(wake - moment)
+                wake_at = deadline
+                if self._later:
+                    wake_at = min(deadline, self._later[0][0])
+                self._changed.wait(wake_at - now)
 
-    def pause(self, longest: float) -> float:
+    def seconds_until_next(self, longest: float) -> float:
         """Return the number of seconds until there is an entry to read, at most `longest`."""
         with self._changed:
             if self._now:
                 return 0.0
-            return (
-                max(0.0, min(longest, self._later[0][0] - time.monotonic()))
-                if self._later
-                else longest
-            )
+            if not self._later:
+                return longest
+            due_at = self._later[0][0]
+            return max(0.0, min(longest, due_at - time.monotonic()))
 
-    def ease(self, stopping: threading.Event) -> None:
+    def let_reader_catch_up(self, stopping: threading.Event) -> None:
         """Wait briefly while entries are queued: their files may be deleted at any moment."""
-        end = time.monotonic() + LONGEST_EASE_SECONDS
+        end = time.monotonic() + CATCH_UP_SECONDS
         while self._now and time.monotonic() < end and not stopping.wait(0.002):
             pass
 
-    def again(self, entry: SpoolEntry, delay: Callable[[int], float]) -> int:
-        """Queue an entry that was taken again, after a delay. Return how often it was tried."""
+    def retry(self, entry: SpoolEntry, delay: Callable[[int], float]) -> None:
+        """Queue a taken entry once more, after `delay(tries)` seconds."""
         with self._changed:
-            tries = self._tries[entry.path] = self._tries[entry.path] + 1
+            tries = self._tries[entry.path] + 1
+            self._tries[entry.path] = tries
             heapq.heappush(self._later, (time.monotonic() + delay(tries), entry))
-            return tries
 
-    def hurry(self) -> None:
-        """Read the newest entries first for now.
+    def read_newest_first(self) -> None:
+        """Read the newest entries first, until the queue is empty.
 
         Called when an entry was deleted before it was read: those queued after it may be gone too.
         """
         self._newest_first = True
 
     def done(self, entry: SpoolEntry) -> None:
+        """Forget an entry that was read or given up; it may be added again."""
         with self._changed:
             del self._tries[entry.path]
 
     def idle(self) -> bool:
-        """Whether nothing waits but entries that were looked at before and were not complete."""
+        """Return whether only entries wait that were tried before and were incomplete."""
         with self._changed:
             return all(self._tries.values())
 
     def incomplete(self) -> list[Path]:
+        """Return the paths of the entries that were tried and are incomplete."""
         with self._changed:
             return [path for path, tries in self._tries.items() if tries]
 
 
 class WaitingJobs:
-    """Jobs that were read and wait for the journal.
-
-    Who adds more than MAX_BYTES waits until there is room.
-    """
+    """Jobs that were read and wait for the journal, at most MAX_BYTES or one larger job."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -125,7 +126,7 @@ class WaitingJobs:
         self._closed = False
 
     def put(self, job: CapturedJob, identity: Identity) -> bool:
-        """Add one, waiting for room. Returns False where the journal takes no more."""
+        """Add a job, and wait for room first. Returns False after `close`."""
         with self._changed:
             while (
                 self._jobs and self._bytes + job.size_bytes > self._max_bytes and not self._closed
@@ -140,13 +141,13 @@ class WaitingJobs:
             return True
 
     def held(self, job_id: str) -> Identity | None:
-        """Return the newest entry of this id that was read and is not in the journal yet."""
+        """Return the newest entry of this job ID that was read and is not in the journal yet."""
         return self._held.get(job_id)
 
     def take(self, timeout: float) -> list[tuple[CapturedJob, Identity]]:
-        """Return those that wait longest, 1.5 MB or one, none after `timeout` seconds.
+        """Return the longest waiting jobs, up to BATCH_BYTES or one larger job.
 
-        To be followed by `written`.
+        Empty after `timeout` seconds without any. Call `written` once they are in the journal.
         """
         with self._changed:
             if not self._jobs:
@@ -164,7 +165,7 @@ class WaitingJobs:
             return jobs
 
     def written(self) -> None:
-        """Say that what was taken is in the journal."""
+        """Forget the taken jobs, which are in the journal now."""
         with self._changed:
             for job, identity in self._in_hand:
                 if self._held.get(job.job_id) == identity:
@@ -172,11 +173,12 @@ class WaitingJobs:
             self._in_hand = []
 
     def close(self) -> None:
-        """Let nobody wait for room any more."""
+        """Add no more jobs: `put` returns False at once."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def idle(self) -> bool:
+        """Return whether all jobs are in the journal."""
         with self._changed:
             return not self._jobs and not self._in_hand

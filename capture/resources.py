@@ -5,55 +5,56 @@ import os
 import time
 from contextlib import suppress
 
-SWITCH_SECONDS = (
-    0.0005  # threads make many small calls: none must wait 5 ms after each for a busy one
-)
-_TIDY_SECONDS = 2.0
-_HURRY = 10
-_ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
+#: For `sys.setswitchinterval`. The threads make many small calls, and with Python's 5 ms each call
+#: would wait so long for a busy thread.
+SWITCH_SECONDS = 0.0005
+_TRIM_SECONDS = 2.0
+#: How much the nice value is lowered.
+_RAISED_BY = 10
+# Parameters of mallopt(3).
+_ARENA_MAX = -8
+_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 256 * 1024
 
-
-_priority = os.getpriority(os.PRIO_PROCESS, 0)
-
-
-def go_first() -> None:
-    """Let this process, and what it starts from now on, run before others.
-
-    Only root may: else it stays as it is.
-    """
-    _run_at(_priority - _HURRY)
+_initial_niceness = os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def go_as_others() -> None:
-    """Let this process run as it did before `go_first`."""
-    _run_at(_priority)
+def raise_priority() -> None:
+    """Raise the priority of this process and of those that it starts; only root may do this."""
+    _set_niceness(_initial_niceness - _RAISED_BY)
 
 
-def _run_at(priority: int) -> None:
+def restore_priority() -> None:
+    """Undo `raise_priority` for this process."""
+    _set_niceness(_initial_niceness)
+
+
+def _set_niceness(niceness: int) -> None:
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, priority)
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
 
-class Tidying:
-    """Returns memory that the heap no longer needs to the system, at intervals.
+class HeapTrimmer:
+    """Returns unused memory of the heap to the system, every `_TRIM_SECONDS`.
 
     Many jobs pass through the heap.
     """
 
     def __init__(self) -> None:
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        self._at = time.monotonic()
+        self._malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._trimmed_at = time.monotonic()
 
-    def tidy(self) -> None:
-        if self._trim and (moment := time.monotonic()) > self._at + _TIDY_SECONDS:
-            self._trim(0)
-            self._at = moment
+    def trim_if_due(self) -> None:
+        now = time.monotonic()
+        if self._malloc_trim and now > self._trimmed_at + _TRIM_SECONDS:
+            self._malloc_trim(0)
+            self._trimmed_at = now
 
 
-def give_memory_back() -> None:
+def limit_heap() -> None:
     """Make the allocator return large blocks when freed, and share one heap among threads."""
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # of glibc; others have no such habits
+    # Other C libraries than glibc have no `mallopt`, and need none.
+    if hasattr(libc, "mallopt"):
         libc.mallopt(_ARENA_MAX, 1)
         libc.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

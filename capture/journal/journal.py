@@ -19,13 +19,16 @@ from typing import NamedTuple
 from apps.clusters.schedulers.base import Identity
 from capture.journal.schema import PAGE_BYTES, OtherVersion, open_file
 from capture.wire.batches import Batch, Sighting, microseconds, moment_of, pack, unpack
+from capture.wire.entry import CapturedJob
 
 # Kept free on the disk: to delete what the portal has, SQLite writes first.
 RESERVE_BYTES = 64 * 1024 * 1024
 
-_PATIENCE_SECONDS = 1.0  # a capture that was killed may still be writing its last batch
+# How long to wait for the lock: a capture that was killed may still be writing its last batch.
+_LOCK_SECONDS = 1.0
 _COLUMNS = "last, jobs, captured_at, size_bytes, content"
-_KEPT_PAGES = 2048  # so many free ones stay in the file
+# Free pages that stay in the file, for the next batches.
+_KEPT_PAGES = 2048
 
 
 class JournalError(Exception):
@@ -33,9 +36,10 @@ class JournalError(Exception):
 
 
 class JournaledBatch(NamedTuple):
-    """Jobs on their way to the portal, packed.
+    """A batch of packed jobs on its way to the portal.
 
-    `last` is the number of the last: a batch's place in its journal.
+    `last` is the number of its last job, which is the batch's place in its journal. `captured_at`
+    is in microseconds since 1970, `journal` is the ID of the journal.
     """
 
     last: int
@@ -47,7 +51,7 @@ class JournaledBatch(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Jobs that the portal does not take, and why, of the newest."""
+    """The number of jobs that the portal refused, and why it refused the newest of them."""
 
     jobs: int
     why: str
@@ -57,9 +61,9 @@ class Journal:
     """The journal in `directory`, held alone by one process. Safe to use from several threads."""
 
     def __init__(self, directory: Path, *, reserve_bytes: int = RESERVE_BYTES) -> None:
-        """Open or create it; what the portal refused is handed over again.
+        """Open or create the journal, and queue what the portal refused again.
 
-        Raises `JournalError` where another capture holds it, or it was written by another version.
+        Raises `JournalError` if another capture uses it, or if another version wrote it.
         """
         self.directory = directory
         self._reserve_bytes = reserve_bytes
@@ -76,7 +80,8 @@ class Journal:
             self._database = open_file(directory / "journal.sqlite")
             self._renew_refused()
             self.id = self._read_id()
-            # Nothing is in doubt. The numbers of a journal restored from a copy were used before.
+            # A journal restored from a copy would use the numbers of later batches again. Without
+            # waiting batches, nothing depends on its ID.
             if self.next() is None:
                 self.renew_id()
         except BaseException as error:
@@ -91,35 +96,39 @@ class Journal:
             os.close(self._lock_file)
 
     def add(self, batch: Batch) -> int:
-        """Write the jobs that are new, durably, as one.
+        """Write the new jobs of a batch durably, as one batch; return their number.
 
-        Returns how many were; known ones change nothing.
-
-        Raises `OSError` where the disk has no room for them: a journal that filled it could not
-        even be emptied.
+        Known jobs change nothing. Raises `OSError` if the disk has no room: a journal that filled
+        it could not even be emptied.
         """
-        size, disk = len(batch.content), os.statvfs(self.directory)
-        # What is added is written to the log, and from there to the file, which may have room
-        # inside.
-        needed = (
-            size + max(0, size - self._count("freelist_count") * PAGE_BYTES) + self._reserve_bytes
-        )
+        self._check_free_space(len(batch.content))
+        with self._transaction() as database:
+            new_places = _note_sightings(database, batch.sightings)
+            if new_places:
+                content = batch.content
+                if len(new_places) < len(batch.sightings):
+                    jobs = unpack([content])
+                    content = pack(jobs[place] for place in new_places)
+                last = _last(database) + len(new_places)
+                _insert(
+                    database, last, len(new_places), batch.captured_at, batch.size_bytes, content
+                )
+            return len(new_places)
+
+    def _check_free_space(self, size_bytes: int) -> None:
+        """Raise `OSError` if so many bytes cannot be added without using the reserve."""
+        # SQLite writes first to its log, and then to the file, which may have free pages.
+        free_in_file = self._count("freelist_count") * PAGE_BYTES
+        growth = max(0, size_bytes - free_in_file)
+        needed = size_bytes + growth + self._reserve_bytes
+
+        disk = os.statvfs(self.directory)
         if disk.f_bavail * disk.f_frsize < needed:
             raise OSError(
                 errno.ENOSPC,
                 f"less than {needed:,} bytes free for the journal",
                 str(self.directory),
             )
-        with self._transaction() as database:
-            new = _see(database, batch.sightings)
-            if new:
-                last = _last(database) + len(new)
-                content = batch.content
-                if len(new) < len(batch.sightings):
-                    jobs = unpack([content])
-                    content = pack(jobs[place] for place in new)
-                _insert(database, last, len(new), batch.captured_at, batch.size_bytes, content)
-            return len(new)
 
     def next(self) -> JournaledBatch | None:
         """Return the oldest batch that the portal lacks."""
@@ -130,34 +139,29 @@ class Journal:
         return JournaledBatch._make((*row, self.id)) if row else None
 
     def acknowledge(self, batch: JournaledBatch) -> None:
-        """Drop what the portal has."""
+        """Delete a batch that the portal has stored."""
         with self._transaction() as database:
             database.execute("DELETE FROM batch WHERE last = ?", (batch.last,))
-        self._give_back()
+        self._shrink()
 
     def refuse(self, batch: JournaledBatch, why: str) -> None:
-        """Keep for the next start what the portal does not take."""
+        """Set a batch aside that the portal refused; the next start queues it again."""
         with self._transaction() as database:
             database.execute("UPDATE batch SET refused = ? WHERE last = ?", (why, batch.last))
 
     def split(self, batch: JournaledBatch) -> None:
-        """Make two of a batch of several jobs."""
+        """Replace a batch of several jobs by two batches of half as many."""
         jobs = unpack([batch.content])
         middle = len(jobs) // 2
+        first_half = jobs[:middle]
+        second_half = jobs[middle:]
         with self._transaction() as database:
             database.execute("DELETE FROM batch WHERE last = ?", (batch.last,))
-            for last, part in (
-                (batch.last - len(jobs) + middle, jobs[:middle]),
-                (batch.last, jobs[middle:]),
-            ):
-                size, captured_at = (
-                    sum(job.size_bytes for job in part),
-                    microseconds(part[0].captured_at),
-                )
-                _insert(database, last, len(part), captured_at, size, pack(part))
+            _insert_jobs(database, batch.last - len(second_half), first_half)
+            _insert_jobs(database, batch.last, second_half)
 
     def renew_id(self) -> None:
-        """Become another journal to the portal, which then takes the same numbers again."""
+        """Give the journal a new ID, so that the portal accepts numbers that were used before."""
         with self._transaction() as database:
             database.execute("UPDATE journal SET id = lower(hex(randomblob(16)))")
         self.id = self._read_id()
@@ -165,13 +169,15 @@ class Journal:
     def backlog(self) -> tuple[int, datetime | None]:
         """Return how many jobs the portal lacks, and when the oldest of them was captured."""
         with self._guard:
-            (jobs, oldest) = self._database.execute(
+            jobs, oldest = self._database.execute(
                 "SELECT coalesce(sum(jobs), 0), min(captured_at) FROM batch WHERE refused = ''"
             ).fetchone()
-        return jobs, None if oldest is None else moment_of(oldest)
+        if oldest is None:
+            return jobs, None
+        return jobs, moment_of(oldest)
 
     def size_bytes(self) -> int:
-        """Return the size of its files, also of what SQLite has not yet merged into the first."""
+        """Return the size of the journal's files, including SQLite's log."""
         size_bytes = 0
         for path in self.directory.glob("journal.sqlite*"):
             with suppress(FileNotFoundError):
@@ -189,10 +195,8 @@ class Journal:
         """Return the newest captured entry of each job ID that the last scan saw in the spool."""
         with self._guard:
             rows = self._database.execute(
-                (
-                    "SELECT job_id, inode, modified_ns FROM seen WHERE cluster = ? ORDER BY "
-                    "submitted_at"
-                ),
+                "SELECT job_id, inode, modified_ns FROM seen WHERE cluster = ?"
+                " ORDER BY submitted_at",
                 (cluster,),
             )
             return {job_id: Identity(inode, modified_ns) for job_id, inode, modified_ns in rows}
@@ -201,7 +205,8 @@ class Journal:
         """Drop what is known of spool entries that are gone from the spool."""
         with self._transaction() as database:
             database.executemany(
-                "DELETE FROM seen WHERE cluster = ? AND job_id = ?", ((cluster, i) for i in job_ids)
+                "DELETE FROM seen WHERE cluster = ? AND job_id = ?",
+                [(cluster, job_id) for job_id in job_ids],
             )
 
     def _read_id(self) -> str:
@@ -225,19 +230,19 @@ class Journal:
         with self._guard:
             return int(self._database.execute(f"PRAGMA {pragma}").fetchone()[0])
 
-    def _give_back(self) -> None:
-        """Give the disk back what a long wait for the portal has taken."""
-        free, pages = self._count("freelist_count"), self._count("page_count")
-        surplus = free - _KEPT_PAGES
-        if surplus > pages // 2:  # then few pages have to be moved for it
+    def _shrink(self) -> None:
+        """Return the disk space that a long wait for the portal took."""
+        surplus = self._count("freelist_count") - _KEPT_PAGES
+        # With so many free pages, few used ones have to be moved.
+        if surplus > self._count("page_count") // 2:
             with self._guard:
-                # `execute` would take one step only, which is one page.
+                # `execute` would do a single step, which frees one page.
                 self._database.executescript(
                     f"PRAGMA incremental_vacuum({surplus}); PRAGMA wal_checkpoint(TRUNCATE)"
                 )
 
     def _lock(self) -> None:
-        end = time.monotonic() + _PATIENCE_SECONDS
+        end = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -265,23 +270,31 @@ class Journal:
                 raise
 
 
-def _see(database: sqlite3.Connection, sightings: Sequence[Sighting]) -> list[int]:
-    """Note where jobs were seen, and return the places of those that were not known."""
-    find = "SELECT 1 FROM seen WHERE cluster = ? AND job_id = ? AND submitted_at = ?"
-    new: dict[Sequence[object], int] = {}
+def _note_sightings(database: sqlite3.Connection, sightings: Sequence[Sighting]) -> list[int]:
+    """Store where jobs were seen; return the positions of the jobs that were not known."""
+    query = "SELECT 1 FROM seen WHERE cluster = ? AND job_id = ? AND submitted_at = ?"
+    new_places: dict[Sequence[object], int] = {}
     for place, sighting in enumerate(sightings):
         key = sighting[:3]
-        if not database.execute(find, key).fetchone():
-            new.setdefault(key, place)
+        if not database.execute(query, key).fetchone():
+            new_places.setdefault(key, place)
     database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", sightings)
-    return list(new.values())
+    return list(new_places.values())
 
 
 def _last(database: sqlite3.Connection) -> int:
-    """Return the number of the job that was added last, whether it is still there or not."""
+    """Return the number of the job that was added last; it may have been deleted since."""
     (last,) = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
     return int(last)
 
 
+def _insert_jobs(database: sqlite3.Connection, last: int, jobs: Sequence[CapturedJob]) -> None:
+    """Insert a batch of these jobs; `last` is the number of the last one."""
+    captured_at = microseconds(jobs[0].captured_at)
+    size_bytes = sum(job.size_bytes for job in jobs)
+    _insert(database, last, len(jobs), captured_at, size_bytes, pack(jobs))
+
+
 def _insert(database: sqlite3.Connection, *values: object) -> None:
+    """Insert a batch, given by the values of `_COLUMNS`."""
     database.execute(f"INSERT INTO batch ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)", values)

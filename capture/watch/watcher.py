@@ -17,11 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Adds to `waiting` what events name.
+    """Adds the entries that file events name to `waiting`.
 
-    Where events may have been lost, `rescan` is called instead.
-
-    One thread follows, another may refresh.
+    If events may have been lost, it calls `rescan` instead. One thread may call `follow` while
+    another calls `refresh`.
     """
 
     def __init__(
@@ -47,13 +46,16 @@ class Watcher:
         """
         created = {self._made.get_nowait() for _ in range(self._made.qsize())}
         watched: Mapping[Path, int] = {}
-        # One that was created after the listing, before its parent was watched, has no event.
-        while (
-            directories := {path: identity_of(path).inode for path in self._spool.watched()}
-        ) != watched:
+        # A directory that is created after the listing and before its parent is watched has no
+        # event, so list again until nothing is new.
+        while (directories := self._directories()) != watched:
             self._watch_all(directories, created)
             watched = directories
             created = set()
+
+    def _directories(self) -> dict[Path, int]:
+        """Return the directories of the spool with their inodes."""
+        return {path: identity_of(path).inode for path in self._spool.watched()}
 
     def follow(self, timeout: float) -> None:
         """Handle events that have occurred; if there are none, wait `timeout` seconds for some."""
@@ -92,7 +94,7 @@ class Watcher:
         if path is None:
             logger.warning("file events were lost, the spool is scanned")
             self._rescan()
-        elif event.written:  # told of each write: only an index is looked at before it is closed
+        elif event.written:  # still open: wait until it is closed, except for an index
             if self._spool.is_index(path):
                 self._rescan()
         elif (entry := self._spool.entry_at(path)) is not None:
@@ -105,7 +107,7 @@ class Watcher:
 
 
 class _Watches:
-    """What one source watches of the spool."""
+    """The directories that one source watches, with their inodes."""
 
     def __init__(self, source: EventSource) -> None:
         self.source = source
@@ -134,7 +136,7 @@ class _Watches:
 def _inotify() -> Inotify:
     try:
         return Inotify()
-    except OSError as error:  # other programs of the user may have all that the kernel gives
+    except OSError as error:  # the kernel's limit for a user counts other programs too
         why = (
             f"{error.strerror}: no file events, the spool is only scanned "
             "(fs.inotify.max_user_instances)"

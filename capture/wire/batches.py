@@ -45,7 +45,7 @@ Sighting = tuple[str, str, int, int, int]
 
 
 class BadBatch(ValueError):
-    """What came is no batch of jobs; the message says why."""
+    """The received bytes are not a batch of jobs; the message says why."""
 
 
 class BatchTooLarge(BadBatch):
@@ -54,7 +54,10 @@ class BatchTooLarge(BadBatch):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Captured jobs on their way to the journal: packed, and where each of them was seen."""
+    """Packed jobs on their way to the journal, and where each of them was seen.
+
+    `captured_at` is that of the first job, in microseconds since 1970.
+    """
 
     sightings: tuple[Sighting, ...]
     captured_at: int
@@ -63,28 +66,23 @@ class Batch:
 
     @classmethod
     def of(cls, captured: Sequence[tuple[CapturedJob, Identity]]) -> Self:
-        """Pack jobs, one at least."""
+        """Pack jobs, which must be at least one."""
         jobs = [job for job, _ in captured]
-        sightings = tuple(
-            (
-                job.cluster,
-                job.job_id,
-                microseconds(job.submitted_at),
-                identity.inode,
-                identity.modified_ns,
-            )
-            for job, identity in captured
-        )
         return cls(
-            sightings,
-            microseconds(jobs[0].captured_at),
-            sum(job.size_bytes for job in jobs),
-            pack(jobs),
+            sightings=tuple(_sighting(job, identity) for job, identity in captured),
+            captured_at=microseconds(jobs[0].captured_at),
+            size_bytes=sum(job.size_bytes for job in jobs),
+            content=pack(jobs),
         )
+
+
+def _sighting(job: CapturedJob, identity: Identity) -> Sighting:
+    submitted_at = microseconds(job.submitted_at)
+    return job.cluster, job.job_id, submitted_at, identity.inode, identity.modified_ns
 
 
 def pack(jobs: Iterable[CapturedJob]) -> bytes:
-    """Return the jobs in one piece."""
+    """Return the jobs as one compressed piece."""
     jobs = list(jobs)
     head = {"version": VERSION, "jobs": [_described(job) for job in jobs]}
     line = json.dumps(head, separators=(",", ":")).encode()

@@ -65,8 +65,10 @@ def printable(value: object) -> str:
 
 
 def _number(value: Any) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
-    return round(value, 1) if good else 0
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 <= value < 1e15:
+        return round(value, 1)
+    return 0
 
 
 def _text(value: Any) -> str:

@@ -229,7 +229,7 @@ def test_what_an_earlier_process_has_read_is_not_told_to_be_gone(
         entry = SpoolEntry(str(job_id), job_directory(spool, job_id))
         capture._waiting.add(entry)
         capture.reader.read(entry)
-    capture.reader._warn_of_gone()
+    capture.reader._report_missed()
 
     assert capture.reader.missed == 1
     assert f"such as {job_directory(spool, 2)}" in caplog.text
