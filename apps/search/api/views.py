@@ -106,23 +106,22 @@ class TextSearchView(ApiView):
 
         An answer can be empty and still have a `next`: then the time for one answer was over.
         """
-        asked = checked_data(SearchQuery(data=request.query_params))
+        parameters = checked_data(SearchQuery(data=request.query_params))
+        scope = Scope(request.user, timezone.now())
         try:
-            query = parse(asked["q"])
-            hits = engine_in_use().search(
-                query, Scope(request.user, timezone.now()), after=asked.get("after"), size=SIZE
-            )
+            query = parse(parameters["q"])
+            hits = engine_in_use().search(query, scope, after=parameters.get("after"), size=SIZE)
         except (QueryError, SearchRefused) as error:
             raise InvalidFields({"q": [str(error)]}) from None
         except SearchUnavailable as error:
             raise IndexUnavailable(str(error)) from None
-        following = None
+        next_url = None
         if hits.after is not None:
-            place = urlencode({"q": asked["q"], "after": str(hits.after)})
-            following = request.build_absolute_uri(f"?{place}")
+            next_page = urlencode({"q": parameters["q"], "after": str(hits.after)})
+            next_url = request.build_absolute_uri(f"?{next_page}")
         answer = {
             "results": results_of(hits.rows, query, request.user),
-            "next": following,
+            "next": next_url,
             "searched_back_to": hits.after.at if hits.after and hits.stopped else None,
             "not_searched": not_searched(query),
         }

@@ -118,26 +118,31 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
         pk=OuterRef("templates__0"), owner=Coalesce(OuterRef("job__experiment_id"), 0)
     )
     others = JobTemplates.objects.filter(~Exists(of_same), job__in=jobs).exclude(templates=[])
-    rest = others.select_related("job").iterator(chunk_size=_BATCH)
-    while rows := list(islice(rest, _BATCH)):
-        keys = set()
-        for row in rows:
-            keys.update(row.templates)
-        templates = LineTemplate.objects.in_bulk(keys)
-        logs = []
-        for row in rows:
-            lines = {}
-            for key in row.templates:
-                if template := templates.get(key):
-                    lines[template.unsigned_hash] = TemplateLine(
-                        template.text, template.names_error
-                    )
-            logs.append(LogTemplates(row.job, lines))
+    rows_to_move = others.select_related("job").iterator(chunk_size=_BATCH)
+    while rows := list(islice(rows_to_move, _BATCH)):
+        logs = _logs_of(rows)
         store_templates(logs, at=at)
         if engine_in_use().has_experiments:
             follow_corrected([row.job_id for row in rows], at=at)
         moved += len(logs)
     return moved
+
+
+def _logs_of(rows: Sequence[JobTemplates]) -> list[LogTemplates]:
+    """Return the stored templates of jobs, as they are for `store_templates`. One query."""
+    keys = set()
+    for row in rows:
+        keys.update(row.templates)
+    templates = LineTemplate.objects.in_bulk(keys)
+    logs = []
+    for row in rows:
+        lines = {}
+        for key in row.templates:
+            if template := templates.get(key):
+                line = TemplateLine(template.text, template.names_error)
+                lines[template.unsigned_hash] = line
+        logs.append(LogTemplates(row.job, lines))
+    return logs
 
 
 def failed_in(state: str) -> bool | None:
@@ -192,14 +197,14 @@ def _keys_of(logs: Sequence[StoredLog]) -> Keys:
     if new := _new_templates(keys, sightings):
         LineTemplate.objects.bulk_create(new, ignore_conflicts=True)
         candidates += _read_keys({row.unsigned_hash for row in new}, keys, sightings)
-    _note_first_seen(candidates, sightings)
+    _store_first_seen(candidates, sightings)
     return keys
 
 
 def _read_keys(numbers: Collection[int], keys: Keys, sightings: _Sightings) -> list[int]:
-    """Add the primary keys of stored templates; return those of which more may have to be noted.
+    """Add the primary keys of stored templates; return those whose first sightings may change.
 
-    Of most lines that is not so: the first job with them ended long before.
+    Most do not: the first job that wrote them ended long before.
     """
     columns = ("id", "experiment_id", "hash", "first_seen_at", "first_site_id")
     signed_numbers = [signed(number) for number in numbers]
@@ -238,16 +243,20 @@ def _new_templates(keys: Keys, sightings: _Sightings) -> list[LineTemplate]:
     return sorted(new, key=lambda row: (row.hash, row.experiment_id or 0))
 
 
-def _note_first_seen(candidates: Sequence[int], sightings: _Sightings) -> None:
-    """Note earlier first jobs, and which templates jobs of a second site wrote within the hour."""
-    rows = LineTemplate.objects.filter(pk__in=candidates).order_by("pk")
-    changing = [row.pk for row in rows if _note(row, sightings)] if candidates else []
-    if not changing:
+def _store_first_seen(candidates: Sequence[int], sightings: _Sightings) -> None:
+    """Store earlier first jobs, and which templates jobs of a second site wrote within the hour."""
+    if not candidates:
         return
-    # Not against the foreign keys of totals, which lock templates in any order. Read again: another
-    # worker may have noted an earlier job meanwhile.
-    locked = rows.filter(pk__in=changing).select_for_update(no_key=True)
-    changed = [row for row in locked if _note(row, sightings)]
+    rows = LineTemplate.objects.filter(pk__in=candidates).order_by("pk")
+    keys = [row.pk for row in rows if _note_first_seen(row, sightings)]
+    if not keys:
+        return
+    # Read again under a lock: another worker may have stored an earlier job meanwhile. The lock
+    # does not conflict with the foreign keys of totals, which lock templates in any order.
+    changed = []
+    for row in rows.filter(pk__in=keys).select_for_update(no_key=True):
+        if _note_first_seen(row, sightings):
+            changed.append(row)
     with connection.cursor() as cursor:
         cursor.execute(
             _UPDATE,
@@ -260,8 +269,8 @@ def _note_first_seen(candidates: Sequence[int], sightings: _Sightings) -> None:
         )
 
 
-def _note(template: LineTemplate, sightings: _Sightings) -> bool:
-    """Set what the sightings say of a template; return whether that changes it."""
+def _note_first_seen(template: LineTemplate, sightings: _Sightings) -> bool:
+    """Set the fields of a template that the sightings change, unsaved; return whether any did."""
     number = template.unsigned_hash
     sites = sightings.sites_of(template.experiment_id, number)
     before = (template.first_seen_at, template.first_site_id, template.spread_at)

@@ -180,34 +180,34 @@ def occurrences_of(
     totals = TemplateTotals.objects.filter(template__in=templates, hour__gte=since)
     if stages:
         totals = totals.filter(stage__in=stages)
-    hours = []
-    for start, failed, good in (
-        totals.values_list("hour").annotate(Sum("failed"), Sum("good")).order_by("hour")
-    ):
-        hours.append(Hour(start, failed, good))
+    sums = totals.values_list("hour").annotate(Sum("failed"), Sum("good"))
+    hours = [Hour(*row) for row in sums.order_by("hour")]
     experiments = {template.pk: template.experiment_id for template in templates}
     places = set()
     for template, stage in totals.order_by().values_list("template", "stage").distinct():
         places.add((experiments[template], stage))
-    failed_of, good_of = _read_logs(places, hours, since)
-    ever = TemplateTotals.objects.filter(template__in=templates)
+    failed_of, good_of = _count_read_logs(places, hours, since)
+    all_totals = TemplateTotals.objects.filter(template__in=templates)
     return Occurrences(
-        templates,
-        tuple(hours),
-        tuple(places),
-        failed_of,
-        good_of,
-        first_seen=ever.aggregate(first=Min("hour"))["first"],
+        templates=templates,
+        hours=tuple(hours),
+        places=tuple(places),
+        failed_of=failed_of,
+        good_of=good_of,
+        first_seen=all_totals.aggregate(first=Min("hour"))["first"],
         only_stages=tuple(stages),
     )
 
 
-def _read_logs(
+def _count_read_logs(
     places: Collection[tuple[int | None, str]], hours: Sequence[Hour], since: datetime
-) -> list[int]:
-    """Return how many failed and good jobs of these stages ended on the days of these hours."""
+) -> tuple[int, int]:
+    """Return how many failed and good jobs of these stages ended on the days of these hours.
+
+    Only jobs whose logs were read count.
+    """
     if not hours:
-        return [0, 0]
+        return 0, 0
     same_places = Q()
     for experiment, stage in places:
         same_places |= Q(experiment=experiment, stage=stage)
@@ -220,7 +220,7 @@ def _read_logs(
         .filter(day__in=days)
         .aggregate(failed=Sum("failed", default=0), good=Sum("good", default=0))
     )
-    return [sums["failed"], sums["good"]]
+    return sums["failed"], sums["good"]
 
 
 def newest_jobs(
@@ -237,19 +237,8 @@ def newest_jobs(
     """
     if not occurrences.hours:
         return []
-    since = occurrences.hours[0].start
-    enough = 0
-    for hour in reversed(occurrences.hours):
-        if before and hour.start >= before[0]:
-            continue
-        if failed is None:
-            enough += hour.failed + hour.good
-        else:
-            enough += hour.failed if failed else hour.good
-        since = hour.start
-        # The hour of the last page's end may have been shown.
-        if enough > limit and (not before or hour.start + timedelta(hours=1) <= before[0]):
-            break
+    ended_before = before[0] if before else None
+    since = _start_of_newest(occurrences.hours, limit, failed, ended_before)
     with connection.cursor() as cursor:
         cursor.execute(
             _NEWEST,
@@ -257,7 +246,7 @@ def newest_jobs(
                 "templates": [template.pk for template in occurrences.templates],
                 "since": since,
                 "until": occurrences.hours[-1].start + timedelta(hours=1),
-                "before": before[0] if before else None,
+                "before": ended_before,
                 "before_job": before[1] if before else None,
                 "failed": failed,
                 "stages": [*occurrences.only_stages] or None,
@@ -267,6 +256,32 @@ def newest_jobs(
         return [(ended_at, job) for ended_at, job in cursor.fetchall()]
 
 
+def _start_of_newest(
+    hours: Sequence[Hour], limit: int, failed: bool | None, before: datetime | None
+) -> datetime:
+    """Return a time since which more than `limit` jobs ended before `before`, by the counts.
+
+    That is the start of the first of all hours if they have fewer.
+    """
+    start = hours[0].start
+    jobs = 0
+    for hour in reversed(hours):
+        if before and hour.start >= before:
+            continue
+        if failed is None:
+            jobs += hour.failed + hour.good
+        elif failed:
+            jobs += hour.failed
+        else:
+            jobs += hour.good
+        start = hour.start
+        # The previous page may have shown jobs of the hour in which it ended.
+        is_unseen = before is None or hour.start + timedelta(hours=1) <= before
+        if jobs > limit and is_unseen:
+            break
+    return start
+
+
 def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
     """Compare the newest failed jobs with a line with as many failed jobs of the same hours.
 
@@ -274,11 +289,11 @@ def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
     """
     newest = newest_jobs(occurrences, limit=COMPARED, failed=True)
     visible = Job.objects.visible_to(user)
-    inside = _values(visible.filter(pk__in=[job for _, job in newest]))
+    inside = _count_values(visible.filter(pk__in=[job for _, job in newest]))
     jobs = sum(inside["site"].values())
     if not jobs:
         return TraitComparison(0, 0, ())
-    everything = _values(visible.filter(pk__in=_jobs_like(occurrences)))
+    everything = _count_values(visible.filter(pk__in=_jobs_like(occurrences)))
     alike = sum(everything["site"].values())
     if not alike:
         return TraitComparison(jobs, 0, ())
@@ -289,9 +304,18 @@ def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
             if value and having >= LEAST_JOBS and not is_common_to_all:
                 # A value that the jobs alike do not have is at least one of one more.
                 outside = max(everything[attribute][value], 1)
-                share, expected = having / jobs, outside / alike
                 ratio, low, high = lift(having, jobs, outside, alike)
-                traits.append(Trait(attribute, value, having, share, expected, ratio, low, high))
+                trait = Trait(
+                    attribute=attribute,
+                    value=value,
+                    jobs=having,
+                    share=having / jobs,
+                    expected=outside / alike,
+                    lift=ratio,
+                    low=low,
+                    high=high,
+                )
+                traits.append(trait)
     traits.sort(key=lambda trait: (-trait.low, trait.attribute))
     return TraitComparison(jobs, alike, tuple(traits))
 
@@ -319,8 +343,8 @@ def _jobs_like(occurrences: Occurrences) -> list[int]:
         return [job for (job,) in cursor.fetchall()]
 
 
-def _values(jobs: QuerySet[Job]) -> Mapping[str, Counter[str]]:
-    """Count the values of each attribute."""
+def _count_values(jobs: QuerySet[Job]) -> Mapping[str, Counter[str]]:
+    """Return how many of these jobs have each value, by attribute."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in ATTRIBUTES}
     for row in jobs.order_by().values_list(*ATTRIBUTES.values()):
         for name, value in zip(ATTRIBUTES, row, strict=True):

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from django.db import connection
 
 from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hit, Hits, Scope
+from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.conditions import visible_jobs
-from apps.search.domain.engine.deciding import search_candidates
 from apps.search.domain.engine.log_candidates import newest_logs
 from apps.search.domain.engine.places import Candidate, behind, in_period
 from apps.search.domain.engine.terms import required_words, tsquery_terms

@@ -50,7 +50,10 @@ def in_lower_case(text: str) -> str:
 
 
 class Matcher:
-    """Decides over texts, given as `in_lower_case(text_of(data))`."""
+    """Matches texts with the words and phrases of a query.
+
+    The texts are given as `in_lower_case(text_of(data))`.
+    """
 
     def __init__(self, query: Query) -> None:
         self._words: list[tuple[Sought, bool]] = []
@@ -68,13 +71,13 @@ class Matcher:
         return bool(self._words or self._phrases)
 
     def fits(self, text: str) -> bool:
-        """Return whether a text in lower case has what it must have, and nothing else."""
+        """Return whether a text has the words and phrases that it must, and none that it must not."""
         for pieces, negated in self._phrases:
             if _has_phrase(text, pieces) is negated:
                 return False
         for sought, negated in self._words:
-            has = all(_has_word(text, sought, part) for part in sought.parts)
-            if has is negated:
+            has_word = all(_has_word(text, sought, part) for part in sought.parts)
+            if has_word is negated:
                 return False
         return True
 

@@ -58,16 +58,22 @@ def _clause(text: str, start: int) -> tuple[Clause, int]:
     """Return the clause that begins at a position, and the position of its end."""
     negated = text[start] == "-"
     first = start + negated
-    rest = text[first : first + 1]
-    if rest == '"':
+    letter = text[first : first + 1]
+    if letter == '"':
         phrase, end = _quoted(text, first)
         return _phrase(phrase, negated), end
-    if rest == "/" and (match := _BETWEEN_SLASHES.match(text, first)):
+    if letter == "/" and (match := _BETWEEN_SLASHES.match(text, first)):
         return _expression(match[1], negated), match.end()
     if match := _NAMED.match(text, first):
         return _field(text, match, negated)
-    piece = _PIECE.match(text, start)
-    return _word(piece[0] if piece else ""), piece.end() if piece else start + 1
+    piece = _piece_at(text, start)
+    return _word(piece), start + len(piece)
+
+
+def _piece_at(text: str, start: int) -> str:
+    """Return the text from a position to the next blank; "" at a blank or at the end."""
+    match = _PIECE.match(text, start)
+    return match[0] if match else ""
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
@@ -116,8 +122,7 @@ def _field(text: str, named: re.Match[str], negated: bool) -> tuple[FieldValue, 
         raw, end = _quoted(text, start)
         value = re.sub(r'\\(["\\])', r"\1", raw)
     else:
-        piece = _PIECE.match(text, start)
-        value = piece[0] if piece else ""
+        value = _piece_at(text, start)
         end = start + len(value)
     whole = f"{name}:{value}"
     if name not in set(Field):

@@ -9,10 +9,10 @@ from apps.archive.sinks.base import BadSink, SinkUnavailable
 from apps.archive.sinks.elasticsearch.bulk import Refusal
 from apps.jobs.domain.records.calendar_months import dropped_months
 from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hits, Scope, SearchUnavailable
-from apps.search.domain.engine.deciding import search_candidates
+from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.elasticsearch.log_candidates import newest_logs
 from apps.search.domain.engine.elasticsearch.target import LAYOUT, Target
-from apps.search.domain.engine.elasticsearch.writing import Writer, document_of
+from apps.search.domain.engine.elasticsearch.writer import Writer, document_of
 from apps.search.domain.engine.places import Candidate
 from apps.search.domain.logs.index_state import (
     first_index,
@@ -100,20 +100,7 @@ class ElasticsearchEngine:
 
     def differences(self, logs: Sequence[KeptLog]) -> Mapping[int, str]:
         """Return what is wrong in the index of these logs, by job."""
-        index = serving_index(self.name)
-        stored: dict[int, list[dict[str, Any]]] = {}
-        if index is not None and index.months:
-            with _unavailable():
-                hits = self._search(
-                    index,
-                    index.months,
-                    query={"terms": {"job": [log.job for log in logs]}},
-                    size=10_000,
-                    docvalue_fields=list(_SHOWN_FIELDS),
-                )
-            for hit in hits:
-                shown = {name: values[0] for name, values in hit["fields"].items()}
-                stored.setdefault(shown["job"], []).append(shown)
+        stored = self._stored_documents([log.job for log in logs])
         wrong = {}
         for log in logs:
             document = document_of(log)
@@ -126,6 +113,25 @@ class ElasticsearchEngine:
             elif documents[0] != expected:
                 wrong[log.job] = "has other words, another time or another experiment"
         return wrong
+
+    def _stored_documents(self, jobs: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+        """Return the `_SHOWN_FIELDS` of the documents of these jobs, by job."""
+        documents: dict[int, list[dict[str, Any]]] = {}
+        index = serving_index(self.name)
+        if index is None or not index.months:
+            return documents
+        with _unavailable():
+            hits = self._search(
+                index,
+                index.months,
+                query={"terms": {"job": list(jobs)}},
+                size=10_000,
+                docvalue_fields=list(_SHOWN_FIELDS),
+            )
+        for hit in hits:
+            document = {name: values[0] for name, values in hit["fields"].items()}
+            documents.setdefault(document["job"], []).append(document)
+        return documents
 
     def jobs_after(self, job: int, most: int) -> list[int]:
         """Return the next jobs in the index that searches use, by primary key."""
