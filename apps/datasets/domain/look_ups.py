@@ -18,6 +18,7 @@ from apps.datasets.catalogues.registry import open_catalogue
 from apps.datasets.domain.asking import error_text
 from apps.datasets.domain.places import UNKNOWN_PLACES, Places, locate_files
 from apps.datasets.domain.staging_options import STAGING_OPTIONS, can_stage
+from apps.datasets.domain.steps import is_possible_name
 from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.domain.outputs.datasets import CatalogueError, DataFile, Dataset
 
@@ -29,8 +30,7 @@ ABSENT_FOR = timedelta(days=1)
 KEPT = timedelta(days=90)
 #: No more look-ups than this wait: users can type any number of names.
 MOST_WAITING = 20_000
-_LONGEST_NAME = 500
-#: Of a catalogue, while it is asked.
+#: Advisory lock of a catalogue, held while it is asked.
 ASKING_LOCK = 4_716_048
 #: Look-ups of one run; the next one continues.
 MOST_A_RUN = 200
@@ -60,7 +60,7 @@ class BackOfficeCatalogues:
         """
         at = timezone.now()
         catalogues = _active_catalogues()
-        possible_names = sorted(name for name in set(names) if _is_possible(name))
+        possible_names = sorted(name for name in set(names) if is_possible_name(name))
         rows = _rows_of(catalogues, possible_names, at)
         datasets = {}
         unknown = []
@@ -134,10 +134,6 @@ def _active_catalogues() -> list[Catalogue]:
     if not catalogues:
         raise CatalogueError("No catalogue in the back office is active.")
     return catalogues
-
-
-def _is_possible(name: str) -> bool:
-    return 0 < len(name) <= _LONGEST_NAME and "\0" not in name
 
 
 def _rows_of(

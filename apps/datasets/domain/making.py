@@ -19,7 +19,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
 from apps.datasets.domain.asking import ask_in_turn
 from apps.datasets.domain.look_ups import open_row
-from apps.datasets.domain.steps import has_placeholder
+from apps.datasets.domain.steps import LONGEST_NAME, has_placeholder
 from apps.datasets.enums import NOT_IN_A_JOB, ChosenFiles, FileState, MakingState
 from apps.datasets.models import Catalogue, InputFile, MadeDataset, OutputFile
 from apps.production.domain.actors import may
@@ -32,9 +32,8 @@ MOST_FILES = 100_000
 MOST_A_RUN = 20
 #: Datasets that a page lists, the newest.
 MOST_SHOWN = 20
-#: Of a catalogue, while datasets are made in it.
+#: Advisory lock of a catalogue, held while datasets are made in it.
 MAKING_LOCK = 4_716_080
-_LONGEST_NAME = 500
 _KINDS = {MakingState.MADE: "making.made", MakingState.REFUSED: "making.refused"}
 
 #: The lease is longer than a catalogue takes for the most files.
@@ -165,8 +164,10 @@ def order_dataset(
 
 def _check_name(name: str, source: str) -> None:
     """Raise `InvalidFields` unless a dataset of files of `source` can have a name."""
-    if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable() or " " in name:
-        raise InvalidFields({"name": ["Enter a name of at most 500 characters without spaces."]})
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or " " in name:
+        raise InvalidFields(
+            {"name": [f"Enter a name of at most {LONGEST_NAME} characters without spaces."]}
+        )
     scope, colon, _ = source.rpartition(":")
     if colon and not name.startswith(f"{scope}:"):
         raise InvalidFields({"name": [f"The name must be in the scope of its files: {scope}:…"]})

@@ -22,8 +22,8 @@ _TOO_SLOW = f"The catalogue took longer than {LOCATING_TIME.seconds // 60} minut
 class Places:
     """The number of files of a dataset by location.
 
-    Unknown numbers are None; `reason` may say why. A
-    file whose replicas are on storage of an unknown kind is in `files` alone.
+    Unknown numbers are None; `reason` may say why. A file whose replicas are on storage of an
+    unknown kind counts only in `files`.
     """
 
     files: int | None = None
@@ -41,8 +41,8 @@ def locate_files(
 ) -> Places:
     """Ask a catalogue where the files of a dataset are. Raises `CatalogueError`.
 
-    Datasets of more than `MOST_LOCATED` files are not located, and those of a catalogue that takes
-    longer than `LOCATING_TIME` neither: a count of a part would be wrong.
+    Datasets of more than `MOST_LOCATED` files are not located, nor are those of a catalogue that
+    takes longer than `LOCATING_TIME`: counts of a part would be wrong.
     """
     if not catalogue.knows_locations:
         return UNKNOWN_PLACES

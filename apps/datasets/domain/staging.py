@@ -35,7 +35,7 @@ LONGEST_PAUSE = timedelta(hours=1)
 _PAUSE_PER_AGE = 0.25
 #: Requests of one run; the next one continues.
 MOST_A_RUN = 100
-#: Of a catalogue, while datasets are requested in it.
+#: Advisory lock of a catalogue, held while datasets are requested in it.
 STAGING_LOCK = 4_716_049
 _S = StagingState
 _KINDS = {

@@ -19,9 +19,15 @@ from apps.production.domain.content.scan import read_scan
 from apps.production.enums import RequestState
 from apps.production.models import DatasetPart, Stage
 
-_S = RequestState
 #: Requests in these states write no dataset, unless no other request does.
-UNCLAIMED = frozenset({_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
+UNCLAIMED = frozenset(
+    {
+        RequestState.DRAFT,
+        RequestState.REJECTED,
+        RequestState.CANCELLED,
+        RequestState.SUPERSEDED,
+    }
+)
 #: Requests that are read at once, the newest of those that write or read some datasets.
 MOST_REQUESTS = 100
 #: The longest name that a catalogue and the portal can have.

@@ -40,7 +40,7 @@ from apps.jobs.enums import PROBE_JOB_PREFIX
 
 log = logging.getLogger(__name__)
 
-#: Of a cluster, while probe jobs are submitted to it.
+#: Advisory lock of a cluster, held while probe jobs are submitted to it.
 PROBING_LOCK = 4_716_047
 #: How often probe jobs are planned, by the schedule of `hosts.probe`.
 PLANNED_EVERY = timedelta(seconds=30)
