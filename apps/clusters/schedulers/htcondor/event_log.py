@@ -39,6 +39,8 @@ _HOSTS = [
 ]
 _FACT = re.compile(r'^[ \t]{0,8}(Owner|AccountingGroup|JobBatchName|Iwd) = "(.*)"$', re.MULTILINE)
 _AHEAD = timedelta(days=1)
+#: Seconds in a day, an hour, a minute and a second.
+_SECONDS_OF_UNITS = (86_400, 3_600, 60, 1)
 
 
 @dataclass
@@ -70,22 +72,22 @@ def records_of_events(text: str, zone: tzinfo, newest: datetime) -> Iterator[Job
             if min(key) < 0:
                 raise ValueError("the job has no ID")
             at = _time(head, zone, newest)
-            read = _apply(jobs, key, head, event, at)
+            record = _apply(jobs, key, head["kind"], event, at)
         except (ValueError, OverflowError) as error:
             yield Flagged(event, f"The event cannot be read: {error}.")
             continue
-        if read:
-            yield read
+        if record:
+            yield record
 
 
 def _apply(
     jobs: dict[tuple[int, int], _Job],
     key: tuple[int, int],
-    head: re.Match[str],
+    kind: str,
     event: str,
     at: datetime,
 ) -> JobRecord | Flagged | None:
-    kind = head["kind"]
+    """Apply an event to the jobs parsed so far; return the record of a job that it ends."""
     if kind == _SUBMITTED:
         jobs[key] = _Job(at)
     job = jobs.get(key)
@@ -123,48 +125,69 @@ def _record(key: tuple[int, int], job: _Job, kind: str, event: str, at: datetime
 
     code = int(returned[1]) if returned else 0
     signal = int(signalled[1]) if signalled else 0
-    ended = JobState.FAILED if code or signal else JobState.COMPLETED
-    if usage := _USAGE.search(event):
-        times = [int(number) for number in usage.groups()]
+    if kind == _ABORTED:
+        state = JobState.CANCELLED
+    elif code or signal:
+        state = JobState.FAILED
     else:
-        times = []
-    weights = (86_400, 3_600, 60, 1)
-    moved = {name: int(count) for count, name in _BYTES.findall(event)}
+        state = JobState.COMPLETED
+
+    wall_seconds = 0
+    if job.started_at:
+        wall_seconds = int((at - job.started_at).total_seconds())
+    cpus = _CPUS.search(event)
+    transferred = {direction: int(count) for count, direction in _BYTES.findall(event)}
     return JobRecord(
         job_id=f"{key[0]}.{key[1]}",
         raw_id=key[0],
         spool_id=str(key[0]),
         attempt=max(job.starts, 1),
-        state=JobState.CANCELLED if kind == _ABORTED else ended,
+        state=state,
         exit_code=code,
         signal=signal,
         submitted_at=job.submitted_at,
         started_at=job.started_at,
         ended_at=at,
         host=job.host,
-        cpus=int(cpus[1]) if (cpus := _CPUS.search(event)) else 0,
-        cpu_seconds=float(
-            sum(weight * number for weight, number in zip(weights * 2, times, strict=False))
-        ),
-        wall_seconds=int((at - job.started_at).total_seconds()) if job.started_at else 0,
+        cpus=int(cpus[1]) if cpus else 0,
+        cpu_seconds=_cpu_seconds(event),
+        wall_seconds=wall_seconds,
         max_memory_bytes=job.max_memory,
         account=job.facts.get("AccountingGroup", ""),
         user=job.facts.get("Owner", ""),
         name=job.facts.get("JobBatchName", ""),
         work_dir=job.facts.get("Iwd", ""),
         reason=job.held,
-        bytes_out=moved.get("Sent"),
-        bytes_in=moved.get("Received"),
+        bytes_out=transferred.get("Sent"),
+        bytes_in=transferred.get("Received"),
     )
 
 
+def _cpu_seconds(event: str) -> float:
+    """Return the user and system time of a job: each is days, hours, minutes and seconds."""
+    usage = _USAGE.search(event)
+    if usage is None:
+        return 0.0
+    seconds = 0
+    for number, unit in zip(usage.groups(), _SECONDS_OF_UNITS * 2, strict=True):
+        seconds += int(number) * unit
+    return float(seconds)
+
+
 def _time(head: re.Match[str], zone: tzinfo, newest: datetime) -> datetime:
+    """Return the time of an event, in UTC; without a year, the latest that is not after `newest`.
+
+    Clocks may differ by `_AHEAD`. Raises `ValueError` and `OverflowError`.
+    """
     month = int(head["month"] or head["m"])
     day = int(head["day"] or head["d"])
     clock = int(head["hour"]), int(head["minute"]), int(head["second"])
     zone = UTC if head["utc"] else zone
     if head["year"]:
         return datetime(int(head["year"]), month, day, *clock, tzinfo=zone).astimezone(UTC)
+
     year = newest.astimezone(zone).year
     at = datetime(year, month, day, *clock, tzinfo=zone)
-    return (at if at <= newest + _AHEAD else at.replace(year=year - 1)).astimezone(UTC)
+    if at > newest + _AHEAD:
+        at = at.replace(year=year - 1)
+    return at.astimezone(UTC)

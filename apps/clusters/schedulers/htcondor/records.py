@@ -81,10 +81,17 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
     if not submitted_at or not ended_at:
         raise ValueError("no QDate, or neither CompletionDate nor EnteredCurrentStatus")
     state, exit_code, signal = _ending(ad)
-    reason = text_of(ad, "RemoveReason")
-    by = _REMOVED_BY.search(reason)
-    arguments = text_of(ad, "Arguments") or text_of(ad, "Args")
+    remove_reason = text_of(ad, "RemoveReason")
+    cancelled_by = ""
+    removed_by = _REMOVED_BY.search(remove_reason)
+    if removed_by and state == JobState.CANCELLED:
+        cancelled_by = removed_by[1]
     # A slot is named `slot1@glidein_1@host`.
+    slot = text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")
+    user_cpu_seconds = number_of(ad, "RemoteUserCpu") or 0.0
+    system_cpu_seconds = number_of(ad, "RemoteSysCpu") or 0.0
+    requested_megabytes = integer_of(ad, "RequestMemory") or integer_of(ad, "MemoryProvisioned")
+    arguments = text_of(ad, "Arguments") or text_of(ad, "Args")
     return JobRecord(
         job_id=f"{cluster}.{proc}",
         raw_id=cluster,
@@ -96,30 +103,36 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
         submitted_at=submitted_at,
         started_at=_time(ad, "JobCurrentStartDate") or _time(ad, "JobStartDate"),
         ended_at=ended_at,
-        host=(text_of(ad, "LastRemoteHost") or text_of(ad, "RemoteHost")).rpartition("@")[2],
+        host=slot.rpartition("@")[2],
         cpus=integer_of(ad, "CpusProvisioned") or integer_of(ad, "RequestCpus") or 0,
-        cpu_seconds=(number_of(ad, "RemoteUserCpu") or 0.0)
-        + (number_of(ad, "RemoteSysCpu") or 0.0),
+        cpu_seconds=user_cpu_seconds + system_cpu_seconds,
         wall_seconds=integer_of(ad, "RemoteWallClockTime") or 0,
         max_memory_bytes=_max_memory(ad),
-        requested_memory_bytes=_times(
-            integer_of(ad, "RequestMemory") or integer_of(ad, "MemoryProvisioned"), _MEGABYTE
-        ),
+        requested_memory_bytes=_times(requested_megabytes, _MEGABYTE),
         time_limit_seconds=integer_of(ad, "AllowedExecuteDuration")
         or integer_of(ad, "AllowedJobDuration"),
         account=text_of(ad, "AccountingGroup"),
         user=text_of(ad, "Owner"),
         name=text_of(ad, "JobBatchName"),
         comment=text_of(ad, "JobDescription"),
-        reason=_hold_reason(ad) or reason or text_of(ad, "VacateReason"),
-        cancelled_by=by[1] if by and state == JobState.CANCELLED else "",
+        reason=_hold_reason(ad) or remove_reason or text_of(ad, "VacateReason"),
+        cancelled_by=cancelled_by,
         work_dir=text_of(ad, "Iwd"),
         submit_line=f"{text_of(ad, 'Cmd')} {arguments}".strip(),
         stdout_path=_path(ad, "Out"),
         stderr_path=_path(ad, "Err"),
         **_gpu_figures(ad),
-        site=next((site for name in _SITES if (site := text_of(ad, name)) not in _NO_SITE), ""),
+        site=_site(ad),
     )
+
+
+def _site(ad: Ad) -> str:
+    """Return the site on which a job ran, by the first attribute that names one; else ""."""
+    for name in _SITES:
+        site = text_of(ad, name)
+        if site not in _NO_SITE:
+            return site
+    return ""
 
 
 class _GpuFigures(TypedDict):

@@ -5,7 +5,7 @@ A row that cannot be parsed or is implausible is yielded flagged.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -115,53 +115,61 @@ def finished_jobs(
     directory and array. Such a row is held back until it is complete or ended before
     `settled_before`.
     """
-    ended = (
+    options = (
         f"--state={_ENDED}",
         f"--starttime={since:%Y-%m-%dT%H:%M:%S}",
         f"--endtime={until:%Y-%m-%dT%H:%M:%S}",
     )
 
-    def read_due(*chosen: str) -> Iterator[JobRows]:
-        for rows in group_rows(sacct.rows(FIELDS, *ended, *chosen)):
+    def read_due(*selection: str) -> Iterator[JobRows]:
+        for rows in group_rows(sacct.rows(FIELDS, *options, *selection)):
             _check_cluster(rows.job, cluster)
-            # A row without an end is passed on, to be flagged.
-            ended_at = read_time(rows.job["End"])
-            if ended_at is None or (
-                since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)
-            ):
+            if _is_due(rows.job, since, until, settled_before):
                 yield rows
 
     due = list(read_due())
     known = {rows.identity for rows in due}
     for first in range(0, len(due), _JOBS_A_QUERY):
-        some = due[first : first + _JOBS_A_QUERY]
-        attempts = attempts_of(sacct, some)
-        missing = []
-        for rows in some:
+        batch = due[first : first + _JOBS_A_QUERY]
+        attempts = attempts_of(sacct, batch)
+        for rows in batch:
             if rows.identity in attempts:
                 yield from read_records(rows, attempts)
-            else:
-                missing.append(rows)
+        missing = [rows for rows in batch if rows.identity not in attempts]
         if not missing:
             continue
+
         # Slurm splits a waiting array that was cancelled into its tasks: they have rows of their
         # own a moment later, and the row of the array is gone.
         again = list(read_due(f"--jobs={_selection(missing)}"))
         attempts = attempts_of(sacct, again)
-        identities = {rows.identity for rows in again}
-        split = {_array_of(rows.job) for rows in again}
         new = [rows for rows in again if rows.identity not in known]
-        left = [
-            rows
-            for rows in missing
-            if rows.identity in identities or _array_of(rows.job) not in split
-        ]
-        known |= identities
-        for rows in (*new, *left):
+        known.update(rows.identity for rows in again)
+        for rows in (*new, *_not_split(missing, again)):
             if rows.identity in attempts:
                 yield from read_records(rows, attempts)
             else:
                 yield Flagged(_raw(rows), "The job is not in its own history.")
+
+
+def _is_due(job: Row, since: datetime, until: datetime, settled_before: datetime) -> bool:
+    """Return whether a row is to be read now; also true without an end, so that it is flagged."""
+    ended_at = read_time(job["End"])
+    if ended_at is None:
+        return True
+    is_complete = bool(job["WorkDir"])
+    return since <= ended_at < until and (is_complete or ended_at < settled_before)
+
+
+def _not_split(missing: Iterable[JobRows], again: Sequence[JobRows]) -> list[JobRows]:
+    """Return the missing rows without those of arrays that were split, as read `again`."""
+    identities = {rows.identity for rows in again}
+    split_arrays = {_array_of(rows.job) for rows in again}
+    not_split = []
+    for rows in missing:
+        if rows.identity in identities or _array_of(rows.job) not in split_arrays:
+            not_split.append(rows)
+    return not_split
 
 
 def _array_of(job: Row) -> str:
@@ -172,11 +180,10 @@ def _check_cluster(job: Row, cluster: str) -> None:
     own_name = job["Cluster"] or cluster
     if own_name.casefold() != cluster.casefold():
         raise SchedulerError(
-            f"Slurm calls this cluster “{own_name}”, but here it is “{cluster}”: nothing "
-            "was collected. Correct"
-            " CAPTURE_CLUSTER on the scheduler's host and remove this cluster with "
-            "`manage.py cluster remove`, or,"
-            f" if the names differ on purpose, set its option `cluster_name` to “{own_name}”."
+            f"Slurm calls this cluster “{own_name}”, but here it is “{cluster}”: nothing was "
+            "collected. Correct CAPTURE_CLUSTER on the scheduler's host and remove this cluster "
+            "with `manage.py cluster remove`, or, if the names differ on purpose, set its option "
+            f"`cluster_name` to “{own_name}”."
         )
 
 
@@ -294,10 +301,19 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
     # The state is `FAILED`, or `CANCELLED by UID`.
     name, _, uid = job["State"].partition(" by ")
     minutes = read_number(job["TimelimitRaw"])
-    memory = [size for row in (job, *steps) if (size := read_size(row["MaxRSS"])) is not None]
+    memory_sizes = []
+    for row in (job, *steps):
+        size = read_size(row["MaxRSS"])
+        if size is not None:
+            memory_sizes.append(size)
+    steps_cpu_seconds = sum(read_duration(step["TotalCPU"]) for step in steps)
     host = _text(job["NodeList"])
+    started_at = None
     # A job that never started has no host, and may have its end as start.
-    # The user who cancelled is named only if it is the owner.
+    if host:
+        started_at = read_time(job["Start"])
+    # A user who cancelled is known by name only if it is root or the owner.
+    users_by_uid = {job["UID"]: job["User"], "": "", "0": "root"}
     record = JobRecord(
         job_id=job["JobID"],
         raw_id=int(job["JobIDRaw"]),
@@ -307,17 +323,13 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         exit_code=int(exit_code),
         signal=int(signal or 0),
         submitted_at=attempt.submitted_at,
-        started_at=read_time(job["Start"])
-        if host
-        else None,  # a job that never started may have its end as start
+        started_at=started_at,
         ended_at=ended_at,
         host=host,
         cpus=read_number(job["AllocCPUS"]) or 0,
-        cpu_seconds=max(
-            read_duration(job["TotalCPU"]), sum(read_duration(step["TotalCPU"]) for step in steps)
-        ),
+        cpu_seconds=max(read_duration(job["TotalCPU"]), steps_cpu_seconds),
         wall_seconds=read_number(job["ElapsedRaw"]) or 0,
-        max_memory_bytes=max(memory, default=None),
+        max_memory_bytes=max(memory_sizes, default=None),
         requested_memory_bytes=read_size(job["ReqMem"]),
         time_limit_seconds=None if minutes is None else minutes * 60,
         partition=job["Partition"],
@@ -326,7 +338,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         name=job["JobName"],
         comment=job["Comment"],
         reason=_text(job["Reason"]),
-        cancelled_by={job["UID"]: job["User"], "": "", "0": "root"}.get(uid, uid),
+        cancelled_by=users_by_uid.get(uid, uid),
         work_dir=job["WorkDir"],
         submit_line=job["SubmitLine"],
         uid=read_number(job["UID"]),

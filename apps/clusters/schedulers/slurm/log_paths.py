@@ -84,17 +84,18 @@ def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
 
     restarts = _RESTARTS.search(shown)
     submitted = _SUBMITTED.search(shown)
-    never_restarted = restarts and submitted and not int(restarts[1])
-    if submitted and never_restarted and int(submitted[1]) != int(record.submitted_at.timestamp()):
-        return None
-    # It is a later job with the same ID.
+    if restarts and submitted:
+        never_restarted = int(restarts[1]) == 0
+        is_same_submission = int(submitted[1]) == int(record.submitted_at.timestamp())
+        if never_restarted and not is_same_submission:
+            return None  # it is a later job with the same ID
 
     fields = dict(_PLAIN_LINE.findall(shown))
     stdout = fields.get("StdOut", "")
     stderr = fields.get("StdErr", "")
+    # Slurm 22.05 expands patterns escaped by a backslash, and so shows a wrong path.
     if not stdout.startswith("/") or "\\" in stdout + stderr:
         return None
-    # Slurm 22.05 expands patterns escaped by a backslash, and so shows a wrong path.
     return LogPaths(
         stdout=_path(stdout, record), stderr=_path(stderr or stdout, record), source="scheduler"
     )
@@ -126,15 +127,23 @@ def fill_in(pattern: str, record: JobRecord) -> str:
 
 
 def _values(record: JobRecord) -> dict[str, int | str]:
+    """Return the value of each letter of a file name pattern."""
     task = _task_id(record)
-    host = _FIRST_HOST.match(record.host)
+    if task is None:
+        array_id = record.raw_id
+        task = _NO_TASK
+    else:
+        array_id = int(record.spool_id)
+    first_host = ""
+    if host := _FIRST_HOST.match(record.host):
+        first_host = host[1] + (host[2] or "")
     return {
-        "A": int(record.spool_id) if task is not None else record.raw_id,
-        "a": _NO_TASK if task is None else task,
-        "b": (_NO_TASK if task is None else task) % 10,
+        "A": array_id,
+        "a": task,
+        "b": task % 10,
         "J": record.raw_id,
         "j": record.raw_id,
-        "N": host[1] + (host[2] or "") if host else "",
+        "N": first_host,
         "n": 0,
         "s": "batch",
         "t": 0,

@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 import tempfile
+from collections.abc import Mapping
 
 from apps.clusters.schedulers.base import (
     BatchJob,
@@ -74,28 +75,26 @@ def options_of(job: BatchJob) -> list[str]:
         "--parsable",
         f"--job-name={job.name}",
         f"--array=0-{job.tasks - 1}{at_once}",
-        f"--time={math.ceil(job.time_limit_seconds / 60)}",
-        f"--mem={math.ceil(job.memory_bytes / _MIB)}M",
+        f"--time={_minutes(job.time_limit_seconds)}",
+        f"--mem={_mebibytes(job.memory_bytes)}M",
         f"--export={','.join(sorted(job.environment)) or 'NONE'}",
     ]
-    more = {
-        "comment": job.comment,
-        "chdir": job.directory,
-        "output": job.output,
-        "account": job.account,
-        "partition": job.partition,
-        "qos": job.qos,
-        "nodelist": job.host,
-        "exclude": ",".join(job.avoided_hosts),
-        "deadline": _deadline_of(job),
-    }
-    return options + [f"--{name}={value}" for name, value in more.items() if value]
-
-
-def _deadline_of(job: BatchJob) -> str:
-    if not job.deadline_seconds:
-        return ""
-    return f"now+{math.ceil(job.deadline_seconds / 60)}minutes"
+    deadline = ""
+    if job.deadline_seconds:
+        deadline = f"now+{_minutes(job.deadline_seconds)}minutes"
+    return options + _options_with_values(
+        {
+            "comment": job.comment,
+            "chdir": job.directory,
+            "output": job.output,
+            "account": job.account,
+            "partition": job.partition,
+            "qos": job.qos,
+            "nodelist": job.host,
+            "exclude": ",".join(job.avoided_hosts),
+            "deadline": deadline,
+        }
+    )
 
 
 def read_owner_command(text: str) -> list[str]:
@@ -146,19 +145,34 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
 
 
 def _owned_options(job: OwnedJob) -> list[str]:
-    more = {
-        "array": "" if job.task is None else str(job.task),
-        "time": str(math.ceil(job.time_limit_seconds / 60)) if job.time_limit_seconds else "",
-        "mem": f"{math.ceil(job.memory_bytes / _MIB)}M" if job.memory_bytes else "",
-        "account": job.account,
-        "partition": job.partition,
-        "chdir": job.directory,
-        "exclude": ",".join(job.avoided_hosts),
-    }
-    return [
-        f"--job-name={job.name}",
-        *(f"--{name}={value}" for name, value in more.items() if value),
-    ]
+    options = [f"--job-name={job.name}"]
+    if job.task is not None:
+        options.append(f"--array={job.task}")
+    if job.time_limit_seconds:
+        options.append(f"--time={_minutes(job.time_limit_seconds)}")
+    if job.memory_bytes:
+        options.append(f"--mem={_mebibytes(job.memory_bytes)}M")
+    return options + _options_with_values(
+        {
+            "account": job.account,
+            "partition": job.partition,
+            "chdir": job.directory,
+            "exclude": ",".join(job.avoided_hosts),
+        }
+    )
+
+
+def _options_with_values(values: Mapping[str, str]) -> list[str]:
+    """Return the options of sbatch, by name, that have a value."""
+    return [f"--{name}={value}" for name, value in values.items() if value]
+
+
+def _minutes(seconds: float) -> int:
+    return math.ceil(seconds / 60)
+
+
+def _mebibytes(size_bytes: int) -> int:
+    return math.ceil(size_bytes / _MIB)
 
 
 def _is_there(commands: Commands, job_id: str) -> bool:

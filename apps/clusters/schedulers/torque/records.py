@@ -143,18 +143,21 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
         raise ValueError(f"no job ID: {event.job_id!r}")
 
     started_at, ended_at = _times(job, event)
-    hosts: list[tuple[str, str, str]] = []
-    wall = _duration(event.facts.get("resources_used.walltime", ""))
+    wall_seconds = _duration(event.facts.get("resources_used.walltime", ""))
+    if wall_seconds is None:
+        wall_seconds = int((ended_at - started_at).total_seconds()) if started_at else 0
+
+    host_names: list[str] = []
+    cpus = 0
     if started_at:
-        hosts = []
-        for part in facts.get("exec_host", "").split("+"):
-            if part:
-                hosts.append(part.partition("/"))
-    if wall is None:
-        if started_at:
-            wall = int((ended_at - started_at).total_seconds())
-        else:
-            wall = 0
+        # As `host1/0-3+host2/1`.
+        for part in filter(None, facts.get("exec_host", "").split("+")):
+            host_name, _, slots = part.partition("/")
+            host_names.append(host_name)
+            cpus += _slots(slots)
+    cancelled_by = ""
+    if job.deletion:
+        cancelled_by = job.deletion.facts.get("requestor", "").partition("@")[0]
 
     return JobRecord(
         job_id=event.job_id,
@@ -167,10 +170,10 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
         submitted_at=read_time(facts.get("ctime", "")) or job.queued_at,
         started_at=started_at,
         ended_at=ended_at,
-        host=",".join(dict.fromkeys(host for host, _, _ in hosts))[:_HOST_LENGTH],
-        cpus=sum(_slots(slots) for _, _, slots in hosts),
+        host=",".join(dict.fromkeys(host_names))[:_HOST_LENGTH],
+        cpus=cpus,
         cpu_seconds=_duration(event.facts.get("resources_used.cput", "")) or 0,
-        wall_seconds=wall,
+        wall_seconds=wall_seconds,
         max_memory_bytes=_size(event.facts.get("resources_used.mem", "")),
         requested_memory_bytes=_size(facts.get("Resource_List.mem", "")),
         time_limit_seconds=_duration(facts.get("Resource_List.walltime", "")),
@@ -178,9 +181,7 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
         account=facts.get("account", ""),
         user=facts.get("user", "") or facts.get("owner", "").partition("@")[0],
         name=facts.get("jobname", ""),
-        cancelled_by=job.deletion.facts.get("requestor", "").partition("@")[0]
-        if job.deletion
-        else "",
+        cancelled_by=cancelled_by,
     )
 
 
@@ -242,10 +243,11 @@ def _slots(text: str) -> int:
     """Count the processors of `0-3,5`; one if none are listed."""
     count = 0
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        count += (
-            int(last) - int(first) + 1 if dash and first.isdecimal() and last.isdecimal() else 1
-        )
+        first, _, last = part.partition("-")
+        if first.isdecimal() and last.isdecimal():
+            count += int(last) - int(first) + 1
+        else:
+            count += 1
     return count
 
 
