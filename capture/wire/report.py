@@ -66,9 +66,10 @@ def printable(value: object) -> str:
 
 def _number(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 <= value < 1e15:
-        return round(value, 1)
-    return 0
+    if not is_number or not 0 <= value < 1e15:
+        return 0
+    rounded: float = round(value, 1)
+    return rounded
 
 
 def _text(value: Any) -> str:
