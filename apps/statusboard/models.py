@@ -444,7 +444,7 @@ class Announcement(models.Model):
 class StateInterval(models.Model):
     """An interval of a service's state, past or predicted.
 
-    Only `domain.history.rebuild` writes these rows.
+    Only `domain.states.history.rebuild` writes these rows.
 
     The rows of a service cover all time without gap or overlap. Future rows hold the state for the
     case that no more data arrives, so pages are right without a periodic task.

@@ -6,7 +6,7 @@ Its dates are local time without a zone, so only MICROTIME is used; without it, 
 from datetime import datetime
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, variables
+from apps.statusboard.feeds.reading import epoch, variables, without_empty
 
 _OPENS = ("PROBLEM", "FLAPPINGSTART")
 _ENDS = ("RECOVERY", "FLAPPINGSTOP")
@@ -24,28 +24,32 @@ class Checkmk(Feed):
             raise UnreadablePayload(
                 "not a Checkmk notification: NOTIFICATIONTYPE or HOSTNAME is missing"
             )
+        # Acknowledgements, downtimes and custom notifications are ignored.
         if not kind.startswith((*_OPENS, *_ENDS)):
             return Message()
-        # Acknowledgements, downtimes and custom notifications are ignored.
-        check = fields.get("SERVICEDESC") or fields.get("SERVICE", "")
-        labels = {"host": host} | ({"check": check} if check else {})
-        state = fields.get("SERVICESTATE" if check else "HOSTSTATE") or fields.get("STATUS", "")
-        is_open = kind.startswith(_OPENS)
-        at = _time(fields)
-        alert = Alert(
-            dedup_key="!".join(labels.values())[:200],
-            status=Status.OPEN if is_open else Status.RESOLVED,
-            started_at=None,
-            ended_at=None if is_open else at,
-            reported_at=at,
-            labels=labels | ({"site": fields["SITE"]} if fields.get("SITE") else {}),
-            title=fields.get("SUMMARY") or f"{' '.join(labels.values())} {state.lower()}".strip(),
-            text=fields.get("SERVICEOUTPUT")
-            or fields.get("HOSTOUTPUT")
-            or fields.get("OUTPUT", ""),
-            severity="critical" if state.upper() in _CRITICAL else "warning",
-        )
-        return Message((alert,))
+        return Message((_alert(fields, host, is_open=kind.startswith(_OPENS)),))
+
+
+def _alert(fields: dict[str, str], host: str, *, is_open: bool) -> Alert:
+    """Return the alert of a host, or of one of its checks."""
+    check = fields.get("SERVICEDESC") or fields.get("SERVICE", "")
+    state_field = "SERVICESTATE" if check else "HOSTSTATE"
+    state = fields.get(state_field) or fields.get("STATUS", "")
+    about = without_empty({"host": host, "check": check})
+    title = f"{' '.join(about.values())} {state.lower()}".strip()
+    output = fields.get("SERVICEOUTPUT") or fields.get("HOSTOUTPUT") or fields.get("OUTPUT", "")
+    at = _time(fields)
+    return Alert(
+        dedup_key="!".join(about.values())[:200],
+        status=Status.OPEN if is_open else Status.RESOLVED,
+        started_at=None,
+        ended_at=None if is_open else at,
+        reported_at=at,
+        labels=without_empty(about | {"site": fields.get("SITE", "")}),
+        title=fields.get("SUMMARY") or title,
+        text=output,
+        severity="critical" if state.upper() in _CRITICAL else "warning",
+    )
 
 
 def _time(fields: dict[str, str]) -> datetime | None:

@@ -64,27 +64,31 @@ class GenericJson(Feed):
         else:
             return None
         severity = self._text(item, "severity")
-        paths = [path.strip() for path in self.mapping.get("labels", "").split(",") if path.strip()]
+        if severity.casefold() in (self._values("critical") or {"critical"}):
+            severity = "critical"
+        labels = {}
+        for path in self._parts("labels"):
+            labels[path.rpartition(".")[2]] = text_of(_at(item, path))
         return Alert(
             dedup_key=key[:200],
             status=status,
             started_at=self._time(item, "started_at"),
             ended_at=self._time(item, "ended_at") if status is Status.RESOLVED else None,
-            labels={path.rpartition(".")[2]: text_of(_at(item, path)) for path in paths},
+            labels=labels,
             title=self._text(item, "title"),
             text=self._text(item, "text"),
             url=self._text(item, "url"),
-            severity="critical"
-            if severity.casefold() in (self._values("critical") or {"critical"})
-            else severity,
+            severity=severity,
         )
 
     def _values(self, name: str) -> set[str]:
-        values = set()
-        for value in self.mapping.get(name, "").split(","):
-            if value.strip():
-                values.add(value.strip().casefold())
-        return values
+        """Return the values that a name is mapped to, without their case."""
+        return {value.casefold() for value in self._parts(name)}
+
+    def _parts(self, name: str) -> list[str]:
+        """Return what stands between commas in the mapping of a name."""
+        parts = [part.strip() for part in self.mapping.get(name, "").split(",")]
+        return [part for part in parts if part]
 
     def _text(self, item: Any, name: str) -> str:
         if not self.mapping.get(name):

@@ -4,12 +4,15 @@ Only hard states count. States in a stream have no start: an episode starts with
 problem.
 """
 
+from datetime import datetime
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, json_lines, text_of
+from apps.statusboard.feeds.reading import epoch, json_lines, text_of, without_empty
 
 _HARD = 1
+#: The states of Icinga Notifications' severities, as numbers.
+_STATES_OF_SEVERITIES = {"ok": 0, "warning": 1, "crit": 2, "critical": 2, "unknown": 3, "down": 1}
 
 
 class Icinga2(Feed):
@@ -46,61 +49,74 @@ class Icinga2(Feed):
 
 
 def _alert(row: dict[str, Any]) -> Alert | None:
+    """Return the alert of an event, an object or a notification; None if it says no hard state."""
     kind = row.get("type")
     attributes = row.get("attrs")
     if kind == "StateChange":
-        if row.get("state_type") != _HARD:
-            return None
-        result = row.get("check_result")
-        output = result.get("output") if isinstance(result, dict) else ""
-        return _state(
-            row.get("host"),
-            row.get("service"),
-            row.get("state"),
-            epoch(row.get("timestamp")),
-            output,
-        )
+        return _alert_of_event(row)
     if kind in ("Host", "Service") and isinstance(attributes, dict):
-        if attributes.get("state_type") != _HARD:
-            return None
-        result = attributes.get("last_check_result")
-        output = result.get("output") if isinstance(result, dict) else ""
-        service = attributes.get("name") if kind == "Service" else ""
-        if kind == "Service":
-            host = attributes.get("host_name")
-        else:
-            host = attributes.get("name")
-        return _state(
-            host,
-            service,
-            attributes.get("state"),
-            epoch(attributes.get("last_hard_state_change")),
-            output,
-        )
+        return _alert_of_object(attributes, is_service=kind == "Service")
     if kind == "state" and isinstance(row.get("tags"), dict):
-        tags = row["tags"]
-        bad = {"ok": 0, "warning": 1, "crit": 2, "critical": 2, "unknown": 3, "down": 1}
-        severity = text_of(row.get("severity"))
-        return _state(
-            tags.get("host"), tags.get("service"), bad.get(severity, 2), None, row.get("message")
-        )
+        return _alert_of_notification(row, row["tags"])
     return None
 
 
-def _state(host: object, service: object, state: object, at: Any, output: object) -> Alert:
+def _alert_of_event(event: dict[str, Any]) -> Alert | None:
+    if event.get("state_type") != _HARD:
+        return None
+    return _alert_of_state(
+        event.get("host"),
+        event.get("service"),
+        event.get("state"),
+        epoch(event.get("timestamp")),
+        _output_of(event.get("check_result")),
+    )
+
+
+def _alert_of_object(attributes: dict[str, Any], *, is_service: bool) -> Alert | None:
+    """Return the alert of the attributes of a host or a service."""
+    if attributes.get("state_type") != _HARD:
+        return None
+    host = attributes.get("name")
+    service = None
+    if is_service:
+        host = attributes.get("host_name")
+        service = attributes.get("name")
+    return _alert_of_state(
+        host,
+        service,
+        attributes.get("state"),
+        epoch(attributes.get("last_hard_state_change")),
+        _output_of(attributes.get("last_check_result")),
+    )
+
+
+def _alert_of_notification(row: dict[str, Any], tags: dict[str, Any]) -> Alert:
+    """Return the alert of a notification of Icinga Notifications."""
+    state = _STATES_OF_SEVERITIES.get(text_of(row.get("severity")), 2)
+    return _alert_of_state(tags.get("host"), tags.get("service"), state, None, row.get("message"))
+
+
+def _output_of(result: object) -> object:
+    return result.get("output") if isinstance(result, dict) else ""
+
+
+def _alert_of_state(
+    host: object, service: object, state: object, at: datetime | None, output: object
+) -> Alert:
     """Return the alert of a host (1 is down) or a service (1 warning, 2 critical, 3 unknown)."""
-    labels = {"host": text_of(host), "check": text_of(service)}
+    labels = without_empty({"host": text_of(host), "check": text_of(service)})
     number = int(float(str(state)))
     is_open = number != 0
-    critical = number == 2 if labels["check"] else is_open
+    is_critical = number == 2 if "check" in labels else is_open
     return Alert(
-        dedup_key="!".join(filter(None, labels.values()))[:200],
+        dedup_key="!".join(labels.values())[:200],
         status=Status.OPEN if is_open else Status.RESOLVED,
         started_at=None,
         ended_at=None if is_open else at,
         reported_at=at,
-        labels={name: value for name, value in labels.items() if value},
-        title=" ".join(filter(None, labels.values())),
+        labels=labels,
+        title=" ".join(labels.values()),
         text=text_of(output),
-        severity="critical" if critical else "warning",
+        severity="critical" if is_critical else "warning",
     )

@@ -16,6 +16,9 @@ _SEVERITIES = {"CRITICAL": "critical", "DOWN": "critical", "UNREACHABLE": "criti
 _OPENS = ("PROBLEM", "FLAPPINGSTART")
 _ENDS = ("RECOVERY", "FLAPPINGSTOP")
 _HARD = "1"
+#: The states of status.dat, by number, for hosts and for their checks.
+_HOST_STATES = {"1": "DOWN", "2": "UNREACHABLE"}
+_CHECK_STATES = {"1": "WARNING", "2": "CRITICAL"}
 #: Maps the states of statusjson.cgi to those of status.dat: 1 is pending, 2 is OK.
 _HOSTS = {"1": "0", "2": "0", "4": "1", "8": "2"}
 _SERVICES = {"1": "0", "2": "0", "4": "1", "8": "3", "16": "2"}
@@ -122,15 +125,15 @@ def _problems(
         if block.get("state_type") != _HARD or block.get("current_state") in (None, "0"):
             continue
         check = block.get("service_description", "")
-        state = {"1": "WARNING" if check else "DOWN", "2": "CRITICAL" if check else "UNREACHABLE"}
+        states = _CHECK_STATES if check else _HOST_STATES
         try:
             at = epoch(block.get("last_hard_state_change"))
         except (ValueError, OverflowError, OSError) as error:
             notes.append(f"block {place} skipped: {error}")
             continue
-        word = state.get(block["current_state"], "UNKNOWN")
+        state = states.get(block["current_state"], "UNKNOWN")
         output = block.get("plugin_output", "")
-        alerts.append(_alert(block.get("host_name", ""), check, word, output, is_open=True, at=at))
+        alerts.append(_alert(block.get("host_name", ""), check, state, output, is_open=True, at=at))
     return Message(tuple(alerts), tuple(notes), is_complete=is_complete, as_of=as_of)
 
 
@@ -148,14 +151,18 @@ def _blocks(text: str) -> Iterator[dict[str, str]]:
             block[name] = text_of(value)
 
 
-def _alert(host: str, check: str, state: str, output: str, *, is_open: bool, at: object) -> Alert:
-    labels = {"host": host} | ({"check": check} if check else {})
+def _alert(
+    host: str, check: str, state: str, output: str, *, is_open: bool, at: datetime | None
+) -> Alert:
+    labels = {"host": host}
+    if check:
+        labels["check"] = check
     return Alert(
         dedup_key="!".join(labels.values())[:200],
         status=Status.OPEN if is_open else Status.RESOLVED,
         started_at=None,
-        ended_at=None if is_open else at,  # type: ignore[arg-type]
-        reported_at=at,  # type: ignore[arg-type]
+        ended_at=None if is_open else at,
+        reported_at=at,
         labels=labels,
         title=f"{' '.join(labels.values())} {state.lower()}".strip(),
         text=output,

@@ -86,9 +86,15 @@ def text_of(value: object) -> str:
 
 
 def texts(value: object) -> dict[str, str]:
+    """Return the items of an object as texts; empty if the value is no object."""
     if not isinstance(value, dict):
         return {}
     return {text_of(name): text_of(item) for name, item in value.items()}
+
+
+def without_empty(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that have a value."""
+    return {name: value for name, value in labels.items() if value}
 
 
 def time_of(value: object) -> datetime | None:

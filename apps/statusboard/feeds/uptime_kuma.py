@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import json_documents, json_of, text_of
+from apps.statusboard.feeds.reading import json_documents, json_of, text_of, without_empty
 
 _DOWN, _UP, _PENDING, _MAINTENANCE = range(4)
 
@@ -111,7 +111,4 @@ def _labels(monitor: dict[str, Any]) -> dict[str, str]:
     """Return the name of the monitor, and its tags that have a value."""
     tags = [tag for tag in monitor.get("tags") or [] if isinstance(tag, dict)]
     named = {text_of(tag.get("name")): text_of(tag.get("value")) for tag in tags}
-    return {
-        "monitor": text_of(monitor.get("name")),
-        **{name: value for name, value in named.items() if value},
-    }
+    return {"monitor": text_of(monitor.get("name")), **without_empty(named)}

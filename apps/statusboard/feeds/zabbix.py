@@ -12,6 +12,8 @@ from apps.statusboard.feeds.reading import epoch, json_lines, json_of, text_of
 
 #: Severities from this one on (high and disaster) mean down.
 _CRITICAL = 4
+#: The errors of values that are missing or of another type.
+_UNREADABLE_ROW = (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError)
 _PROBLEMS = 1
 _TRIGGERS = 2
 _REQUESTS = [
@@ -49,7 +51,7 @@ class Zabbix(Feed):
         for place, row in enumerate(rows):
             try:
                 alerts.append(_exported(row) if "eventid" in row else _webhook(row))
-            except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+            except _UNREADABLE_ROW as error:
                 notes.append(f"event {place} skipped: {type(error).__name__} {error}")
         return Message(tuple(alerts), tuple(notes))
 
@@ -57,15 +59,12 @@ class Zabbix(Feed):
 def _listed(body: bytes) -> Message:
     """Parse the responses of the API; the list is complete unless a problem cannot be parsed."""
     answers = json_of(b'{"answers": %b}' % body, "an answer of Zabbix")["answers"]
+    if not isinstance(answers, list):
+        answers = [answers]
     results: dict[object, list[dict[str, Any]]] = {}
-    for answer in answers if isinstance(answers, list) else [answers]:
+    for answer in answers:
         if not isinstance(answer, dict) or not isinstance(answer.get("result"), list):
-            error = answer.get("error") if isinstance(answer, dict) else None
-            if isinstance(error, dict):
-                reason = error.get("data") or error.get("message")
-            else:
-                reason = "no list"
-            raise UnreadablePayload(f"Zabbix answers {text_of(reason)}")
+            raise UnreadablePayload(f"Zabbix answers {_error_in(answer)}")
         results[str(answer.get("id"))] = answer["result"]
     if results.keys() != {str(_PROBLEMS), str(_TRIGGERS)}:
         raise UnreadablePayload("not the answers of Zabbix about problems and triggers")
@@ -81,29 +80,44 @@ def _listed(body: bytes) -> Message:
     for place, row in enumerate(results[str(_PROBLEMS)]):
         try:
             alerts.append(_exported({**row, "value": 1, "hosts": hosts.get(row["objectid"], [])}))
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        except _UNREADABLE_ROW as error:
             notes.append(f"problem {place} skipped: {type(error).__name__} {error}")
     return Message(tuple(alerts), tuple(notes), is_complete=not notes)
+
+
+def _error_in(answer: object) -> str:
+    """Return why the API gave an answer without a list."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, dict):
+        return text_of(error.get("data") or error.get("message"))
+    return "no list"
 
 
 def _exported(row: dict[str, Any]) -> Alert:
     """Parse an event; a recovery only names its problem, in `p_eventid`."""
     is_open = int(row["value"]) == 1
+    problem_id = row["eventid"]
+    if not is_open:
+        problem_id = row.get("p_eventid", problem_id)
     at = epoch(row["clock"])
-    tags = {text_of(tag.get("tag")): text_of(tag.get("value")) for tag in row.get("tags") or []}
-    hosts = [text_of(host.get("host")) for host in row.get("hosts") or []]
+    labels = {text_of(tag.get("tag")): text_of(tag.get("value")) for tag in row.get("tags") or []}
+    hosts = row.get("hosts") or []
+    if hosts:
+        labels["host"] = text_of(hosts[0].get("host"))
     return Alert(
-        dedup_key=text_of(row["eventid"] if is_open else row.get("p_eventid", row["eventid"]))[
-            :200
-        ],
+        dedup_key=text_of(problem_id)[:200],
         status=Status.OPEN if is_open else Status.RESOLVED,
         started_at=at if is_open else None,
         ended_at=None if is_open else at,
         reported_at=at,
-        labels=tags | ({"host": hosts[0]} if hosts else {}),
+        labels=labels,
         title=text_of(row.get("name")),
-        severity="critical" if int(row.get("severity", 0)) >= _CRITICAL else "warning",
+        severity=_severity(row.get("severity", 0)),
     )
+
+
+def _severity(number: Any) -> str:
+    return "critical" if int(number) >= _CRITICAL else "warning"
 
 
 def _webhook(row: dict[str, Any]) -> Alert:
@@ -113,12 +127,16 @@ def _webhook(row: dict[str, Any]) -> Alert:
     """
     is_open = int(row["event_value"]) == 1
     at = epoch(row.get("event_datetime_timestamp"))
-    tags = row.get("event_tags")
     labels = {}
-    for name, value in (tags if isinstance(tags, dict) else {}).items():
-        first = value[0] if isinstance(value, list) and value else value
-        labels[text_of(name)] = text_of(first)
+    tags = row.get("event_tags")
+    if isinstance(tags, dict):
+        for name, value in tags.items():
+            # Zabbix sends the values of a repeated tag as a list.
+            first = value[0] if isinstance(value, list) and value else value
+            labels[text_of(name)] = text_of(first)
     host = text_of(row.get("host_host"))
+    if host:
+        labels["host"] = host
     # Recoveries have the ID of their problem too. The timestamp is that of the problem, so the end
     # is unknown.
     return Alert(
@@ -127,8 +145,8 @@ def _webhook(row: dict[str, Any]) -> Alert:
         started_at=None,
         ended_at=None,
         reported_at=at if is_open else None,
-        labels=labels | ({"host": host} if host else {}),
+        labels=labels,
         title=text_of(row.get("event_name") or row.get("trigger_name")),
         text=text_of(row.get("trigger_description")),
-        severity="critical" if int(row.get("event_nseverity") or 0) >= _CRITICAL else "warning",
+        severity=_severity(row.get("event_nseverity") or 0),
     )

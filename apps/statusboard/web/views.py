@@ -71,6 +71,8 @@ INCIDENT_ORDERS: dict[str, Callable[[Incident], Any]] = {
     "started": attrgetter("started_at"),
     "source": lambda incident: str(incident.source or incident.opened_by).casefold(),
 }
+#: The values of the parameter `history` of the board.
+_BY_HOUR = {"hours": True, "days": False}
 #: The columns by which monitoring sources can be sorted.
 SOURCE_ORDERS: dict[str, Callable[[MonitoringSource], Any]] = {
     "source": lambda source: source.name.casefold(),
@@ -84,12 +86,7 @@ SOURCE_ORDERS: dict[str, Callable[[MonitoringSource], Any]] = {
 @require_safe
 def status_board(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
-    by_hour = (
-        read_query_or_warn(
-            request, "history", {"hours": True, "days": False}.get, expected="hours or days"
-        )
-        or False
-    )
+    by_hour = bool(read_query_or_warn(request, "history", _BY_HOUR.get, expected="hours or days"))
     zone = timezone.get_current_timezone()
     sort = read_sort(request, INCIDENT_ORDERS, default="-started")
     since = read_query_or_warn(request, "since", _moment, expected="a time")

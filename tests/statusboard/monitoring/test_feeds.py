@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings as django_settings
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from apps.statusboard.domain.monitoring.intake import pump
@@ -76,6 +76,7 @@ _VALUES = _JSON | st.sampled_from(
         ]
     )
 )
+@example(body=b'{"eventid": 1, "value": 1, "clock": 1, "tags": ["no object"]}')
 def test_whatever_arrives_is_read_or_refused(feed, body):
     try:
         message = read(feed, body)

@@ -68,29 +68,44 @@ class BoardRow:
 
     @property
     def source_label(self) -> str:
-        """The source of the service's own state, and its fault."""
-        return self._source + (", payload not read" if self.fault else "")
+        """The source of the service's own state, such as `Grafana, no data`, and its fault."""
+        label = self._source
+        if self.cause == Cause.STALE and self.incident is not None:
+            label += ", stale"
+        if self.cause == Cause.NO_DATA and self._is_from_feed:
+            label += ", no data"
+        if self.fault:
+            label += ", payload not read"
+        return label
 
     @property
     def _source(self) -> str:
         if self.incident is not None:
-            if self.incident.source:
-                source = self.incident.source.name
-            else:
-                source = self.incident.opened_by
-            return f"{source}, stale" if self.cause == Cause.STALE else source
-        if self.service.source is not None and self.cause in (Cause.NO_DATA, Cause.FEED):
-            return f"{self.service.source.name}{', no data' if self.cause == Cause.NO_DATA else ''}"
+            return str(self.incident.source or self.incident.opened_by)
+        if self._is_from_feed:
+            return str(self.service.source)
         return self.cause.label
+
+    @property
+    def _is_from_feed(self) -> bool:
+        return (
+            self.incident is None
+            and self.service.source is not None
+            and self.cause in (Cause.NO_DATA, Cause.FEED)
+        )
 
 
 @dataclass(frozen=True)
-class _Board:
-    """Data of all services, read once, and the children of each service."""
+class _BoardData:
+    """What the rows of a board show, read once for all services, by the service's primary key.
 
-    now: dict[int, StateInterval]
+    `children` are by the parent's primary key, None for services without one. `faults` are by the
+    primary key of the source.
+    """
+
+    intervals: dict[int, StateInterval]
     windows: dict[int, DowntimeWindow]
-    slots: dict[int, tuple[Slot, ...]]
+    slots: Mapping[int, tuple[Slot, ...]]
     children: Mapping[int | None, list[Service]]
     faults: Mapping[int, RawPayload]
 
@@ -100,10 +115,10 @@ def board(
 ) -> list[BoardRow]:
     """Return all services in tree order, with state, next window, and slots in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
+    slots: dict[int, tuple[Slot, ...]] = {}
     if days:
-        slots = (hourly if by_hour else daily)(services, at, zone=zone, days=days)
-    else:
-        slots = {}
+        read_slots = hourly if by_hour else daily
+        slots = read_slots(services, at, zone=zone, days=days)
     return _tree(services, at, slots)
 
 
@@ -113,60 +128,69 @@ def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> BoardRow
 
 
 def _tree(
-    services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ...]]
+    services: list[Service], at: datetime, slots: Mapping[int, tuple[Slot, ...]]
 ) -> list[BoardRow]:
-    now = StateInterval.objects.current(at).select_related("incident__source", "window")
+    """Return the rows of these services, each followed by those of its components."""
+    intervals = StateInterval.objects.current(at).select_related("incident__source", "window")
     plans = DowntimeWindow.services.through.objects.filter(
         downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
-    ).order_by("-downtimewindow__starts_at")
-    children: dict[int | None, list[Service]] = defaultdict(list)
+    )
+    # The last one with a key stays in a dictionary: the next window.
+    latest_first = plans.select_related("downtimewindow").order_by("-downtimewindow__starts_at")
+
     known = {service.pk for service in services}
+    children: dict[int | None, list[Service]] = defaultdict(list)
     for service in services:
-        children[service.parent_id if service.parent_id in known else None].append(service)
-    read = _Board(
-        now={row.service_id: row for row in now},
-        windows={
-            plan.service_id: plan.downtimewindow for plan in plans.select_related("downtimewindow")
-        },
+        parent = service.parent_id if service.parent_id in known else None
+        children[parent].append(service)
+
+    data = _BoardData(
+        intervals={interval.service_id: interval for interval in intervals},
+        windows={plan.service_id: plan.downtimewindow for plan in latest_first},
         slots=slots,
         children=children,
         faults=source_faults(at),
     )
     rows: list[BoardRow] = []
-    for top in children[None]:
-        rows += _branch(top, 0, read)
+    for service in children[None]:
+        rows += _branch(service, 0, data)
     return rows
 
 
-def _branch(service: Service, depth: int, read: _Board) -> list[BoardRow]:
-    below: list[BoardRow] = []
-    for child in read.children.get(service.pk, []):
-        below.extend(_branch(child, depth + 1, read))
-    row = read.now.get(service.pk)
-    own = State(row.state) if row else State.UNKNOWN
-    states = []
-    for component in below:
-        if component.depth == depth + 1:
-            states.append(component.state)
+def _branch(service: Service, depth: int, data: _BoardData) -> list[BoardRow]:
+    """Return the row of a service, and those of its components below it."""
+    rows_below: list[BoardRow] = []
+    for child in data.children.get(service.pk, []):
+        rows_below += _branch(child, depth + 1, data)
+    states_below = [row.state for row in rows_below if row.depth == depth + 1]
+
+    interval = data.intervals.get(service.pk)
+    own = State(interval.state) if interval else State.UNKNOWN
     # A service with components that is not monitored itself is a group without a state of its own.
-    is_group = bool(states) and service.monitoring == Monitoring.NONE and own == State.UNKNOWN
-    return [
-        BoardRow(
-            service=service,
-            depth=depth,
-            state=worst(states if is_group else [own, *states]),
-            own=own,
-            since=row.started_at if row and row.started_at > BEGINNING else None,
-            until=row.ended_at if row and row.state == State.MAINTENANCE else None,
-            cause=Cause(row.cause) if row else Cause.NOT_MONITORED,
-            incident=row.incident if row else None,
-            next_window=read.windows.get(service.pk),
-            slots=read.slots.get(service.pk, ()),
-            has_own_state=not is_group,
-            fault=read.faults.get(service.source_id or 0),
-        ),
-        *below,
-    ]
+    is_unknown = service.monitoring == Monitoring.NONE and own == State.UNKNOWN
+    is_group = bool(states_below) and is_unknown
+    since = None
+    until = None
+    if interval and interval.started_at > BEGINNING:
+        since = interval.started_at
+    if interval and own == State.MAINTENANCE:
+        until = interval.ended_at
+
+    row = BoardRow(
+        service=service,
+        depth=depth,
+        state=worst(states_below if is_group else [own, *states_below]),
+        own=own,
+        since=since,
+        until=until,
+        cause=Cause(interval.cause) if interval else Cause.NOT_MONITORED,
+        incident=interval.incident if interval else None,
+        next_window=data.windows.get(service.pk),
+        slots=data.slots.get(service.pk, ()),
+        has_own_state=not is_group,
+        fault=data.faults.get(service.source_id or 0),
+    )
+    return [row, *rows_below]
 
 
 @dataclass(frozen=True)

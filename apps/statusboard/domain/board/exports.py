@@ -1,6 +1,7 @@
 """Export the board as headline, summary.json of Statuspage, iCalendar, Atom feed and badge."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -151,20 +152,19 @@ def atom_feed(at: datetime, page: str) -> str:
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
     entries = [_entry_of_incident(row) for row in _recent_incidents(at)]
     entries += [_entry_of_window(row) for row in windows]
-    # Sort by the time of the last change.
-    entries.sort(key=lambda entry: entry[4], reverse=True)
+    entries.sort(key=lambda entry: entry.updated_at, reverse=True)
 
     feed = Atom1Feed(
         title="Services", link=page, description="", feed_url=f"{page}feed.atom", feed_guid=page
     )
-    for key, title, text, published, updated in entries[:MOST_ENTRIES]:
+    for entry in entries[:MOST_ENTRIES]:
         feed.add_item(
-            title=mark_hidden(title),
+            title=mark_hidden(entry.title),
             link=page,
-            description=mark_hidden(text),
-            unique_id=f"{page}#{key}",
-            pubdate=published,
-            updateddate=updated,
+            description=mark_hidden(entry.text),
+            unique_id=f"{page}#{entry.key}",
+            pubdate=entry.published_at,
+            updateddate=entry.updated_at,
         )
     return feed.writeString("utf-8")
 
@@ -174,36 +174,48 @@ def _recent_incidents(at: datetime) -> QuerySet[Incident]:
     return recent.select_related("service").prefetch_related("notes")
 
 
-_Entry = tuple[str, str, str, datetime, datetime]
+@dataclass(frozen=True)
+class _Entry:
+    """An entry of the Atom feed; `key` identifies it within the feed."""
+
+    key: str
+    title: str
+    text: str
+    published_at: datetime
+    updated_at: datetime
 
 
-def _entry_of_incident(row: Incident) -> _Entry:
-    updates = [note for note in row.notes.all() if note.kind == NoteKind.UPDATE]
-    posted = [f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}" for note in updates]
-    if row.ended_at:
-        ended = [f"Resolved {row.ended_at:%Y-%m-%d %H:%M} UTC."]
-    else:
-        ended = []
-    updated = max(
-        [row.started_at, *(note.at for note in updates), *([row.ended_at] if row.ended_at else [])]
+def _entry_of_incident(incident: Incident) -> _Entry:
+    state = incident.get_state_display().lower()
+    lines = []
+    updated_at = incident.started_at
+    for note in incident.notes.all():
+        if note.kind == NoteKind.UPDATE:
+            lines.append(f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}")
+            updated_at = max(updated_at, note.at)
+    if incident.ended_at:
+        state = f"was {state}"
+        lines.append(f"Resolved {incident.ended_at:%Y-%m-%d %H:%M} UTC.")
+        updated_at = max(updated_at, incident.ended_at)
+    return _Entry(
+        key=f"incident-{incident.pk}",
+        title=f"{incident.service.name} {state}: {incident.title}",
+        text="\n".join(lines),
+        published_at=incident.started_at,
+        updated_at=updated_at,
     )
-    title = (
-        f"{row.service.name} {'was ' if row.ended_at else ''}{row.get_state_display().lower()}: "
-        f"{row.title}"
-    )
-    return f"incident-{row.pk}", title, "\n".join([*posted, *ended]), row.started_at, updated
 
 
-def _entry_of_window(row: DowntimeWindow) -> _Entry:
-    names = ", ".join(service.name for service in row.services.all())
-    title = f"{'Cancelled' if row.cancelled_at else 'Maintenance'}: {names}: {row.title}"
-    period = f"{row.starts_at:%Y-%m-%d %H:%M} to {row.ends_at:%Y-%m-%d %H:%M} UTC"
-    return (
-        f"window-{row.pk}",
-        title,
-        f"{period}. {row.text}".strip(),
-        row.starts_at,
-        row.cancelled_at or row.starts_at,
+def _entry_of_window(window: DowntimeWindow) -> _Entry:
+    names = ", ".join(service.name for service in window.services.all())
+    kind = "Cancelled" if window.cancelled_at else "Maintenance"
+    period = f"{window.starts_at:%Y-%m-%d %H:%M} to {window.ends_at:%Y-%m-%d %H:%M} UTC"
+    return _Entry(
+        key=f"window-{window.pk}",
+        title=f"{kind}: {names}: {window.title}",
+        text=f"{period}. {window.text}".strip(),
+        published_at=window.starts_at,
+        updated_at=window.cancelled_at or window.starts_at,
     )
 
 
