@@ -34,11 +34,14 @@ logger = logging.getLogger(__name__)
 #: Delays after failures of a sink, in seconds.
 BACK_OFF = BackOff((0.5, 1, 2, 4, 8, 16, 30))
 #: Limits of a single write. A batch is written as a whole, even if it is larger.
-MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
+MOST_BATCHES = 64
+MOST_JOBS = 1000
+MOST_BYTES = 3 * 1024 * 1024
 #: Number of attempts that end with the death of a worker before a batch is split, and before a
 #: single job is refused. Workers also die for other reasons, and a batch that waits long for its
 #: sink is affected by several.
-MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
+MOST_DEATHS = 2
+MOST_DEATHS_ALONE = 5
 _ROUTED_AT_ONCE = 500
 #: A sink that has accepted nothing for this long keeps only one worker busy.
 _SILENT = timedelta(seconds=3)
@@ -269,7 +272,8 @@ def _finish(
     """Store refused jobs, and drop the batches that no sink lacks any more."""
     by_key = {(job.cluster, job.job_id, job.submitted_at): job for job in refused}
     for job in by_key.values():
-        job.sink, job.tried_at = sink, at
+        job.sink = sink
+        job.tried_at = at
         logger.error("%s refuses job %s of %s: %s", sink, job.job_id, job.cluster, job.reason)
     RefusedJob.objects.bulk_create(
         by_key.values(),

@@ -1,9 +1,8 @@
 """Retention of archived jobs: rules by age and size, pins that keep a job, and deletion."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 
 from django.db import connection, transaction
 from django.db.models import Count, DateTimeField, Max, Q, QuerySet
@@ -138,12 +137,12 @@ def excesses(*, at: datetime) -> Iterator[Excess]:
         numbers = jobs.aggregate(
             all=Count("pk"), old=Count("pk", filter=_too_old(rule, at) & Q(pin=None))
         )
-        size = content_size(cluster=cluster)
-        if rule.max_bytes is not None and size:
-            over = 1 - rule.max_bytes / size
-        else:
-            over = 0
-        yield Excess(cluster, size, numbers["old"], max(0, round(over * numbers["all"])))
+        size_bytes = content_size(cluster=cluster)
+        for_size = 0
+        if rule.max_bytes is not None and size_bytes > rule.max_bytes:
+            surplus_share = 1 - rule.max_bytes / size_bytes
+            for_size = round(surplus_share * numbers["all"])
+        yield Excess(cluster, size_bytes, numbers["old"], for_size)
 
 
 def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:
@@ -184,16 +183,15 @@ def kept_since(*, cluster: Cluster, at: datetime) -> datetime | None:
     rule = dict(_rules()).get(cluster)
     if rule is None:
         return None
+    moments = []
     if rule.max_age_days is not None:
-        moments = [at - timedelta(days=rule.max_age_days)]
-    else:
-        moments = []
+        moments.append(at - timedelta(days=rule.max_age_days))
     if rule.max_bytes is not None:
         events = Event.objects.filter(kind="archive.expired", target_id=str(cluster.pk))
-        deleted = events.aggregate(last=Max(Cast(KT("data__submitted__1"), DateTimeField())))[
-            "last"
-        ]
-        moments += [deleted] if deleted else []
+        last_submission = Max(Cast(KT("data__submitted__1"), DateTimeField()))
+        deleted_until = events.aggregate(last=last_submission)["last"]
+        if deleted_until:
+            moments.append(deleted_until)
     return max(moments, default=None)
 
 
@@ -205,45 +203,59 @@ def delete_batch(
 
     Return None if there are no jobs to delete.
     """
-    list(WordIndex.objects.select_for_update())  # no words may be added for deleted contents
+    # No words may be added for deleted contents.
+    list(WordIndex.objects.select_for_update())
     # A content that no job has now must not be used by a job that is being stored.
     lock_for_this_transaction("archive.store")
-    ids = list(jobs.values_list("pk", flat=True)[:BATCH])
-    rows = ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=ids).order_by("pk")
-    locked = list(
-        rows.values_list("pk", "submitted_at", "script_id", "environment_id", "description_id")
-    )
-    # A job may have been pinned before its lock was taken.
-    pinned = set(Pin.objects.filter(job__in=ids).values_list("job_id", flat=True))
-    gone = [row for row in locked if row[0] not in pinned]
-    if not gone:
+    expired = _lock_without_pin(list(jobs.values_list("pk", flat=True)[:BATCH]))
+    if not expired:
         return None
-    contents = sorted(set(chain.from_iterable(row[2:] for row in gone)) - {None})
-    ArchivedJob.objects.filter(pk__in=[row[0] for row in gone]).delete()
-    days = {(row[2], row[1].astimezone(UTC).date()) for row in gone}
+
+    contents: set[int] = set()
+    script_days = set()
+    for job in expired:
+        contents |= {job.script_id, job.environment_id}
+        if job.description_id is not None:
+            contents.add(job.description_id)
+        script_days.add((job.script_id, job.submitted_at.astimezone(UTC).date()))
+    ArchivedJob.objects.filter(pk__in=[job.pk for job in expired]).delete()
     with connection.cursor() as cursor:
-        cursor.execute(_DELETE_WORDS, [list(column) for column in zip(*days, strict=True)])
-        cursor.execute(_FREED, {"contents": contents, "cluster": cluster.pk})
+        cursor.execute(_DELETE_WORDS, [list(column) for column in zip(*script_days, strict=True)])
+        cursor.execute(_FREED, {"contents": sorted(contents), "cluster": cluster.pk})
         freed_bytes = int(cursor.fetchone()[0])
-        cursor.execute(_DELETE_UNUSED, {"contents": contents})
+        cursor.execute(_DELETE_UNUSED, {"contents": sorted(contents)})
         deleted_contents = cursor.rowcount
-    times = [row[1] for row in gone]
+
+    submissions = [job.submitted_at for job in expired]
     data = {
-        "jobs": len(gone),
+        "jobs": len(expired),
         "contents": deleted_contents,
         "freed_bytes": freed_bytes,
-        "ids": [gone[0][0], gone[-1][0]],
-        "submitted": [min(times).isoformat(), max(times).isoformat()],
+        "ids": [expired[0].pk, expired[-1].pk],
+        "submitted": [min(submissions).isoformat(), max(submissions).isoformat()],
     }
     publish(kind="archive.expired", target=cluster, by=by, at=at, reason=reason, data=data)
-    return len(gone), freed_bytes
+    return len(expired), freed_bytes
+
+
+def _lock_without_pin(pks: Sequence[int]) -> list[ArchivedJob]:
+    """Lock these jobs; return those without a pin, by primary key, with few of their fields."""
+    rows = ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=pks).order_by("pk")
+    locked = list(rows.only("submitted_at", "script", "environment", "description"))
+    # Read after the lock: a job may have been pinned before it was taken.
+    pinned = set(Pin.objects.filter(job__in=pks).values_list("job_id", flat=True))
+    return [job for job in locked if job.pk not in pinned]
 
 
 def _rules() -> list[tuple[Cluster, RetentionRule]]:
-    """Return the clusters that have a rule, each with its effective rule."""
+    """Return the clusters that have a rule, each with its own rule or else the general one."""
     rules = {rule.cluster_id: rule for rule in RetentionRule.objects.all()}
-    pairs = [(cluster, rules.get(cluster.pk, rules.get(None))) for cluster in Cluster.objects.all()]
-    return [(cluster, rule) for cluster, rule in pairs if rule]
+    pairs = []
+    for cluster in Cluster.objects.all():
+        rule = rules.get(cluster.pk) or rules.get(None)
+        if rule:
+            pairs.append((cluster, rule))
+    return pairs
 
 
 def _too_old(rule: RetentionRule, at: datetime) -> Q:
@@ -253,10 +265,9 @@ def _too_old(rule: RetentionRule, at: datetime) -> Q:
 
 
 def _limits(rule: RetentionRule) -> str:
+    age = "any age"
     if rule.max_age_days is not None:
         age = f"{rule.max_age_days} days"
-    else:
-        age = "any age"
     if rule.max_bytes is not None:
         return f"{age}, {rule.max_bytes} bytes"
     return f"{age}, any size"

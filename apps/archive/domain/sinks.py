@@ -65,27 +65,31 @@ def sinks_health(*, at: datetime) -> list[SinkHealth]:
         "oldest": Min("deliveries__batch__captured_at"),
     }
     sinks: Iterable[Any] = SinkState.objects.annotate(**behind).order_by("name")
-    refused = dict(RefusedJob.objects.values_list("sink").annotate(Count("pk")))
-    rows = []
+    refused_by_sink = dict(RefusedJob.objects.values_list("sink").annotate(Count("pk")))
+    health = []
     for sink in sinks:
-        rows.append(
+        lag_seconds = 0.0
+        if sink.oldest:
+            lag_seconds = max(0.0, (at - sink.oldest).total_seconds())
+        retry_seconds = 0.0
+        if sink.retry_at:
+            retry_seconds = max(0.0, (sink.retry_at - at).total_seconds())
+        last_refused: list[RefusedJob] = []
+        if sink.pk in refused_by_sink:
+            newest_first = sink.refused.defer("data").order_by("-tried_at", "-pk")
+            last_refused = list(newest_first[:NAMED])
+        health.append(
             SinkHealth(
                 sink=sink,
                 configured=sink.url in settings.ARCHIVE_SINKS,
                 behind=sink.behind or 0,
-                lag_seconds=max(0.0, (at - sink.oldest).total_seconds()) if sink.oldest else 0.0,
-                retry_seconds=max(0.0, (sink.retry_at - at).total_seconds())
-                if sink.retry_at
-                else 0.0,
-                refused=refused.get(sink.pk, 0),
-                last_refused=list(
-                    sink.refused.defer("data").order_by("-tried_at", "-pk")[:NAMED]
-                    if sink.pk in refused
-                    else ()
-                ),
+                lag_seconds=lag_seconds,
+                retry_seconds=retry_seconds,
+                refused=refused_by_sink.get(sink.pk, 0),
+                last_refused=last_refused,
             )
         )
-    return rows
+    return health
 
 
 def intake_size() -> tuple[int, int]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import zip_longest
 
 from apps.accounts.models import Principal
 from apps.archive.domain.retention import kept_since
@@ -167,8 +168,10 @@ def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[Kind, str]:
     if _as_text(ours) == _as_text(theirs):
         return Kind.ENCODING, ""
     lines = zip(_as_text(ours).split(b"\n"), _as_text(theirs).split(b"\n"), strict=False)
-    number = next((number for number, (our, their) in enumerate(lines, 1) if our != their), 0)
-    return Kind.SCRIPT, f"from line {number} on" if number else "one continues where the other ends"
+    for number, (our_line, their_line) in enumerate(lines, start=1):
+        if our_line != their_line:
+            return Kind.SCRIPT, f"from line {number} on"
+    return Kind.SCRIPT, "one continues where the other ends"
 
 
 def _compare_environments(
@@ -180,32 +183,43 @@ def _compare_environments(
     entries = [_as_text(entry) for entry in texts_in(ours)]
     text = _as_text(replace_secrets(b"\n".join(texts_in(theirs)), secrets)) + b"\n"
     position = 0
-    for index, entry in enumerate(entries):
-        name, _, value = entry.partition(b"=")
-        if value.startswith(b"<masked:") and text.startswith(name + b"=", position):
-            if index + 1 < len(entries):
-                following = entries[index + 1].partition(b"=")[0] + b"="
-            else:
-                following = b""
-            if following:
-                end = text.find(b"\n" + following, position)
-            else:
-                end = len(text) - 1
-            if masker.fingerprint(text[position + len(name) + 1 : end]) == value:
-                position = end + 1
-                continue
-        if not text.startswith(entry + b"\n", position):
-            return Kind.ENVIRONMENT, f"from variable {name.decode(errors='replace')} on"
-        position += len(entry) + 1
-    if more := [
-        line.partition(b"=")[0].decode(errors="replace")
-        for line in text[position:].split(b"\n")
-        if line
-    ]:
+    for entry, following in zip_longest(entries, entries[1:]):
+        end = _end_of_entry(text, position, entry, following, masker)
+        if end is None:
+            name = entry.partition(b"=")[0].decode(errors="replace")
+            return Kind.ENVIRONMENT, f"from variable {name} on"
+        position = end
+
+    more = []
+    for line in text[position:].split(b"\n"):
+        if line:
+            more.append(line.partition(b"=")[0].decode(errors="replace"))
+    if more:
         return Kind.ENVIRONMENT, f"accounting has more: {', '.join(more[:_MOST_NAMES])}"
     if any(b"\n" in entry for entry in entries):
         return Kind.NEWLINES, ""
-    return (Kind.ALIKE if entries == texts_in(ours) else Kind.ENCODING), ""
+    if entries != texts_in(ours):
+        return Kind.ENCODING, ""
+    return Kind.ALIKE, ""
+
+
+def _end_of_entry(
+    text: bytes, start: int, entry: bytes, following: bytes | None, masker: Masker
+) -> int | None:
+    """Return where a variable that starts in `text` at `start` ends; None if another one does.
+
+    A masked value ends before the name of the `following` variable, which is None at the end.
+    """
+    name, _, value = entry.partition(b"=")
+    if value.startswith(b"<masked:") and text.startswith(name + b"=", start):
+        end = len(text) - 1
+        if following is not None:
+            end = text.find(b"\n" + following.partition(b"=")[0] + b"=", start)
+        if masker.fingerprint(text[start + len(name) + 1 : end]) == value:
+            return end + 1
+    if text.startswith(entry + b"\n", start):
+        return start + len(entry) + 1
+    return None
 
 
 def _as_text(content: bytes) -> bytes:

@@ -132,16 +132,17 @@ def _captures(request: AuthenticatedRequest, archived: ArchivedJob) -> dict[str,
     visible = set(ids.values_list("pk", flat=True))
     shown = [capture for capture in captures if capture.pk in visible]
     may_choose = all(may_choose_capture(request.user, capture) for capture in captures)
-    version = {"conflict_version": archived.conflict_version}
+    choice_form = None
+    if may_choose:
+        version = {"conflict_version": archived.conflict_version}
+        choice_form = CaptureChoiceForm(initial=version, auto_id="capture_%s")
     return {
         "captures": shown[:MOST_CAPTURES],
         "unstored_captures": unstored_captures(shown)[:MOST_CAPTURES],
         "not_shown": len(captures) - len(shown[:MOST_CAPTURES]),
         "choices": choice_events(shown)[:MOST_CAPTURES],
         "chosen": next((capture for capture in shown if capture.chosen_at), None),
-        "choice_form": CaptureChoiceForm(initial=version, auto_id="capture_%s")
-        if may_choose
-        else None,
+        "choice_form": choice_form,
     }
 
 

@@ -48,46 +48,55 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
     hashed_jobs = [_Hashed(job) for job in jobs]
     # Compress before taking the lock, for which other workers wait.
     packed = _packed(_contents(hashed_jobs))
-    lock_for_this_transaction("archive.store")  # no other worker may store the same jobs meanwhile
+    # No other worker may store the same jobs meanwhile.
+    lock_for_this_transaction("archive.store")
 
+    jobs_by_cluster: dict[str, list[_Hashed]] = {}
+    for hashed in hashed_jobs:
+        jobs_by_cluster.setdefault(hashed.job.cluster, []).append(hashed)
     stored = 0
-    for name in dict.fromkeys(job.cluster for job in jobs):
-        of_cluster = [hashed for hashed in hashed_jobs if hashed.job.cluster == name]
+    for name, of_cluster in jobs_by_cluster.items():
         cluster = ensure_cluster(name=name, scheduler=of_cluster[0].job.scheduler, by=by, at=at)
-        new, stored_again = _new_jobs(cluster, of_cluster)
+        new, captured_again = _new_jobs(cluster, of_cluster)
         if new:
-            contents = _store_contents(new, packed)
-            experiments = _experiments(
-                {hashed.job.request_key for hashed in new if hashed.job.request_key}
-            )
-            rows = [_job_row(cluster, hashed, contents, experiments) for hashed in new]
-            bulk.copy_rows(ArchivedJob, list(rows[0]), (tuple(row.values()) for row in rows))
-        mark_conflicts(
-            cluster=cluster, captures=[hashed.capture for hashed in stored_again], by=by, at=at
-        )
-        if not new:
-            continue
-
-        stored += len(new)
-        published = set()
-        for hashed in new:
-            if hashed.job.request_key:
-                published.add(hashed.job.job_id)
-        without_request = []
-        for hashed in new:
-            if not hashed.job.request_key:
-                without_request.append(hashed.job.job_id)
-        collected = jobs_in_spool(cluster_id=cluster.pk, spool_ids=without_request)
-        published.update(collected.values_list("spool_id", flat=True))
-        if published:
-            publish(
-                kind="archive.stored",
-                target=cluster,
-                by=by,
-                at=at,
-                data={"job_ids": sorted(published)},
-            )
+            _insert_jobs(cluster, new, packed)
+        captures = [hashed.capture for hashed in captured_again]
+        mark_conflicts(cluster=cluster, captures=captures, by=by, at=at)
+        if new:
+            stored += len(new)
+            _publish_stored(cluster, new, by, at)
     return stored
+
+
+def _insert_jobs(
+    cluster: Cluster,
+    jobs: Sequence["_Hashed"],
+    packed: Mapping[bytes, tuple[str, int, bytes, int | None]],
+) -> None:
+    """Insert new jobs of a cluster, and those of their contents that are not stored yet."""
+    contents = _store_contents(jobs, packed)
+    experiments = _experiments({hashed.job.request_key for hashed in jobs} - {""})
+    rows = [_job_row(cluster, hashed, contents, experiments) for hashed in jobs]
+    columns = list(rows[0])
+    bulk.copy_rows(ArchivedJob, columns, (tuple(row.values()) for row in rows))
+
+
+def _publish_stored(
+    cluster: Cluster, jobs: Iterable["_Hashed"], by: Principal, at: datetime
+) -> None:
+    """Publish `archive.stored` with the jobs that may have to be linked, if there are any."""
+    job_ids = set()
+    without_request = []
+    for hashed in jobs:
+        if hashed.job.request_key:
+            job_ids.add(hashed.job.job_id)
+        else:
+            without_request.append(hashed.job.job_id)
+    collected = jobs_in_spool(cluster_id=cluster.pk, spool_ids=without_request)
+    job_ids.update(collected.values_list("spool_id", flat=True))
+    if job_ids:
+        data = {"job_ids": sorted(job_ids)}
+        publish(kind="archive.stored", target=cluster, by=by, at=at, data=data)
 
 
 @transaction.atomic
@@ -123,8 +132,8 @@ def _new_jobs(
     ):
         by_key.pop((job_id, submitted_at), None)
         captures[job_id] += 1
-    stored_again = [hashed for hashed in jobs if captures[hashed.job.job_id] > 1]
-    return list(by_key.values()), stored_again
+    captured_again = [hashed for hashed in jobs if captures[hashed.job.job_id] > 1]
+    return list(by_key.values()), captured_again
 
 
 class _Hashed:
@@ -183,16 +192,13 @@ def _packed(
     Return kind, size, data and dictionary by hash.
     """
     known = _known(contents)
-    newest = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
+    newest_dictionaries = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
     packed = {}
     for sha256, (kind, content) in contents.items():
         if sha256 not in known:
-            packed[sha256] = (
-                kind.value,
-                len(content),
-                _compressor(newest.get(kind)).compress(content),
-                newest.get(kind),
-            )
+            dictionary = newest_dictionaries.get(kind)
+            data = _compressor(dictionary).compress(content)
+            packed[sha256] = (kind.value, len(content), data, dictionary)
     return packed
 
 
@@ -203,21 +209,18 @@ def _store_contents(
     contents = _contents(jobs)
     known = _known(contents)
     missing = [sha256 for sha256 in contents if sha256 not in known]
-    if missing:
-        expired = {}
-        for sha256 in missing:
-            if sha256 not in packed:
-                expired[sha256] = contents[sha256]
-        rows = {**packed, **(_packed(expired) if expired else {})}
-        keys = bulk.next_keys(Blob, len(missing))
-        columns = ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"]
-        bulk.copy_rows(
-            Blob,
-            columns,
-            ((key, sha256, *rows[sha256]) for key, sha256 in zip(keys, missing, strict=True)),
-        )
-        known.update(zip(missing, keys, strict=True))
-    return known
+    if not missing:
+        return known
+
+    # Contents that were stored when the others were packed, and deleted since.
+    expired = {sha256: contents[sha256] for sha256 in missing if sha256 not in packed}
+    if expired:
+        packed = {**packed, **_packed(expired)}
+    new_keys = dict(zip(missing, bulk.next_keys(Blob, len(missing)), strict=True))
+    columns = ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"]
+    rows = ((key, sha256, *packed[sha256]) for sha256, key in new_keys.items())
+    bulk.copy_rows(Blob, columns, rows)
+    return known | new_keys
 
 
 def _job_row(
