@@ -167,7 +167,8 @@ def call_webhook(*, message_id: int, at: datetime) -> None:
 
 
 def _call(message: Message, at: datetime) -> None:
-    hook, event = message.webhook, message.event
+    hook = message.webhook
+    event = message.event
     if hook is None or event is None:
         raise TypeError("a call needs a webhook and an event")
     target = target_of(event)
@@ -217,7 +218,8 @@ def payload(event: Event, target: object) -> dict[str, object]:
 
 
 def _settle(message: Message, state: MessageState, at: datetime, why: str = "") -> None:
-    message.state, message.last_error = state, why
+    message.state = state
+    message.last_error = why
     message.sent_at = at if state == MessageState.SENT else None
     message.save(update_fields=["state", "last_error", "sent_at"])
 
@@ -267,13 +269,14 @@ def drop_old(*, at: datetime) -> int:
 
 
 def _delete(rows: QuerySet[Any]) -> int:
-    """Delete rows in batches."""
-    count = 0
-    while deleted := rows.model._default_manager.filter(
-        pk__in=rows.order_by("pk").values("pk")[:10_000]
-    ).delete()[0]:
-        count += deleted
-    return count
+    """Delete rows in batches; return how many."""
+    total = 0
+    batch = rows.model._default_manager.filter(pk__in=rows.order_by("pk").values("pk")[:10_000])
+    while True:
+        deleted, _ = batch.all().delete()
+        if not deleted:
+            return total
+        total += deleted
 
 
 @transaction.atomic

@@ -55,52 +55,66 @@ class MailServer:
             self._backend.open()
             self._backend.send_messages([mail])
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
-            if isinstance(error, smtplib.SMTPDataError):
-                code, text = error.smtp_code, error.smtp_error
-            else:
-                code, text = next(iter(error.recipients.values()))
-            raise Refused(
-                f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}"
-            ) from error
+            raise Refused(_reply_of(error)) from error
+
+
+def _reply_of(error: smtplib.SMTPRecipientsRefused | smtplib.SMTPDataError) -> str:
+    """Return the code and the text with which the server rejected a mail."""
+    if isinstance(error, smtplib.SMTPDataError):
+        code = error.smtp_code
+        text = error.smtp_error
+    else:
+        code, text = next(iter(error.recipients.values()))
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    return f"{code} {text}"
 
 
 def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlternatives:
     """Write the mail of a message; the same message always has the same Message-ID."""
     if message.user is None:
         raise TypeError("mail needs a user")
-    shown = rows[:MAX_ITEMS]
-    muted = None if message.digest or shown[0].request is None else shown[0].request
-    context = {
-        "items": [
-            {
-                "title": mark_hidden(headline(row.event)),
-                "actor": mark_hidden(row.event.actor),
-                "at": row.event.at,
-                "reason": mark_hidden(row.text or row.event.reason),
-                # Marks it as read and leads on to what it is about.
-                "url": settings.PORTAL_URL + reverse("notifications:open", args=[row.pk]),
-            }
-            for row in shown
-        ],
-        "more": max(0, len(rows) - MAX_ITEMS),
-        "settings_url": settings.PORTAL_URL + reverse("notifications:settings"),
-        "list_url": settings.PORTAL_URL + reverse("notifications:list"),
-        "mute_url": settings.PORTAL_URL + reverse("notifications:request", args=[muted.key])
-        if muted
-        else "",
-    }
-    subject = f"[opsportal] {shown[0].event.target_label}"
+    first = rows[0]
+    subject = f"[opsportal] {first.event.target_label}"
+    mute_url = ""
     if message.digest:
-        subject = f"[opsportal] Digest: {len(rows)} event{'' if len(rows) == 1 else 's'}"
+        events = "event" if len(rows) == 1 else "events"
+        subject = f"[opsportal] Digest: {len(rows)} {events}"
+    elif first.request is not None:
+        mute_url = _url("notifications:request", first.request.key)
+    settings_url = _url("notifications:settings")
+    context = {
+        "items": [_item(row) for row in rows[:MAX_ITEMS]],
+        "more": max(0, len(rows) - MAX_ITEMS),
+        "settings_url": settings_url,
+        "list_url": _url("notifications:list"),
+        "mute_url": mute_url,
+    }
     mail = EmailMultiAlternatives(
         subject=" ".join(mark_hidden(subject).split()),
         body=render_to_string("notifications/mail.txt", context),
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[message.user.email],
-        headers=_headers(message, shown[0], str(context["mute_url"] or context["settings_url"])),
+        headers=_headers(message, first, mute_url or settings_url),
     )
     mail.attach_alternative(render_to_string("notifications/mail.html", context), "text/html")
     return mail
+
+
+def _item(row: Notification) -> dict[str, object]:
+    """Return a notification as the templates of mails show it."""
+    return {
+        "title": mark_hidden(headline(row.event)),
+        "actor": mark_hidden(row.event.actor),
+        "at": row.event.at,
+        "reason": mark_hidden(row.text or row.event.reason),
+        # This page marks it as read, and redirects to what it is about.
+        "url": _url("notifications:open", row.pk),
+    }
+
+
+def _url(name: str, *args: object) -> str:
+    return f"{settings.PORTAL_URL}{reverse(name, args=args)}"
 
 
 def _headers(message: Message, row: Notification, unsubscribe_url: str) -> dict[str, str]:
@@ -110,10 +124,12 @@ def _headers(message: Message, row: Notification, unsubscribe_url: str) -> dict[
         "Auto-Submitted": "auto-generated",
         "List-Unsubscribe": f"<{unsubscribe_url}>",
     }
-    if not message.digest and (row.request_id or row.hold_id):
-        # The ID of no message: it groups the mails of a request or a hold into a thread.
-        root = (
-            f"<{f'request-{row.request_id}' if row.request_id else f'hold-{row.hold_id}'}@{host}>"
-        )
-        headers |= {"In-Reply-To": root, "References": root}
+    # No message has this ID: it groups the mails of a request or a hold into a thread.
+    thread = ""
+    if row.request_id:
+        thread = f"<request-{row.request_id}@{host}>"
+    elif row.hold_id:
+        thread = f"<hold-{row.hold_id}@{host}>"
+    if thread and not message.digest:
+        headers |= {"In-Reply-To": thread, "References": thread}
     return headers

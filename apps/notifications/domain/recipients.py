@@ -64,11 +64,7 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
     """
     under = requests_under(hold)
     rows = list(under.values_list("pk", "experiment_id", "created_by_id", "submitted_by_id"))
-    liaisons: dict[int | None, set[int]] = {}
-    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list(
-        "experiment_id", "user_id"
-    ):
-        liaisons.setdefault(experiment, set()).add(user)
+    liaisons = _liaisons_by_experiment()
     follows: dict[str, dict[int, set[int]]] = {level: {} for level in Level.values}
     for level, pk, user in Follow.objects.filter(request__in=under).values_list(
         "level", "request_id", "user_id"
@@ -153,34 +149,38 @@ def _editors_of_catalogue() -> dict[int, set[Audience]]:
 
 def _liaisons_of_all(experiments: set[int | None]) -> set[int]:
     """Return the users who are liaisons of every one of these experiments."""
-    liaisons: dict[int | None, set[int]] = {}
-    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list(
-        "experiment_id", "user_id"
-    ):
-        liaisons.setdefault(experiment, set()).add(user)
-
     if not experiments or None in experiments:
         return set()
+    liaisons = _liaisons_by_experiment()
     return set.intersection(*(liaisons.get(experiment, set()) for experiment in experiments))
 
 
+def _liaisons_by_experiment() -> dict[int | None, set[int]]:
+    """Return the liaisons of each experiment; those of all experiments are under None."""
+    liaisons: dict[int | None, set[int]] = {}
+    memberships = Membership.objects.filter(role=Role.LIAISON)
+    for experiment, user in memberships.values_list("experiment_id", "user_id"):
+        liaisons.setdefault(experiment, set()).add(user)
+    return liaisons
+
+
 def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:
+    """Return the users of each audience of a request, whether the event notifies it or not."""
     requester = {pk for pk in (request.created_by_id, request.submitted_by_id) if pk is not None}
     here = Q(experiment=request.experiment_id) | Q(experiment=None)
     members: dict[str, set[int]] = {}
     for role, pk in Membership.objects.filter(here).values_list("role", "user_id"):
         members.setdefault(role, set()).add(pk)
-    watchers = Follow.objects.filter(request=request, level=Level.WATCHING).values_list(
-        "user_id", flat=True
-    )
+    watching = Follow.objects.filter(request=request, level=Level.WATCHING)
+    signers: set[int] = set()
+    if Audience.SIGNERS in kind_of(event).notifies:
+        signers = _signers(event, request)
     return {
         Audience.REQUESTER: requester,
         Audience.LIAISONS: members.get(Role.LIAISON, set()),
         Audience.APPROVERS: members.get(Role.APPROVER, set()) - requester,
-        Audience.SIGNERS: _signers(event, request)
-        if Audience.SIGNERS in kind_of(event).notifies
-        else set(),
-        Audience.WATCHERS: set(watchers),
+        Audience.SIGNERS: signers,
+        Audience.WATCHERS: set(watching.values_list("user_id", flat=True)),
         Audience.MENTIONED: _named(event),
     }
 
@@ -189,12 +189,10 @@ def _named(event: Event) -> set[int]:
     """Return the users whom an event names: mentioned or reminded."""
     data = event.data if isinstance(event.data, dict) else {}
     named = data.get(kind_of(event).mentions)
-    names = [str(name) for name in named] if isinstance(named, list) else []
-    return (
-        set(User.objects.filter(username__in=names).values_list("pk", flat=True))
-        if names
-        else set()
-    )
+    if not named or not isinstance(named, list):
+        return set()
+    users = User.objects.filter(username__in=[str(name) for name in named])
+    return set(users.values_list("pk", flat=True))
 
 
 def _signers(event: Event, request: Request) -> set[int]:
