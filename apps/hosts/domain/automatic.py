@@ -145,6 +145,7 @@ def _starts_that_count(at: datetime) -> StartedAfter:
 def _follow_cluster(
     cluster: Cluster, failing: Sequence[FailingHost], suspects: Sequence[FailingHost], at: datetime
 ) -> int:
+    """Note or end a central cause of a cluster; else exclude hosts, and return how many."""
     cause = CentralCause.objects.filter(cluster=cluster, ended_at=None).first()
     if not failing and not suspects and cause is None:
         return 0
@@ -158,22 +159,25 @@ def _follow_cluster(
         return 0
     if cause is not None:
         _end_central_cause(cause, at)
-        return 0  # what counts from now on are jobs that start from now on
+        return 0  # only jobs that start from now on count as evidence
 
-    excluded_now = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
-    if len(excluded_now) >= most:
+    excluded = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
+    if len(excluded) >= most:
         return 0
     broken = {}
-    others = [host for host in failing if host.host not in excluded_now]
-    for host in those_that_stand_out(others, at=at):
+    failing = [host for host in failing if host.host not in excluded]
+    for host in those_that_stand_out(failing, at=at):
         broken[host.host] = BrokenHost(host, _reason(host))
-    suspects = [host for host in suspects if host.host not in excluded_now]
+
+    suspects = [host for host in suspects if host.host not in excluded]
     if suspects and cluster.submits:
         for host, probes in bad_by_probes(cluster, suspects, at=at):
             broken.setdefault(host.host, BrokenHost(host, _reason_by_probes(host, probes)))
-        open_suspects = [host for host in suspects if host.host not in broken]
-        probe_suspects(cluster, open_suspects, hosts - excluded_now, most=most, at=at)
-    return _exclude(cluster, broken, most, at) if broken else 0
+        unproven = [host for host in suspects if host.host not in broken]
+        probe_suspects(cluster, unproven, hosts - excluded, most=most, at=at)
+    if not broken:
+        return 0
+    return _exclude(cluster, broken, most, at)
 
 
 @transaction.atomic
@@ -183,18 +187,18 @@ def _exclude(cluster: Cluster, broken: Mapping[str, BrokenHost], most: int, at: 
     lock_cluster(cluster)
     if CentralCause.objects.filter(cluster=cluster, ended_at=None).exists():
         return 0
-    names = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
-    room = most - len(names)
-    since = _starts_that_count(at)
+    already = set(open_exclusions(at).filter(cluster=cluster).values_list("host", flat=True))
+    most_new = most - len(already)
+    started_after = _starts_that_count(at)
     groups = FailureGroup.objects.filter(kind=GroupKind.HOST, cluster=cluster)
     group_by_host = {group.host: group for group in groups.filter(host__in=broken)}
     excluded = 0
     for host in broken.values():
         failing = host.failing
-        counts_from = since(cluster.pk, failing.host)
+        counts_from = started_after(cluster.pk, failing.host)
         # Another worker or a person may have been faster: then these failures no longer count.
         is_known = counts_from is not None and counts_from >= failing.first_ended_at
-        if failing.host in names or is_known or excluded >= room:
+        if failing.host in already or is_known or excluded >= most_new:
             continue
         store_exclusion(
             cluster=cluster,

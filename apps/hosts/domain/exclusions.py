@@ -162,7 +162,7 @@ def extend_exclusion(
     problems = reason_problems(reason, needed=False) | _expiry_problems(expires_at, at)
     if problems:
         raise InvalidFields(problems)
-    row = _open_or_refuse(exclusion, at)
+    row = _locked_open(exclusion, at)
     old = row.expires_at
     row.expires_at = expires_at
     row.save(update_fields=["expires_at"])
@@ -190,12 +190,13 @@ def return_host(
     """
     require_host_role(by, "return hosts")
     checked_reason(reason)
-    row = _open_or_refuse(exclusion, at)
+    row = _locked_open(exclusion, at)
     end_exclusion(row, EndKind.RETURNED, by=by, at=at, reason=reason.strip())
     return row
 
 
-def _open_or_refuse(exclusion: HostExclusion, at: datetime) -> HostExclusion:
+def _locked_open(exclusion: HostExclusion, at: datetime) -> HostExclusion:
+    """Lock an exclusion and return it as it is stored. Raises `StaleState` if it has ended."""
     rows = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
     row = rows.get(pk=exclusion.pk)
     if not row.is_in_effect(at):
