@@ -161,19 +161,18 @@ def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
     return ticks
 
 
+_GRID_LINE = (
+    '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/>'
+    '<text x="-8" y="{1}" text-anchor="end">{2}</text>'
+)
+
+
 def _grid(scale: _Scale, height: int) -> SafeString:
     lines = []
     for step in scale.steps:
         y = height - scale.share(step) * height
         lines.append((f"{y:.1f}", f"{y + 4:.1f}", short_number(step)))
-    return format_html_join(
-        "",
-        (
-            '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
-            'text-anchor="end">{2}</text>'
-        ),
-        lines,
-    )
+    return format_html_join("", _GRID_LINE, lines)
 
 
 def _title(point: Bin, series: Sequence[Series]) -> str:
@@ -239,21 +238,19 @@ def _path(values: Iterable[float], top: float, height: float) -> str:
 
 
 def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
-    most, _ = axis(max((point.rate or 0 for point in bins), default=0))
+    """Return the line of the rates in a panel of 48 pixels, 16 below the bars."""
+    rates = [point.rate or 0 for point in bins]
+    most, _ = axis(max(rates, default=0))
+    top = height + 16
+    bottom = height + 64
+    lines = [(top, top + 4, f"{most:.0%}"), (bottom, bottom + 4, f"{0:.0%}")]
     return format_html(
         '{}<svg y="{}" width="100%" height="48" viewBox="0 0 {} 48" preserveAspectRatio="none">'
         '<path class="rate" vector-effect="non-scaling-stroke" d="{}"/></svg>',
-        format_html_join(
-            "",
-            (
-                '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" '
-                'text-anchor="end">{2}</text>'
-            ),
-            ((y, y + 4, f"{share:.0%}") for y, share in ((height + 16, most), (height + 64, 0))),
-        ),
-        height + 16,
+        format_html_join("", _GRID_LINE, lines),
+        top,
         max(len(bins), 1),
-        _path((point.rate or 0 for point in bins), most, 48),
+        _path(rates, most, 48),
     )
 
 
@@ -266,20 +263,19 @@ def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
     on_phone = major[:: max(ceil(len(major) / 5), 1)]
     marks = []
     for tick in ticks:
-        styles = "day" if tick.is_day else ""
+        styles = ""
+        length = 4
+        label_distance = 2
+        if tick.is_day:
+            styles = "day"
+            length = 18
+            label_distance = 4
         if tick not in on_phone:
             styles += " wide"
         # A label at the end would be cut.
-        mark = (
-            per_cent(100 * tick.at / count),
-            foot,
-            foot + (18 if tick.is_day else 4),
-            styles,
-            4 if tick.is_day else 2,
-            foot + 15,
-            tick.label if tick.at <= 0.95 * count else "",
-        )
-        marks.append(mark)
+        label = tick.label if tick.at <= 0.95 * count else ""
+        x = per_cent(100 * tick.at / count)
+        marks.append((x, foot, foot + length, styles, label_distance, foot + 15, label))
     return format_html_join(
         "",
         '<line class="axis" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>'
@@ -297,7 +293,9 @@ def _wash(bands: Sequence[Band], count: int, height: int) -> SafeString:
 
 
 def _band(band: Band, count: int, y: int) -> SafeString:
-    is_right = band.start > count / 2.4
+    # The label is on the side with more space.
+    is_on_left = band.start > count / 2.4
+    label_at = band.start if is_on_left else band.end
     mark = format_html(
         '<rect class="f-{}" x="{}%" width="{}%" y="{}" height="8" rx="1"/>'
         '<text class="band-label" x="{}%" dx="{}" y="{}" text-anchor="{}">{} <tspan '
@@ -306,10 +304,10 @@ def _band(band: Band, count: int, y: int) -> SafeString:
         per_cent(100 * band.start / count),
         per_cent(max(100 * (band.end - band.start) / count, 0.3)),
         y,
-        per_cent(100 * (band.start if is_right else band.end) / count),
-        -6 if is_right else 6,
+        per_cent(100 * label_at / count),
+        -6 if is_on_left else 6,
         y + 8,
-        "end" if is_right else "start",
+        "end" if is_on_left else "start",
         band.label,
         band.note,
     )

@@ -15,22 +15,23 @@ def copy_rows(
 
     Raises `IntegrityError` if a row exists already.
     """
-    by_column = {field.column: field for field in model._meta.concrete_fields}
-    others = []
-    for column, field in by_column.items():
+    field_by_column = {field.column: field for field in model._meta.concrete_fields}
+    other_fields = []
+    for column, field in field_by_column.items():
         if column not in columns and not field.primary_key:
-            others.append(field)
-    fields = [by_column[column] for column in columns] + others
-    defaults = tuple(field.get_default() for field in others)
+            other_fields.append(field)
+    defaults = tuple(field.get_default() for field in other_fields)
+    fields = [field_by_column[column] for column in columns] + other_fields
     names = ", ".join(f'"{field.column}"' for field in fields)
+    # The names of types without their sizes, such as `varchar`.
+    types = [(field.db_type(connection) or "").partition("(")[0] for field in fields]
+
     with connection.cursor() as cursor:
-        copy = f'COPY "{model._meta.db_table}" ({names}) FROM STDIN (FORMAT BINARY)'
-        with connection.wrap_database_errors, cursor.copy(copy) as into:
-            into.set_types(
-                [(field.db_type(connection) or "").partition("(")[0] for field in fields]
-            )
+        statement = f'COPY "{model._meta.db_table}" ({names}) FROM STDIN (FORMAT BINARY)'
+        with connection.wrap_database_errors, cursor.copy(statement) as copy:
+            copy.set_types(types)
             for row in rows:
-                into.write_row(row + defaults)
+                copy.write_row(row + defaults)
 
 
 def copy_objects(objects: Sequence[models.Model]) -> None:

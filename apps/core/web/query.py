@@ -72,6 +72,7 @@ class AnyOf(django_filters.FilterSet):
 
     @classmethod
     def may_repeat(cls, name: str) -> bool:
+        """Return whether several values of this parameter are alternatives."""
         several = (
             django_filters.CharFilter,
             django_filters.ChoiceFilter,
@@ -90,18 +91,18 @@ class AnyOf(django_filters.FilterSet):
             return self._form  # type: ignore[no-any-return]
         form: Form = super().form
         self.others: dict[str, list[Any]] = {}
+        texts_by_name: dict[str, list[str]] = {}
+        # Reading the errors cleans the form, so that errors can be added.
         if form.errors is not None and isinstance(self.data, MultiValueDict):
-            repeated = dict(self.data.lists())
-        else:
-            repeated = {}
+            texts_by_name = dict(self.data.lists())
         for name in form.fields:
-            if (
-                len(repeated.get(name, ())) < 2
-                or not self.may_repeat(name)
-                or isinstance(self.filters[name], Several)
-            ):
+            is_repeated = len(texts_by_name.get(name, ())) > 1
+            # The field of `Several` reads all values itself.
+            reads_all = isinstance(self.filters[name], Several)
+            if not is_repeated or reads_all or not self.may_repeat(name):
                 continue
-            texts = list(dict.fromkeys(text for text in repeated[name] if text))[: MAX_VALUES + 1]
+            distinct = dict.fromkeys(text for text in texts_by_name[name] if text)
+            texts = list(distinct)[: MAX_VALUES + 1]
             try:
                 self.others[name] = [form.fields[name].clean(text) for text in texts]
             except ValidationError as error:

@@ -84,59 +84,56 @@ class Masker:
 
     def may_find(self, environment: bytes, texts: Sequence[bytes]) -> bool:
         """Return whether the `NAME=value` entries of `environment` may contain secrets."""
-        sources = self._name_sources
-        try:
-            suspects = [text for text in texts if sources[text.partition(b"=")[0]]]
-        except KeyError:
-            suspects = [text for text in texts if self._is_secret_name(text.partition(b"=")[0])]
-        if suspects or self._rule_values is not None:
+        names = [text.partition(b"=")[0] for text in texts]
+        if self._rule_values is not None or self._secret_names_among(names):
             return True
         return self._names is not None and SECRET_HINT.search(environment) is not None
 
     def mask(self, variables: Sequence[Variable]) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
         """Return the variables with secrets masked, and the names of the masked variables."""
         values = b"\0".join([value for _, value in variables])
-        hinted = self._names is not None and SECRET_HINT.search(values) is not None
-        sources = self._name_sources
-        try:
-            suspects = [index for index, (name, _) in enumerate(variables) if sources[name]]
-        except KeyError:
-            suspects = [
-                index for index, (name, _) in enumerate(variables) if self._is_secret_name(name)
-            ]
-        secret = set()
-        for index in suspects if self._rule_values is None else range(len(variables)):
-            if self._is_secret(*variables[index]):
-                secret.add(index)
-        if hinted:
-            secret.update(
-                [index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)]
-            )
-        if hinted or self._rule_names:
+        is_hinted = self._names is not None and SECRET_HINT.search(values) is not None
+        secret = self._secret_variables(variables, search_values=is_hinted)
+        parts: dict[int, bytes] = {}
+        if is_hinted or self._rule_names:
             parts = self._mask_parts(variables, secret)
-        else:
-            parts = {}
         if not secret and not parts:
             return tuple(variables), ()
+
         fingerprints = {}
         for index in secret:
-            fingerprints[variables[index][1]] = self.fingerprint(variables[index][1])
-        # Other variables may contain the same secrets, as SLURM_EXPORT_ENV does. No value contains
-        # a NUL.
-        others = b"\0".join(
-            b"" if index in secret else parts.get(index, value)
-            for index, (_, value) in enumerate(variables)
-        )
-        replaced = replace_secrets(others, fingerprints).split(b"\0")
-        pairs = []
-        for (index, (name, value)), other in zip(enumerate(variables), replaced, strict=True):
-            pairs.append((name, fingerprints[value] if index in secret else other))
-        masked = tuple(pairs)
-        return masked, tuple(
-            dict.fromkeys(
-                text(new[0]) for old, new in zip(variables, masked, strict=True) if old != new
-            )
-        )
+            _, value = variables[index]
+            fingerprints[value] = self.fingerprint(value)
+        masked = _replace_values(variables, secret, parts, fingerprints)
+        masked_names = []
+        for old, new in zip(variables, masked, strict=True):
+            if old != new:
+                masked_names.append(text(new[0]))
+        return masked, tuple(dict.fromkeys(masked_names))
+
+    def _secret_variables(self, variables: Sequence[Variable], *, search_values: bool) -> set[int]:
+        """Return the positions of the variables whose whole values are secret.
+
+        With `search_values`, also of those whose values have the form of a secret.
+        """
+        candidates: Iterable[int] = range(len(variables))
+        if self._rule_values is None:
+            candidates = self._secret_names_among([name for name, _ in variables])
+        secret = {index for index in candidates if self._is_secret(*variables[index])}
+        if search_values:
+            for index, (_, value) in enumerate(variables):
+                if SECRET_VALUES.search(value):
+                    secret.add(index)
+        return secret
+
+    def _secret_names_among(self, names: Sequence[bytes]) -> list[int]:
+        """Return the positions of the secret names among these."""
+        sources = self._name_sources
+        try:
+            # Nearly all names are known, so look them up without a call for each.
+            return [index for index, name in enumerate(names) if sources[name]]
+        except KeyError:
+            return [index for index, name in enumerate(names) if self._source_of_name(name)]
 
     def _mask_parts(
         self, variables: Sequence[Variable], secret: Container[int]
@@ -203,10 +200,11 @@ class Masker:
         end = 0
         searched_to = 0
         for name in _NAME.finditer(line):
-            named = self._is_secret_name(name[1])
+            named = self._source_of_name(name[1])
             assigned = None
             if name.start() >= searched_to:
-                assigned = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end())
+                value_pattern = _QUOTED_OR_WORD if named else _PLAIN
+                assigned = value_pattern.match(line, name.end())
             if assigned is None or _MASKED.match(assigned[0]):
                 continue
             value = assigned[2] if named and assigned[1] else assigned[0]
@@ -224,14 +222,14 @@ class Masker:
     def _is_secret(self, name: bytes, value: bytes) -> bool:
         if not value:
             return False
-        match self._is_secret_name(name):
+        match self._source_of_name(name):
             case "rule":
                 return True
             case "name" if not (PATH.fullmatch(value) and NAMES_OF_PATHS.search(text(name))):
                 return True
         return self._rule_values is not None and self._rule_values.search(value) is not None
 
-    def _is_secret_name(self, name: bytes) -> str:
+    def _source_of_name(self, name: bytes) -> str:
         """Return why a name is secret: a `rule`, the setting `name`, or "".
 
         A rule holds for any value.
@@ -249,6 +247,29 @@ class Masker:
         if len(name) <= _LONGEST_KEPT_NAME:
             self._name_sources[name] = source
         return source
+
+
+def _replace_values(
+    variables: Sequence[Variable],
+    secret: Container[int],
+    parts: Mapping[int, bytes],
+    fingerprints: Mapping[bytes, bytes],
+) -> tuple[Variable, ...]:
+    """Return the variables with the values at `secret` positions replaced by their fingerprints.
+
+    Of other variables, `parts` has the values with masked parts. They may contain the same secrets,
+    as SLURM_EXPORT_ENV does, which are replaced too.
+    """
+    others = []
+    for index, (_, value) in enumerate(variables):
+        others.append(b"" if index in secret else parts.get(index, value))
+    # In one text, which is faster than value by value. No value contains a NUL.
+    replaced = replace_secrets(b"\0".join(others), fingerprints).split(b"\0")
+
+    masked = []
+    for index, (name, value) in enumerate(variables):
+        masked.append((name, fingerprints[value] if index in secret else replaced[index]))
+    return tuple(masked)
 
 
 def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[bytes, bytes]:
