@@ -1,0 +1,19 @@
+"""Base classes of the admin, and the admin of events, deliveries and heartbeats."""
+
+from apps.core.admin import events
+from apps.core.admin.base import (
+    EMPTY,
+    LongListAdmin,
+    PortalAdmin,
+    ReadOnlyAdmin,
+    register_read_only,
+)
+
+__all__ = [
+    "EMPTY",
+    "LongListAdmin",
+    "PortalAdmin",
+    "ReadOnlyAdmin",
+    "events",
+    "register_read_only",
+]
