@@ -116,7 +116,12 @@ FIRST_TASKS = {
             "accounts.Membership",
             query="?role=liaison",
         ),
-        Task("Add a user", "An account with a password", "security", "accounts.User"),
+        Task(
+            "Add a user",
+            "Name, role, experiments and sign-in on one page",
+            "administration",
+            "accounts.User",
+        ),
         Task(
             "Map an account",
             "Whose jobs belong to which experiment",

@@ -123,5 +123,5 @@ def test_page_of_a_user_without_roles_and_password_says_so(client_of_admin):
     page = text_of(client_of_admin.get(reverse("admin:accounts_user_change", args=[ana.pk])))
 
     assert "No role: the user sees almost nothing." in page
-    assert "in no way: the user has no password, and the portal has no single sign-on" in page
+    assert "In no way: the user has no password, and the portal has no single sign-on" in page
     assert "Set a password</a>" in page

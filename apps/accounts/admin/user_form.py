@@ -1,6 +1,6 @@
-"""The form that adds a user: who it is, what the user may do, and how the user signs in."""
+"""The forms of a user: who it is and, for a new one, what the user may do and how to sign in."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.conf import settings
@@ -13,6 +13,16 @@ from django.core.exceptions import ValidationError
 from apps.accounts.domain import ways_to_sign_in
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import Experiment, User
+
+
+class UserForm(forms.ModelForm):
+    """Name and address of a user who exists already."""
+
+    class Meta:
+        model = User
+        fields = ("username", "first_name", "last_name", "email", "time_zone")
+        labels: ClassVar = {"username": "User name", "email": "E-mail"}
+        help_texts: ClassVar = {"username": "Fixed after the first sign-in: records name it."}
 
 
 class NewUserForm(forms.ModelForm):
@@ -60,9 +70,10 @@ class NewUserForm(forms.ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         ways = ways_to_sign_in()
-        self.fields["sign_in"].choices = [(way, way.label) for way in ways]  # type: ignore[attr-defined]
-        self.fields["sign_in"].initial = ways[0]
-        self.fields["sign_in"].help_text = _help_of(ways)
+        sign_in = cast(forms.ChoiceField, self.fields["sign_in"])
+        sign_in.choices = [(way, way.label) for way in ways]
+        sign_in.initial = ways[0]
+        sign_in.help_text = _help_of(ways)
         if not settings.OIDC_ISSUER:
             self.fields["sign_on_subject"].widget = forms.HiddenInput()
         for name in ("password", "password_again"):

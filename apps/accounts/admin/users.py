@@ -9,7 +9,6 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -18,7 +17,7 @@ from django.utils import timezone
 from django.utils.text import get_text_list
 
 from apps.accounts import domain
-from apps.accounts.admin.user_form import NewUserForm
+from apps.accounts.admin.user_form import NewUserForm, UserForm
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import ApiToken, ClusterLogin, Membership, User
 from apps.accounts.web.http_request import user_of
@@ -46,7 +45,7 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
     )
     document = "administration"
     never = ("delete",)
-    form = ModelForm
+    form = UserForm
     add_form = NewUserForm
     add_form_template = "accounts/admin_user_add.html"
     change_form_template = "accounts/admin_user.html"
@@ -154,6 +153,8 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
         if obj is not None:
             context |= _summary(obj, user_of(request))
             context |= {"title": obj.get_full_name() or obj.username, "subtitle": None}
+        # A new user's page follows in any case.
+        context["show_save_and_continue"] = not add
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _user(self, request: HttpRequest, pk: int) -> User:
