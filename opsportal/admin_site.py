@@ -51,6 +51,7 @@ TASKS = {
         "statusboard.RawPayload",
     ),
     "Audit and repair": (
+        "admin.LogEntry",
         "core.Event",
         "core.Heartbeat",
         "archive.SinkState",

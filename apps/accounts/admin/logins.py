@@ -28,10 +28,16 @@ class LoginAttemptAdmin(ReadOnlyAdmin, AccessAttemptAdmin):
 class LoginFailureAdmin(ReadOnlyAdmin, AccessFailureLogAdmin):
     """Failed logins, if they are stored."""
 
+    about = "Failed logins, if they are stored."
+    document = "security"
+
 
 @admin.register(AccessLog)
 class LoginLogAdmin(ReadOnlyAdmin, AccessLogAdmin):
     """Logins and logouts, if they are stored."""
+
+    about = "Logins and logouts, if they are stored."
+    document = "security"
 
 
 @admin.register(ApiToken)

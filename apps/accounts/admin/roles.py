@@ -58,11 +58,22 @@ class MembershipAdmin(PortalAdmin):
     form = MembershipForm
     add_form_template = "accounts/admin_membership.html"
     never = ("change",)
-    list_display = ["user", "role", "scope"]
+    list_display = ["user", "full_name", "role", "scope"]
     list_select_related = ["user", "experiment"]
     list_filter = ["role", "experiment"]
+    search_fields = [
+        "user__username",
+        "user__first_name",
+        "user__last_name",
+        "user__email",
+        "experiment__key",
+    ]
     list_per_page = 50
     autocomplete_fields = ["user", "experiment"]
+
+    @admin.display(description="name", ordering="user__last_name")
+    def full_name(self, obj: Membership) -> str:
+        return obj.user.get_full_name() or "–"
 
     @admin.display(description="experiment", ordering="experiment")
     def scope(self, obj: Membership) -> str:

@@ -1,6 +1,6 @@
 """Base classes of the admin, and the admin of events, deliveries and heartbeats."""
 
-from apps.core.admin import events
+from apps.core.admin import changes, events
 from apps.core.admin.base import (
     EMPTY,
     LongListAdmin,
@@ -14,6 +14,7 @@ __all__ = [
     "LongListAdmin",
     "PortalAdmin",
     "ReadOnlyAdmin",
+    "changes",
     "events",
     "register_read_only",
 ]

@@ -16,6 +16,7 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from apps.core.admin.deletion import reasons_against_deletion
 from apps.core.admin.history import MOST, history_of, with_values
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation
@@ -69,12 +70,30 @@ class PortalAdmin(admin.ModelAdmin):
         models.JSONField: {"form_class": JsonText},
     }
     #: What the rows are for, and the page of `docs/` about them, above the list and the form.
+    #: Without `about`, the sentence is that of the model.
     about = ""
     document = ""
     #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
+    #: The page of the portal that changes the rows: its name and that of its address.
+    changed_on: tuple[str, str] | tuple[()] = ()
+    #: What is deleted with a row, although it is not deleted otherwise.
+    deleted_too: tuple[type[models.Model], ...] = ()
+    #: Whether every other record prevents a deletion, also one that would only lose the reference.
+    is_kept_if_used = False
+    #: What an admin does instead with a row that cannot be deleted, as a sentence.
+    instead_of_deleting = ""
     #: Plain titles of columns whose fields have names of the code.
     column_titles: Mapping[str, str] = {}
+
+    @property
+    def purpose(self) -> str:
+        """Say what the rows are for, in a sentence."""
+        text = self.model.__doc__ or ""
+        is_written_by_django = text.startswith(f"{self.model.__name__}(")
+        if self.about or is_written_by_django:
+            return self.about
+        return text.partition("\n\n")[0].replace("`", "").strip()
 
     def get_list_select_related(self, request: HttpRequest) -> Any:
         """Join the relations among the columns, unless the class lists its own."""
@@ -153,6 +172,23 @@ class PortalAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return "delete" not in self.never and super().has_delete_permission(request, obj)
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+        """Say which records prevent a deletion, without reading all of them as Django would."""
+        reasons = reasons_against_deletion(
+            objs,
+            self.admin_site,
+            deleted_too=self.deleted_too,
+            any_use=self.is_kept_if_used,
+            instead=self.instead_of_deleting,
+        )
+        if reasons:
+            return [], {}, set(), reasons
+        deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
+        allowed = {str(model._meta.verbose_name) for model in self.deleted_too}
+        return deleted, counts, {name for name in needed if str(name) not in allowed}, protected
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Report conflicts with a simultaneous change by another user; nothing is saved then."""

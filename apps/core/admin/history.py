@@ -154,7 +154,7 @@ def _in_words(form_field: forms.Field, value: Any) -> str:
     if isinstance(form_field, forms.ModelChoiceField):
         return _chosen_record(form_field, value)
     if isinstance(form_field, forms.ChoiceField):
-        return str(dict(form_field.widget.choices).get(value, value))  # type: ignore[attr-defined]
+        return str(dict(form_field.widget.choices).get(value, value))
     if isinstance(value, list | tuple | set):
         return ", ".join(map(str, value))
     return _plain(form_field, value)
@@ -195,7 +195,7 @@ def history_of(record: models.Model) -> list[Entry]:
     events = [*events_of(record).order_by("-id")[:MOST]]
     entries = []
     for log_entry in stored:
-        entries.append(_entry_of_log(log_entry, _event_of(log_entry, events)))
+        entries.append(entry_of_log(log_entry, _event_of(log_entry, events)))
     entries += [_entry_of_event(event) for event in events]
     return sorted(entries, key=attrgetter("at"), reverse=True)
 
@@ -210,14 +210,17 @@ def _event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
     return None
 
 
-def _entry_of_log(log_entry: LogEntry, event: Event | None) -> Entry:
+def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> Entry:
+    """Return the entry of a change in the admin, with the words and reason of its event."""
     entry = Entry(log_entry.action_time, log_entry.user.get_username(), "")
     sentences = []
     for part in _parts_of(log_entry):
         sentences.append(_sentence(part))
         for values in part.get("changed", {}).get("values", ()):
             entry.changes.append(Change(**values))
-    entry.what = " ".join(sentences) or str(log_entry.get_change_message())
+    entry.what = " ".join(sentences) or log_entry.get_change_message()
+    if log_entry.is_deletion():
+        entry.what = "Deleted."
     if event:
         entry.what = capfirst(what_was_done(event))
         entry.reason = event.reason
