@@ -51,6 +51,7 @@ TASKS = {
         "statusboard.RawPayload",
     ),
     "Audit and repair": (
+        "admin.LogEntry",
         "core.Event",
         "core.Heartbeat",
         "archive.SinkState",
@@ -116,7 +117,12 @@ FIRST_TASKS = {
             "accounts.Membership",
             query="?role=liaison",
         ),
-        Task("Add a user", "An account with a password", "security", "accounts.User"),
+        Task(
+            "Add a user",
+            "Name, role, experiments and sign-in on one page",
+            "administration",
+            "accounts.User",
+        ),
         Task(
             "Map an account",
             "Whose jobs belong to which experiment",

@@ -1,8 +1,10 @@
 """Users, experiments, roles, tokens and settings, and login by single sign-on."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 from zoneinfo import available_timezones
@@ -15,7 +17,7 @@ from django.core.validators import RegexValidator
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from apps.accounts.enums import Role, TokenScope
+from apps.accounts.enums import Role, SignIn, TokenScope
 from apps.accounts.models import (
     UNKNOWN_ZONE,
     ApiToken,
@@ -94,6 +96,91 @@ def ensure_user(
     if created:
         publish(kind="user.created", target=user, by=by, at=at)
     return user
+
+
+def ways_to_sign_in() -> list[SignIn]:
+    """Return how a new user can sign in with the settings of the portal, most convenient first."""
+    ways = [SignIn.PASSWORD]
+    if settings.OIDC_ISSUER or settings.REMOTE_USER_HEADER:
+        ways.insert(0, SignIn.SINGLE_SIGN_ON)
+    if settings.EMAIL_HOST:
+        ways.insert(0, SignIn.LINK)
+    return ways
+
+
+@transaction.atomic
+def add_user(
+    *,
+    username: str,
+    sign_in: SignIn,
+    by: Principal,
+    at: datetime,
+    password: str = "",
+    role: Role | None = None,
+    experiments: Iterable[Experiment | None] = (),
+    **fields: Any,
+) -> User:
+    """Add a user with a role for each of `experiments`, where None stands for all.
+
+    With `SignIn.LINK`, the user is mailed a link to choose a password. Raises `InvalidFields` if
+    the name is taken.
+    """
+    # A mailed link replaces the random password; without a password, only single sign-on works.
+    first_passwords = {
+        SignIn.LINK: token_urlsafe(),
+        SignIn.SINGLE_SIGN_ON: None,
+        SignIn.PASSWORD: password,
+    }
+    if User.objects.filter(username__iexact=username).exists():
+        raise InvalidFields({"username": [f"There is a user {username} already."]})
+    user = ensure_user(
+        username=username,
+        password_hash=make_password(first_passwords[sign_in]),
+        by=by,
+        at=at,
+        **fields,
+    )
+    if role:
+        for experiment in experiments:
+            grant_role(user=user, role=role, experiment=experiment, by=by, at=at)
+    if sign_in == SignIn.LINK:
+        request_password_reset(user=user, by=by, at=at)
+    return user
+
+
+@transaction.atomic
+def deactivate_user(*, user: User, by: User, at: datetime, reason: str = "") -> None:
+    """End all access of a user and revoke the user's tokens; what the user did stays.
+
+    Raises `NotAllowed` for oneself and for the last active superuser.
+    """
+    _check_may_change(by)
+    user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    if not user.is_active:
+        return
+    if user == by:
+        raise NotAllowed("You cannot deactivate yourself. Ask another admin.")
+    others = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
+    if user.is_superuser and not others.exists():
+        raise NotAllowed("This is the last active admin: add another one first.")
+    user.is_active = False
+    user.save(update_fields=["is_active"])
+    publish(kind="user.deactivated", target=user, by=by, at=at, reason=reason)
+    for token in ApiToken.objects.filter(user=user):
+        revoke_token(user=user, token_key=token.token_key, by=by, at=at)
+
+
+@transaction.atomic
+def reactivate_user(*, user: User, by: User, at: datetime, reason: str = "") -> None:
+    """Give a user access again, with the roles that are still recorded."""
+    _check_may_change(by)
+    if User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
+        publish(kind="user.reactivated", target=user, by=by, at=at, reason=reason)
+
+
+def _check_may_change(by: User) -> None:
+    if not by.has_perm("accounts.change_user"):
+        raise NotAllowed("Only admins can change users.")
 
 
 @transaction.atomic
@@ -221,17 +308,18 @@ def set_password(*, user: User, password: str, by: Principal, at: datetime) -> N
 
 
 @transaction.atomic
-def request_password_reset(*, user: User, at: datetime) -> None:
-    """Mail a link to set a new password, unless one was mailed within `RESET_PAUSE`."""
+def request_password_reset(*, user: User, at: datetime, by: Principal = "login page") -> bool:
+    """Mail a link to set a new password; return False if one was mailed within `RESET_PAUSE`."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     if (
         events_of(user)
         .filter(kind="account.password_reset_requested", at__gt=at - RESET_PAUSE)
         .exists()
     ):
-        return
-    publish(kind="account.password_reset_requested", target=user, by="login page", at=at)
+        return False
+    publish(kind="account.password_reset_requested", target=user, by=by, at=at)
     enqueue("accounts.mail_password_link", user_id=user.pk)
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

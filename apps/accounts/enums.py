@@ -12,6 +12,14 @@ class Role(models.TextChoices):
     ADMIN = "admin", "Admin"
 
 
+class SignIn(models.TextChoices):
+    """How a new user signs in for the first time."""
+
+    LINK = "link", "With a link to choose a password, sent by e-mail"
+    SINGLE_SIGN_ON = "single-sign-on", "By single sign-on"
+    PASSWORD = "password", "With a password that I set now and pass on"
+
+
 class TokenScope(models.TextChoices):
     """What a token allows, within the permissions of its user."""
 

@@ -6,6 +6,8 @@ declare(
     EventKind("experiment.created", "created the experiment", "was created"),
     EventKind("experiment.changed", "changed the experiment", "was changed"),
     EventKind("user.created", "created the user", "was created"),
+    EventKind("user.deactivated", "deactivated the user", "was deactivated"),
+    EventKind("user.reactivated", "reactivated the user", "was reactivated"),
     EventKind("user.removed", "removed the person", "was removed"),
     EventKind("membership.granted", "granted a role for {experiment}", "was granted a role"),
     EventKind("membership.revoked", "revoked a role for {experiment}", "had a role revoked"),

@@ -113,6 +113,8 @@ class CaptureHostAdmin(PortalAdmin):
     about = "A scheduler's host that sends captured jobs, with its own token."
     document = "archive"
     list_display = ["name", "of_clusters", "trusted", "heard_at", "tokens"]
+    list_filter = ["trusted"]
+    search_fields = ["name", "clusters"]
     readonly_fields = ["heard_at"]
     actions = ["new_token", "revoke_tokens"]
 

@@ -1,6 +1,7 @@
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from apps.clusters.models import Cluster, Host, Site
@@ -13,7 +14,16 @@ from apps.core.web.plugin_field import PluginField
 class SiteAdmin(PortalAdmin):
     about = "A place with one or more clusters, by which statistics and failures are compared."
     document = "slurm"
-    search_fields = ["name"]
+    list_display = ["name", "cluster_names"]
+    search_fields = ["name", "cluster__name"]
+    instead_of_deleting = "Move its clusters to another site first."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Site]:
+        return super().get_queryset(request).prefetch_related("cluster_set")
+
+    @admin.display(description="clusters")
+    def cluster_names(self, site: Site) -> str:
+        return ", ".join(cluster.name for cluster in site.cluster_set.all()) or "–"
 
 
 @admin.register(Cluster)
@@ -29,6 +39,11 @@ class ClusterAdmin(PortalAdmin):
         ),
     )
     list_display = ["name", "scheduler", "site", "service", "collects", "submits"]
+    list_filter = ["scheduler", "collects", "submits", "site"]
+    search_fields = ["name", "site__name"]
+    instead_of_deleting = (
+        "Untick “Collects” and “Submits” instead: its jobs and figures stay, and it gets no more."
+    )
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Offer the installed schedulers."""

@@ -61,6 +61,8 @@ class CatalogueAdmin(PortalAdmin):
     form = CatalogueForm
     list_display = ["name", "kind", "base_url", "active", "answered_at", "error"]
     list_filter = ["kind", "active"]
+    search_fields = ["name", "base_url"]
+    instead_of_deleting = "Untick “Active” instead."
 
     def get_readonly_fields(self, request: HttpRequest, obj: Catalogue | None = None) -> list[str]:
         """Show its answers once it can have any."""

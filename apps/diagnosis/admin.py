@@ -103,8 +103,9 @@ register_read_only(
     "id title category service role advice experiment passive enabled version",
     search="id title regex",
     filters=["category", "role", "enabled", "passive"],
-    about="Patterns in logs, their verdicts and advice. The page “Known errors” changes them.",
+    about="Patterns in logs, their verdicts and advice. They are added and changed on the page:",
     document="diagnosis",
+    changed_on=("Known errors", "diagnosis:known-errors"),
 )
 register_read_only(
     KnownErrorChange,
@@ -119,6 +120,7 @@ register_read_only(
     filters=["state", "experiment"],
     about="Known errors and rules that an experiment declares in a file, with their approval.",
     document="experiment-packs",
+    changed_on=("Experiment packs", "diagnosis:packs"),
 )
 register_read_only(
     Reclassification, "since by started_at state total judged changed worked_at", filters=["state"]

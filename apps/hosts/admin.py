@@ -39,6 +39,7 @@ register_read_only(
     "host cluster by automatic started_at expires_at ended_at ended_as",
     search="host",
     filters=["cluster", "automatic", "ended_as"],
+    changed_on=("Hosts", "hosts:exclusions"),
 )
 register_read_only(
     CentralCause, "cluster failing_hosts known_hosts started_at ended_at", filters=["cluster"]

@@ -92,6 +92,8 @@ class AccountMapAdmin(PortalAdmin):
     about = "Whose jobs belong to which experiment, by the account or user that ran them."
     document = "jobs"
     list_display = ["account", "kind", "cluster", "experiment"]
+    list_filter = ["kind", "cluster", "experiment"]
+    search_fields = ["account", "experiment__key"]
     never = ("change",)
 
     def save_model(self, request: HttpRequest, obj: AccountMap, form: Any, change: bool) -> None:

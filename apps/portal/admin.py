@@ -145,6 +145,8 @@ class ExperimentAdmin(PortalAdmin):
     form = KeyForm
     list_display = ["key", "name"]
     search_fields = ["key", "name"]
+    deleted_too = _OWN
+    is_kept_if_used = True
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
@@ -200,10 +202,6 @@ class ExperimentAdmin(PortalAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
         """Fix the key of an experiment in use: request keys and job environments contain it."""
         return ["key"] if obj and _is_used(obj) else []
-
-    def has_delete_permission(self, request: HttpRequest, obj: Experiment | None = None) -> bool:
-        """Forbid deleting an experiment in use. Django would read all its jobs to check it."""
-        return super().has_delete_permission(request, obj) and obj is not None and not _is_used(obj)
 
 
 def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) -> None:

@@ -10,7 +10,10 @@ from apps.recovery.models import (
 )
 
 register_read_only(
-    RecoveryRule, "name position experiment mode version stopped_itself owner", filters=["mode"]
+    RecoveryRule,
+    "name position experiment mode version stopped_itself owner",
+    filters=["mode"],
+    changed_on=("Recovery", "recovery:rules"),
 )
 register_read_only(RecoveryRuleVersion, "rule number at by reason")
 register_read_only(

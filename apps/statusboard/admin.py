@@ -38,8 +38,9 @@ class ServiceAdmin(PortalAdmin):
         ("Monitoring", {"fields": ("monitoring", "source", "monitored_since")}),
         ("What users are told", {"fields": ("advice", "owner", "contact", "runbook")}),
     )
-    list_display = ["name", "slug", "kind", "parent", "monitoring", "source"]
+    list_display = ["name", "slug", "kind", "parent", "monitoring", "source", "owner"]
     list_filter = ["monitoring", "source"]
+    instead_of_deleting = "Set its monitoring to none instead: its incidents and history stay."
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
     autocomplete_fields = ["depends_on"]
@@ -73,6 +74,8 @@ class MonitoringSourceAdmin(PortalAdmin):
         "lease_seconds",
     ]
     column_titles = {"last_seen_at": "last seen", "covered_until": "states known until"}
+    list_filter = ["feed"]
+    search_fields = ["name", "slug"]
     readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
     actions = ["reprocess"]
     never = ("add",)
@@ -95,6 +98,8 @@ class LabelRuleAdmin(PortalAdmin):
     about = "Which service an alert is about, by its labels."
     document = "monitoring"
     list_display = ["__str__", "source", "service", "state"]
+    list_filter = ["source", "service", "state"]
+    search_fields = ["matchers", "service__name", "service__slug"]
 
 
 @admin.register(RawPayload)
@@ -123,6 +128,7 @@ register_read_only(
     "started_at ended_at service state title source resolution",
     search="title dedup_key",
     filters=["state", "resolution", "source", "service"],
+    changed_on=("Services", "statusboard:board"),
 )
 register_read_only(DowntimeWindow, "title starts_at ends_at cancelled_at scheduled_by")
 register_read_only(Announcement, "title starts_at ends_at do_not_submit withdrawn_at posted_by")

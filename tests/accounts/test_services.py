@@ -97,7 +97,10 @@ def test_experiment_in_use_keeps_its_key_and_is_not_deleted(client, admin, nova,
     create_draft(experiment=nova, content=RequestContent(), by=liaison, at=at)
     client.post(f"{path}/change/", {"key": "OTHER", "name": "New name"})
     assert Experiment.objects.values_list("key", "name").get() == ("NOVA", "New name")
-    assert client.get(f"{path}/delete/").status_code == 403
+    page = client.post(f"{path}/delete/", {"post": "yes"}).content.decode()
+    assert "New name cannot be deleted: it is used by" in page
+    assert "1 request" in page
+    assert Experiment.objects.filter(pk=nova.pk).exists()
 
 
 def test_experiment_made_by_mistake_can_be_renamed_and_deleted(client, admin, nova):

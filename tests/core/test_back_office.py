@@ -26,6 +26,8 @@ EDITABLE = {
     for model, admin in site._registry.items()
     if isinstance(admin, PortalAdmin) and not isinstance(admin, ReadOnlyAdmin)
 }
+#: Lists that are short everywhere.
+FEW_ROWS = {"archive.RetentionRule"}
 LISTED = {label for labels in TASKS.values() for label in labels}
 
 
@@ -143,6 +145,18 @@ def test_lists_show_json_in_words_and_times_as_on_the_pages(client, admin, at):
 def test_what_can_be_edited_is_explained(label):
     assert EDITABLE[label].about.endswith(".")
     assert EDITABLE[label].document in titles()
+
+
+def test_every_list_says_what_its_records_are_for():
+    purposes = {}
+    for model, model_admin in site._registry.items():
+        purposes[model._meta.label] = getattr(model_admin, "purpose", "")
+    assert [label for label, purpose in purposes.items() if purpose[-1:] not in (".", ":")] == []
+
+
+@pytest.mark.parametrize("label", sorted(EDITABLE))
+def test_lists_of_what_can_be_edited_are_searched_or_filtered(label):
+    assert EDITABLE[label].search_fields or EDITABLE[label].list_filter or label in FEW_ROWS
 
 
 @pytest.mark.parametrize("label", sorted(label for label in EDITABLE if EDITABLE[label].fieldsets))

@@ -8,7 +8,28 @@ from django.db.models import Q
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.web.moments import LocalMomentField
+from apps.diagnosis.enums import Category
 from apps.diagnosis.models import KnownError
+from apps.statusboard.models import Service
+
+#: Stands for the program of the job in known errors: no service failed.
+NO_SERVICE = "program"
+
+
+def service_choices() -> list[tuple[str, Any]]:
+    """Return the services of the status board, and what known errors name besides, or none."""
+    on_board = []
+    for service in Service.objects.order_by("name"):
+        on_board.append((service.slug, f"{service.name} ({service.slug})"))
+    known = {NO_SERVICE, *(slug for slug, _ in on_board)}
+    named = KnownError.objects.order_by("service").values_list("service", flat=True).distinct()
+    others = [(name, name) for name in named if name not in known]
+    choices: list[tuple[str, Any]] = [("", "---------"), (NO_SERVICE, "None: the job's program")]
+    if on_board:
+        choices.append(("On the status board", on_board))
+    if others:
+        choices.append(("Not on the status board", others))
+    return choices
 
 
 class KnownErrorForm(forms.ModelForm):
@@ -27,6 +48,12 @@ class KnownErrorForm(forms.ModelForm):
         required=False, assume_scheme="https", help_text="Ticket, documentation or status page."
     )
     base = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
+    service = forms.ChoiceField(
+        help_text=(
+            "What failed. Only a service of the status board can have outages, which then explain "
+            "the failure."
+        )
+    )
 
     class Meta:
         model = KnownError
@@ -48,6 +75,27 @@ class KnownErrorForm(forms.ModelForm):
             "enabled",
         ]
         field_classes: ClassVar[dict[str, type[forms.Field]]] = {"expires_at": LocalMomentField}
+        help_texts: ClassVar[dict[str, str]] = {
+            "id": "Permanent, in capitals, for example SAMWEB-TIMEOUT. Verdicts name it.",
+            "title": "What went wrong, in a few words.",
+            "category": (
+                "Who has to act. Service and site: the people who run it. Experiment code, "
+                "configuration and data: the experiment. Resource: more memory or time is needed. "
+                "User: someone cancelled the job."
+            ),
+            "role": (
+                "A cause decides the verdict, a generic error only if there is no cause. Symptoms "
+                "and consequences follow from another error. Noise is ignored."
+            ),
+            "advice": (
+                "Retry: submit the job again. Debug: read its log first. Hold: do not retry until "
+                "it is fixed. Escalate: notify the owner of the service."
+            ),
+            "example": (
+                "A line of a log that the pattern must match. “Try pattern” tests it on this line "
+                "and on recent logs, and saves nothing."
+            ),
+        }
         widgets: ClassVar[dict[str, forms.Widget]] = {
             "regex": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
             "example": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
@@ -67,10 +115,18 @@ class KnownErrorForm(forms.ModelForm):
         present = Q(pk=self.instance.experiment_id)
         experiments = Experiment.objects.filter(own | present)
         self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
+        self.fields["service"].choices = service_choices()  # type: ignore[attr-defined]
         self.fields["example"].strip = False  # type: ignore[attr-defined]
         self.fields["regex"].strip = False  # type: ignore[attr-defined]
         if not self.instance._state.adding:
             del self.fields["id"]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        is_of_service = cleaned.get("category") in {Category.SERVICE, Category.SITE}
+        if is_of_service and cleaned.get("service") == NO_SERVICE:
+            self.add_error("service", "Choose what failed, or another category.")
+        return cleaned
 
     @property
     def known_error(self) -> str:

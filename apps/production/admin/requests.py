@@ -115,6 +115,7 @@ class RequestAdmin(ReadOnlyAdmin):
     ]
     list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
     search_fields = ["key", "title", "campaign", "created_by__username"]
+    changed_on = ("Requests", "production:request-list")
     date_hierarchy = "created_at"
     inlines = [StageInline]
     readonly_fields = ["events"]

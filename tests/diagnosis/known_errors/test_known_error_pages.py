@@ -25,6 +25,7 @@ from apps.diagnosis.models import (
     LogExcerpt,
     LogHarvest,
 )
+from apps.statusboard.models import Service
 from tests.diagnosis.engine import slow_expressions
 from tests.diagnosis.known_errors.test_known_errors import NEW
 
@@ -32,6 +33,12 @@ LINE = (
     "2026-11-22 09:12:43 geometry server gone after 30 s at wn-0306.example.org (/pnfs/nova/x.root)"
 )
 FORM = {**NEW, "id": "GEO-GONE", "reason": "seen today", "base": 0, "enabled": "on"}
+
+
+@pytest.fixture(autouse=True)
+def geometry(db):
+    """The service that the form names."""
+    return Service.objects.create(slug="geometry", name="Geometry server")
 
 
 @pytest.fixture
@@ -115,6 +122,7 @@ def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(
     assert "<b>2 of 2</b> failed jobs match" in html
     assert "<b>1 of 1</b> successful jobs match" in html
     assert "Lines of successful jobs are no failures" in html
+    assert "The pattern matches the example line." in html
     assert "&lt;b&gt;ERROR 2026-11-22" in html
     assert not KnownError.objects.filter(pk="GEO-GONE").exists()
 
@@ -176,6 +184,23 @@ def test_form_reports_all_problems_at_once(client, approver, db):
     errors = client.post(reverse("diagnosis:known-error-new"), values).context["form"].errors
     assert errors.keys() == {"title", "regex", "reason"}
     assert all(len(messages) == 1 for messages in errors.values())
+
+
+def test_service_is_one_of_the_board_or_of_other_known_errors_or_none(client, approver):
+    client.force_login(approver)
+    address = reverse("diagnosis:known-error-new")
+    groups = dict(client.get(address).context["form"].fields["service"].choices)
+    assert groups["On the status board"] == [("geometry", "Geometry server (geometry)")]
+    assert ("xrootd", "xrootd") in groups["Not on the status board"]
+    for values, message in [
+        ({"service": "anything"}, "anything is not one of the available choices"),
+        ({"service": "program"}, "Choose what failed, or another category."),
+    ]:
+        errors = client.post(address, {**FORM, **values, "save": 1}).context["form"].errors
+        assert [message in text for text in errors["service"]] == [True]
+    own = {**FORM, "service": "program", "category": "experiment-code", "save": 1}
+    assert client.post(address, own).status_code == 302
+    assert KnownError.objects.get(pk="GEO-GONE").service == "program"
 
 
 def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(

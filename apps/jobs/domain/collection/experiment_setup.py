@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from secrets import token_urlsafe
 
 from django.conf import settings
-from django.contrib.auth.hashers import make_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
 
-from apps.accounts.domain import ensure_user, grant_role, request_password_reset, save_experiment
-from apps.accounts.enums import Role
+from apps.accounts.domain import add_user, grant_role, save_experiment
+from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, NotAllowed
@@ -136,24 +134,10 @@ def _problems_of_rows(setup: Setup) -> dict[str, list[str]]:
 def _user(person: Person, *, by: User, at: datetime) -> User:
     user = User.objects.filter(username=person.username).first()
     if user is None:
-        user = ensure_user(
-            username=person.username,
-            password_hash=_first_password(),
-            email=person.email,
-            by=by,
-            at=at,
-        )
-        if settings.EMAIL_HOST:
-            request_password_reset(user=user, at=at)
+        # Without a mail server there is no password until an admin sets one.
+        sign_in = SignIn.LINK if settings.EMAIL_HOST else SignIn.SINGLE_SIGN_ON
+        user = add_user(username=person.username, email=person.email, sign_in=sign_in, by=by, at=at)
     return user
-
-
-def _first_password() -> str:
-    """Return the hash of a random password, which a mailed link can replace.
-
-    Without a mail server there is no password until an admin sets one.
-    """
-    return make_password(token_urlsafe() if settings.EMAIL_HOST else None)
 
 
 def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:

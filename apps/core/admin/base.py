@@ -1,14 +1,13 @@
-"""Base classes of the admin, and the admin of events, deliveries and heartbeats."""
+"""Base classes of the admin."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from operator import itemgetter
-from types import MappingProxyType
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.db import IntegrityError, models
 from django.db.models import QuerySet
@@ -17,10 +16,9 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.core.domain.event_kinds import kind_in_words, what_was_done
-from apps.core.domain.events import people
+from apps.core.admin.deletion import reasons_against_deletion
+from apps.core.admin.history import MOST, history_of, with_values
 from apps.core.errors import InvalidFields
-from apps.core.models import Delivery, Event, Heartbeat, TableSize
 from apps.core.web import documentation
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.quantity_field import QUANTITIES, QuantityField
@@ -72,12 +70,30 @@ class PortalAdmin(admin.ModelAdmin):
         models.JSONField: {"form_class": JsonText},
     }
     #: What the rows are for, and the page of `docs/` about them, above the list and the form.
+    #: Without `about`, the sentence is that of the model.
     about = ""
     document = ""
     #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
+    #: The page of the portal that changes the rows: its name and that of its address.
+    changed_on: tuple[str, str] | tuple[()] = ()
+    #: What is deleted with a row, although it is not deleted otherwise.
+    deleted_too: tuple[type[models.Model], ...] = ()
+    #: Whether every other record prevents a deletion, also one that would only lose the reference.
+    is_kept_if_used = False
+    #: What an admin does instead with a row that cannot be deleted, as a sentence.
+    instead_of_deleting = ""
     #: Plain titles of columns whose fields have names of the code.
     column_titles: Mapping[str, str] = {}
+
+    @property
+    def purpose(self) -> str:
+        """Say what the rows are for, in a sentence."""
+        text = self.model.__doc__ or ""
+        is_written_by_django = text.startswith(f"{self.model.__name__}(")
+        if self.about or is_written_by_django:
+            return self.about
+        return text.partition("\n\n")[0].replace("`", "").strip()
 
     def get_list_select_related(self, request: HttpRequest) -> Any:
         """Join the relations among the columns, unless the class lists its own."""
@@ -130,6 +146,24 @@ class PortalAdmin(admin.ModelAdmin):
             field.help_text = with_links(str(field.help_text), documentation.titles())
         return form
 
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> list[dict[str, Any]]:
+        """Store the old and new values with a change, for the history."""
+        message = super().construct_change_message(request, form, formsets, add)
+        return with_values(message, form, formsets)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: Any = None
+    ) -> HttpResponse:
+        """Show who changed what, from which value to which."""
+        record = self.get_object(request, unquote(object_id))
+        context = dict(extra_context or {})
+        if record is not None:
+            context |= {"entries": history_of(record), "most_entries": MOST}
+            context["title"] = f"History of {record}"
+        return super().history_view(request, object_id, context)
+
     def has_add_permission(self, request: HttpRequest) -> bool:
         return "add" not in self.never and super().has_add_permission(request)
 
@@ -138,6 +172,23 @@ class PortalAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return "delete" not in self.never and super().has_delete_permission(request, obj)
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+        """Say which records prevent a deletion, without reading all of them as Django would."""
+        reasons = reasons_against_deletion(
+            objs,
+            self.admin_site,
+            deleted_too=self.deleted_too,
+            any_use=self.is_kept_if_used,
+            instead=self.instead_of_deleting,
+        )
+        if reasons:
+            return [], {}, set(), reasons
+        deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
+        allowed = {str(model._meta.verbose_name) for model in self.deleted_too}
+        return deleted, counts, {name for name in needed if str(name) not in allowed}, protected
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Report conflicts with a simultaneous change by another user; nothing is saved then."""
@@ -216,85 +267,3 @@ def register_read_only(
 
 #: Filter by whether a field is empty: `("resolved_at", EMPTY)`.
 EMPTY = admin.EmptyFieldListFilter
-
-
-class ActorFilter(admin.SimpleListFilter):
-    """Filter events by actor: people, or the portal, which writes most of them.
-
-    The default is people, unless other filters or a search are set.
-    """
-
-    title = "who did it"
-    parameter_name = "by"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("people", "People"), ("portal", "The portal"), ("all", "All")]
-
-    def __init__(self, request: HttpRequest, *args: Any) -> None:
-        super().__init__(request, *args)
-        is_specific = request.GET.get("q") or request.GET.get(KindFilter.parameter_name)
-        self.default = "all" if is_specific else "people"
-
-    def value(self) -> str:
-        return super().value() or self.default
-
-    def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        for value, label in self.lookup_choices:
-            yield {
-                "selected": self.value() == value,
-                "query_string": changelist.get_query_string({self.parameter_name: value}),
-                "display": label,
-            }
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
-        if self.value() == "people":
-            return queryset.filter(actor__in=people())
-        if self.value() == "portal":
-            return queryset.exclude(actor__in=people())
-        return queryset
-
-
-class KindFilter(admin.SimpleListFilter):
-    """What was done, in words."""
-
-    title = "what was done"
-    parameter_name = "kind"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        stored = Event.objects.order_by().values_list("kind", flat=True).distinct()
-        labels = [(kind, kind_in_words(kind)) for kind in stored]
-        return sorted(labels, key=itemgetter(1))
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
-        return queryset.filter(kind=self.value()) if self.value() else queryset
-
-
-@admin.register(Event)
-class EventAdmin(ReadOnlyAdmin):
-    """The audit trail."""
-
-    about = "Who did what, when, to what, and why. Events are never changed or deleted."
-    document = "events"
-    list_display = ("at", "actor", "what", "target_label", "change", "reason")
-    list_filter = (ActorFilter, KindFilter)
-    search_fields = ("target_label", "actor")
-    column_titles = MappingProxyType({"at": "time", "target_label": "target", "actor": "by"})
-
-    @admin.display(description="what", ordering="kind")
-    def what(self, event: Event) -> str:
-        return what_was_done(event)
-
-    @admin.display(description="change")
-    def change(self, event: Event) -> str:
-        return " → ".join(filter(None, [event.old, event.new])) or "–"
-
-
-register_read_only(
-    Delivery,
-    "event subscriber due_at delivered_at attempts last_error",
-    filters=["subscriber", ("delivered_at", EMPTY)],
-)
-# Heartbeats can be deleted: otherwise, a capture that was shut down for good would fail `/readyz`
-# forever.
-register_read_only(Heartbeat, "name at detail", never=("add", "change"))
-register_read_only(TableSize, "day table size_bytes", search="table")

@@ -1,0 +1,58 @@
+"""API tokens and failed logins in the admin."""
+
+from axes.admin import AccessAttemptAdmin, AccessFailureLogAdmin, AccessLogAdmin
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+
+from apps.accounts import domain
+from apps.accounts.models import ApiToken
+from apps.accounts.web.http_request import user_of
+from apps.core.admin import ReadOnlyAdmin
+
+for login_records in (AccessAttempt, AccessFailureLog, AccessLog):
+    admin.site.unregister(login_records)
+
+
+@admin.register(AccessAttempt)
+class LoginAttemptAdmin(ReadOnlyAdmin, AccessAttemptAdmin):
+    """Failed logins that count towards a lock. Deleting them unlocks."""
+
+    about = "Failed logins that count towards a lock. Deleting them unlocks the login."
+    document = "security"
+    never = ("add", "change")
+
+
+@admin.register(AccessFailureLog)
+class LoginFailureAdmin(ReadOnlyAdmin, AccessFailureLogAdmin):
+    """Failed logins, if they are stored."""
+
+    about = "Failed logins, if they are stored."
+    document = "security"
+
+
+@admin.register(AccessLog)
+class LoginLogAdmin(ReadOnlyAdmin, AccessLogAdmin):
+    """Logins and logouts, if they are stored."""
+
+    about = "Logins and logouts, if they are stored."
+    document = "security"
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnlyAdmin):
+    """Tokens of all users. Users create them; an admin can only revoke them."""
+
+    about = "Users make their tokens in their settings; an admin can only revoke them."
+    document = "api"
+    never = ("add", "change")
+    list_display = ("name", "user", "scope", "token_key", "created", "expiry", "calls_per_hour")
+    list_filter = ("scope",)
+    search_fields = ("name", "user__username", "token_key")
+    exclude = ("digest",)
+
+    def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
+        domain.revoke_token(
+            user=obj.user, token_key=obj.token_key, by=user_of(request), at=timezone.now()
+        )

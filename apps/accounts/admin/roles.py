@@ -1,0 +1,113 @@
+"""Roles of users in the admin."""
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from apps.accounts import domain
+from apps.accounts.enums import Role
+from apps.accounts.models import Membership
+from apps.accounts.web.http_request import user_of
+from apps.core.admin import PortalAdmin
+
+
+class MembershipForm(forms.ModelForm):
+    """A role of a user. Liaisons are of one experiment, unless a tick says that they are of all."""
+
+    all_experiments = forms.BooleanField(
+        required=False,
+        label="All experiments",
+        help_text="For a liaison of all experiments. Other roles need no tick.",
+    )
+
+    class Meta:
+        model = Membership
+        fields = ("user", "role", "experiment")
+        help_texts: ClassVar = {
+            "experiment": "A liaison needs one. For other roles, empty means all experiments."
+        }
+        error_messages: ClassVar = {
+            "user": {"required": "Choose a user."},
+            "role": {"required": "Choose a role."},
+        }
+
+    def clean(self) -> dict[str, Any]:
+        """Require a choice: a field that was forgotten gives nobody all experiments."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        is_for_all = cleaned.get("all_experiments")
+        if cleaned.get("experiment") and is_for_all:
+            self.add_error("all_experiments", "Choose one experiment or all of them, not both.")
+        is_liaison = cleaned.get("role") == Role.LIAISON
+        if is_liaison and "experiment" in cleaned and not cleaned["experiment"] and not is_for_all:
+            self.add_error("experiment", "Choose an experiment, or tick “All experiments” below.")
+        return cleaned
+
+
+@admin.register(Membership)
+class MembershipAdmin(PortalAdmin):
+    """Memberships are created and deleted, never changed, so that the events are complete."""
+
+    about = (
+        "A role of a user: for one experiment, or for all. "
+        "To change a role, delete it and add another."
+    )
+    document = "administration"
+    form = MembershipForm
+    add_form_template = "accounts/admin_membership.html"
+    never = ("change",)
+    list_display = ["user", "full_name", "role", "scope"]
+    list_select_related = ["user", "experiment"]
+    list_filter = ["role", "experiment"]
+    search_fields = [
+        "user__username",
+        "user__first_name",
+        "user__last_name",
+        "user__email",
+        "experiment__key",
+    ]
+    list_per_page = 50
+    autocomplete_fields = ["user", "experiment"]
+
+    @admin.display(description="name", ordering="user__last_name")
+    def full_name(self, obj: Membership) -> str:
+        return obj.user.get_full_name() or "–"
+
+    @admin.display(description="experiment", ordering="experiment")
+    def scope(self, obj: Membership) -> str:
+        return str(obj.experiment or "all")
+
+    def get_fields(self, request: HttpRequest, obj: Membership | None = None) -> list[Any]:
+        fields = ["user", "role", "experiment"]
+        return fields if obj else [*fields, "all_experiments"]
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Add a role. With `?role=`, the page is about that role, and lists who has it."""
+        context = dict(extra_context or {})
+        role = request.GET.get("role", "")
+        if role in Role.values:
+            label = Role(role).label.lower()
+            article = "an" if label[0] in "aeiou" else "a"
+            holders = Membership.objects.filter(role=role).select_related("user", "experiment")
+            context["title"] = f"Add {article} {label}"
+            context["role_label"] = label
+            context["holders"] = holders.order_by("experiment__key", "user__username")
+        return super().add_view(request, form_url, context)
+
+    def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
+        role = Role(obj.role)
+        granted = domain.grant_role(
+            user=obj.user,
+            role=role,
+            experiment=obj.experiment,
+            by=user_of(request),
+            at=timezone.now(),
+        )
+        obj.pk = granted.pk
+
+    def delete_model(self, request: HttpRequest, obj: Membership) -> None:
+        domain.revoke_role(membership=obj, by=user_of(request), at=timezone.now())

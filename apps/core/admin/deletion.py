@@ -1,0 +1,74 @@
+"""Why a record cannot be deleted: other records refer to it.
+
+Django would read all of them first, which are millions of jobs for a cluster.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.db import models
+from django.utils.text import get_text_list
+
+#: Records are counted up to this limit.
+MOST_COUNTED = 1_000
+#: At most this many records are looked at in one deletion.
+_MOST_RECORDS = 20
+_ALWAYS = (models.PROTECT, models.RESTRICT)
+
+
+def reasons_against_deletion(
+    records: Iterable[models.Model],
+    site: AdminSite,
+    *,
+    deleted_too: Collection[type[models.Model]] = (),
+    any_use: bool = False,
+    instead: str = "",
+) -> list[str]:
+    """Return a sentence for each record that others refer to, with what to do `instead`.
+
+    Records that an admin may delete, and those of `deleted_too`, are deleted with it. With
+    `any_use`, every other record prevents it, also one that would only lose the reference.
+    """
+    sentences = []
+    for record in list(records)[:_MOST_RECORDS]:
+        uses = list(_uses_of(record, site, deleted_too, any_use=any_use))
+        if uses:
+            text = f"{record} cannot be deleted: it is used by {get_text_list(uses, 'and')}."
+            sentences.append(f"{text} {instead}".strip())
+    return sentences
+
+
+def _uses_of(
+    record: models.Model,
+    site: AdminSite,
+    deleted_too: Collection[type[models.Model]],
+    *,
+    any_use: bool,
+) -> Iterator[str]:
+    for relation in record._meta.get_fields(include_hidden=True):
+        if not isinstance(relation, models.ManyToOneRel):
+            continue
+        model = relation.related_model
+        if model in deleted_too or not (any_use or _prevents(relation, site)):
+            continue
+        rows = model._base_manager.filter(**{relation.field.name: record.pk})
+        count = rows.order_by()[: MOST_COUNTED + 1].count()
+        if count:
+            yield _in_words(count, model._meta)
+
+
+def _prevents(relation: Any, site: AdminSite) -> bool:
+    """Return whether rows of a relation prevent that what they refer to is deleted."""
+    if relation.on_delete in _ALWAYS:
+        return True
+    admin = site._registry.get(relation.related_model)
+    is_record = admin is not None and "delete" in getattr(admin, "never", ())
+    return relation.on_delete is models.CASCADE and is_record
+
+
+def _in_words(count: int, options: Any) -> str:
+    if count > MOST_COUNTED:
+        return f"more than {MOST_COUNTED:,} {options.verbose_name_plural}"
+    name = options.verbose_name if count == 1 else options.verbose_name_plural
+    return f"{count:,} {name}"

@@ -1,0 +1,98 @@
+"""The admin of events, deliveries, heartbeats and sizes of tables."""
+
+from collections.abc import Iterator
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from apps.core.admin.base import EMPTY, ReadOnlyAdmin, register_read_only
+from apps.core.domain.event_kinds import kind_in_words, what_was_done
+from apps.core.domain.events import people
+from apps.core.models import Delivery, Event, Heartbeat, TableSize
+
+
+class ActorFilter(admin.SimpleListFilter):
+    """Filter events by actor: people, or the portal, which writes most of them.
+
+    The default is people, unless other filters or a search are set.
+    """
+
+    title = "who did it"
+    parameter_name = "by"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("people", "People"), ("portal", "The portal"), ("all", "All")]
+
+    def __init__(self, request: HttpRequest, *args: Any) -> None:
+        super().__init__(request, *args)
+        is_specific = request.GET.get("q") or request.GET.get(KindFilter.parameter_name)
+        self.default = "all" if is_specific else "people"
+
+    def value(self) -> str:
+        return super().value() or self.default
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        for value, label in self.lookup_choices:
+            yield {
+                "selected": self.value() == value,
+                "query_string": changelist.get_query_string({self.parameter_name: value}),
+                "display": label,
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
+        if self.value() == "people":
+            return queryset.filter(actor__in=people())
+        if self.value() == "portal":
+            return queryset.exclude(actor__in=people())
+        return queryset
+
+
+class KindFilter(admin.SimpleListFilter):
+    """What was done, in words."""
+
+    title = "what was done"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        stored = Event.objects.order_by().values_list("kind", flat=True).distinct()
+        labels = [(kind, kind_in_words(kind)) for kind in stored]
+        return sorted(labels, key=itemgetter(1))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnlyAdmin):
+    """The audit trail."""
+
+    about = "Who did what, when, to what, and why. Events are never changed or deleted."
+    document = "events"
+    list_display = ("at", "actor", "what", "target_label", "change", "reason")
+    list_filter = (ActorFilter, KindFilter)
+    search_fields = ("target_label", "actor")
+    column_titles = MappingProxyType({"at": "time", "target_label": "target", "actor": "by"})
+
+    @admin.display(description="what", ordering="kind")
+    def what(self, event: Event) -> str:
+        return what_was_done(event)
+
+    @admin.display(description="change")
+    def change(self, event: Event) -> str:
+        return " → ".join(filter(None, [event.old, event.new])) or "–"
+
+
+register_read_only(
+    Delivery,
+    "event subscriber due_at delivered_at attempts last_error",
+    filters=["subscriber", ("delivered_at", EMPTY)],
+)
+# Heartbeats can be deleted: otherwise, a capture that was shut down for good would fail `/readyz`
+# forever.
+register_read_only(Heartbeat, "name at detail", never=("add", "change"))
+register_read_only(TableSize, "day table size_bytes", search="table")

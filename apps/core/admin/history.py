@@ -1,0 +1,263 @@
+"""The history of a record: who changed what, from which value to which, and when.
+
+Changes in the admin are stored by Django with their values; those of pages, commands and the API
+are events.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.options import get_content_type_for_model
+from django.db import models
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.text import capfirst, get_text_list
+
+from apps.core.domain.event_kinds import kind_of, what_was_done
+from apps.core.domain.events import events_of
+from apps.core.domain.masked_names import MASKED_NAMES
+from apps.core.domain.secrets.masking import Masker
+from apps.core.models import Event
+
+#: At most this many entries of each kind are read; the audit trail has all events.
+MOST = 200
+#: A page stores its change and its event at almost the same time.
+_TOGETHER = timedelta(seconds=5)
+_LONGEST_VALUE = 500
+_NOTHING = "–"
+_HIDDEN = "(hidden)"
+_SECRET_NAME = re.compile(MASKED_NAMES)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field with its values before and after; long text has its changed `lines` instead."""
+
+    field: str = ""
+    old: str = ""
+    new: str = ""
+    lines: Sequence[str] = ()
+
+
+@dataclass
+class Entry:
+    """One change of a record, by a person or a component of the portal."""
+
+    at: datetime
+    by: str
+    what: str
+    changes: list[Change] = field(default_factory=list)
+    reason: str = ""
+
+
+def with_values(
+    message: list[dict[str, Any]], form: Any, formsets: Iterable[Any] | None
+) -> list[dict[str, Any]]:
+    """Add the old and new values to Django's message about a change."""
+    changed_forms = [form]
+    for formset in formsets or ():
+        forms_by_object = {id(row.instance): row for row in formset.forms}
+        changed_forms += [forms_by_object[id(row)] for row, _ in formset.changed_objects]
+    changed = [part["changed"] for part in message if "changed" in part]
+    if len(changed) < len(changed_forms):
+        # The form itself is new, or only its rows were changed.
+        changed_forms.remove(form)
+    for part, changed_form in zip(changed, changed_forms, strict=True):
+        part["values"] = list(chain.from_iterable(_field_changes(changed_form)))
+    return message
+
+
+def _field_changes(form: Any) -> Iterator[list[dict[str, Any]]]:
+    for name in form.changed_data:
+        if name not in form.fields:
+            continue
+        form_field = form.fields[name]
+        label = str(form_field.label or name.replace("_", " "))
+        old = form.get_initial_for_field(form_field, name)
+        new = form.cleaned_data.get(name)
+        if _SECRET_NAME.search(name) or isinstance(form_field.widget, forms.PasswordInput):
+            yield [{"field": label, "old": _HIDDEN, "new": _HIDDEN}]
+        elif isinstance(old, dict) and isinstance(new, dict):
+            yield _changes_of_object(label, old, new)
+        else:
+            yield [_change(label, _in_words(form_field, old), _in_words(form_field, new))]
+
+
+def _changes_of_object(
+    label: str, old: dict[str, Any], new: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a change for each key of an object of JSON whose value differs."""
+    changes = []
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) == new.get(key):
+            continue
+        if _SECRET_NAME.search(key):
+            changes.append({"field": f"{label}: {key}", "old": _HIDDEN, "new": _HIDDEN})
+        else:
+            changes.append(_change(f"{label}: {key}", _json(old.get(key)), _json(new.get(key))))
+    return changes
+
+
+def _change(label: str, old: str, new: str) -> dict[str, Any]:
+    """Return a change without secrets; of text with several lines, only those that differ."""
+    old = _without_secrets(old)
+    new = _without_secrets(new)
+    if "\n" in old or "\n" in new:
+        lines = []
+        for line in difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm=""):
+            if not line.startswith(("---", "+++", "@@")):
+                lines.append(line[:_LONGEST_VALUE])
+        return {"field": label, "lines": lines[:MOST]}
+    return {"field": label, "old": old[:_LONGEST_VALUE], "new": new[:_LONGEST_VALUE]}
+
+
+def _without_secrets(text: str) -> str:
+    masker = Masker(names=MASKED_NAMES, key=settings.SECRET_KEY.encode())
+    return "\n".join(masker.mask_text(line) for line in text.splitlines())
+
+
+def _json(value: Any) -> str:
+    if value in (None, ""):
+        return _NOTHING
+    if isinstance(value, str):
+        return value
+    return json.dumps(_without_secret_keys(value), ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _without_secret_keys(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_secret_keys(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    shown = {}
+    for key, part in value.items():
+        shown[key] = _HIDDEN if _SECRET_NAME.search(key) else _without_secret_keys(part)
+    return shown
+
+
+def _in_words(form_field: forms.Field, value: Any) -> str:
+    """Write a value as the form shows it."""
+    if isinstance(form_field, forms.ModelMultipleChoiceField):
+        return ", ".join(sorted(map(str, value or []))) or _NOTHING
+    if value in (None, "", [], {}):
+        return _NOTHING
+    if isinstance(form_field, forms.ModelChoiceField):
+        return _chosen_record(form_field, value)
+    if isinstance(form_field, forms.ChoiceField):
+        return str(dict(form_field.widget.choices).get(value, value))
+    if isinstance(value, list | tuple | set):
+        return ", ".join(map(str, value))
+    return _plain(form_field, value)
+
+
+def _chosen_record(form_field: forms.ModelChoiceField, value: Any) -> str:
+    """Write the record of a value, which is its key before the change."""
+    if isinstance(value, models.Model) or form_field.queryset is None:
+        return str(value)
+    name = form_field.to_field_name or "pk"
+    return str(form_field.queryset.filter(**{name: value}).first() or value)
+
+
+def _plain(form_field: forms.Field, value: Any) -> str:
+    writers: list[tuple[type, Callable[[Any], str]]] = [
+        (bool, lambda is_set: "yes" if is_set else "no"),
+        (datetime, _write_time),
+        (date, date_format),
+        (dict, _json),
+    ]
+    for kind, write in writers:
+        if isinstance(value, kind):
+            return write(value)
+    return str(form_field.prepare_value(value))
+
+
+def _write_time(at: datetime) -> str:
+    local = timezone.localtime(at)
+    return f"{date_format(local, 'DATETIME_FORMAT')} {local:%Z}"
+
+
+def history_of(record: models.Model) -> list[Entry]:
+    """Return the changes of a record, newest first."""
+    logged = LogEntry.objects.filter(
+        object_id=str(record.pk), content_type=get_content_type_for_model(record)
+    ).select_related("user")
+    stored = [*logged.order_by("-action_time", "-pk")[:MOST]]
+    events = [*events_of(record).order_by("-id")[:MOST]]
+    entries = []
+    for log_entry in stored:
+        entries.append(entry_of_log(log_entry, _event_of(log_entry, events)))
+    entries += [_entry_of_event(event) for event in events]
+    return sorted(entries, key=attrgetter("at"), reverse=True)
+
+
+def _event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
+    """Take from the list the event of the same change: by the same person, at the same time."""
+    for event in events:
+        is_near = abs(event.at - log_entry.action_time) < _TOGETHER
+        if is_near and event.actor == log_entry.user.get_username():
+            events.remove(event)
+            return event
+    return None
+
+
+def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> Entry:
+    """Return the entry of a change in the admin, with the words and reason of its event."""
+    entry = Entry(log_entry.action_time, log_entry.user.get_username(), "")
+    sentences = []
+    for part in _parts_of(log_entry):
+        sentences.append(_sentence(part))
+        for values in part.get("changed", {}).get("values", ()):
+            entry.changes.append(Change(**values))
+    entry.what = " ".join(sentences) or log_entry.get_change_message()
+    if log_entry.is_deletion():
+        entry.what = "Deleted."
+    if event:
+        entry.what = capfirst(what_was_done(event))
+        entry.reason = event.reason
+        entry.changes = entry.changes or _changes_of_event(event)
+    return entry
+
+
+def _parts_of(log_entry: LogEntry) -> list[dict[str, Any]]:
+    """Return the parts of Django's message; none of one that is plain text."""
+    try:
+        parts = json.loads(log_entry.change_message)
+    except json.JSONDecodeError:
+        return []
+    return parts if isinstance(parts, list) else []
+
+
+def _sentence(part: dict[str, Any]) -> str:
+    """Write a part of Django's message: `Changed cluster login “ana on alps”: Login.`"""
+    [(verb, detail)] = part.items()
+    name = f" {detail['name']} “{detail['object']}”" if "name" in detail else ""
+    fields = "" if "values" in detail else get_text_list(detail.get("fields", []), "and")
+    separator = ": " if name and fields else " " if fields else ""
+    return f"{capfirst(verb)}{name}{separator}{fields}."
+
+
+def _entry_of_event(event: Event) -> Entry:
+    changes = _changes_of_event(event)
+    what = str(capfirst(what_was_done(event)))
+    return Entry(event.at, event.actor, what, changes, event.reason)
+
+
+def _changes_of_event(event: Event) -> list[Change]:
+    """Return the old and new value of an event, unless its sentence has them."""
+    kind = kind_of(event)
+    is_said = "{old}" in kind.did or "{new}" in kind.did
+    if is_said or not (event.old or event.new):
+        return []
+    old = kind.labels.get(event.old, event.old) or _NOTHING
+    new = kind.labels.get(event.new, event.new) or _NOTHING
+    return [Change("", old, new)]

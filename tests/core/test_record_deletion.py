@@ -1,0 +1,85 @@
+"""Deletions in the back office: what goes with a record, or why it stays and what to do instead."""
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.urls import reverse
+
+from apps.accounts.models import Membership
+from apps.clusters.models import Cluster, Host, Site
+from apps.core.admin import deletion
+from apps.hosts.models import Probe
+from apps.production.models import ExperimentShare
+from apps.statusboard.models import Service
+from tests.factories import clusters, people
+from tests.pages import text_of
+
+
+@pytest.fixture
+def office(client, admin):
+    client.force_login(admin)
+    return client
+
+
+def deletion_of(row) -> str:
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_delete", args=[row.pk])
+
+
+def test_cluster_in_use_says_by_what_and_what_to_do_instead(office, at, monkeypatch):
+    monkeypatch.setattr(deletion, "MOST_COUNTED", 2)
+    cluster = clusters.cluster()
+    Host.objects.bulk_create(
+        Host(cluster=cluster, name=f"wn-{number}", listed_at=at) for number in range(3)
+    )
+    page = text_of(office.post(deletion_of(cluster), {"post": "yes"}))
+    assert "<h1>alps cannot be deleted</h1>" in page
+    assert "alps cannot be deleted: it is used by more than 2 hosts. Untick “Collects”" in page
+    assert "your account doesn" not in page
+    assert Cluster.objects.filter(pk=cluster.pk).exists()
+
+    chosen = {"action": "delete_selected", "_selected_action": [cluster.pk], "post": "yes"}
+    page = text_of(office.post("/admin/clusters/cluster/", chosen))
+    assert "it is used by more than 2 hosts" in page
+    assert Cluster.objects.filter(pk=cluster.pk).exists()
+
+
+def test_protected_record_says_what_to_do_first(office):
+    site = Site.objects.create(name="CERN")
+    cluster = clusters.cluster()
+    Cluster.objects.filter(pk=cluster.pk).update(site=site)
+    page = text_of(office.get(deletion_of(site)))
+    assert "CERN cannot be deleted: it is used by 1 cluster. Move its clusters" in page
+
+
+def test_deletion_says_what_goes_with_the_record(office, nova, at):
+    people.person("ana", ("liaison", nova))
+    ExperimentShare.objects.create(experiment=nova, weight=3, by="ada", at=at)
+    page = text_of(office.get(deletion_of(nova)))
+    assert "<h1>Delete NOvA?</h1>" in page
+    assert "All of these are deleted, and cannot be restored:" in page
+    assert "<li>1 memberships</li>" in page
+    assert office.post(deletion_of(nova), {"post": "yes"}).status_code == 302
+    assert not ExperimentShare.objects.exists()
+    assert not Membership.objects.filter(role="liaison").exists()
+
+
+def test_unused_record_goes_alone_and_the_log_of_changes_keeps_it(office, admin):
+    probe = Probe.objects.create(name="read", script="true")
+    assert "Nothing else is deleted with it." in text_of(office.get(deletion_of(probe)))
+    office.post(deletion_of(probe), {"post": "yes"})
+    assert not Probe.objects.filter(name="read").exists()
+    page = text_of(office.get("/admin/admin/logentry/"))
+    assert "Deleted." in page
+    assert ">read<" in page
+    assert admin.username in page
+
+
+def test_log_of_changes_shows_values_and_is_read_only(office):
+    service = Service.objects.create(slug="samweb", name="SAMWeb")
+    fields = {"name": "SAM", "slug": "samweb", "monitoring": "none"}
+    address = reverse("admin:statusboard_service_change", args=[service.pk])
+    assert office.post(address, fields).status_code == 302
+    page = text_of(office.get("/admin/admin/logentry/"))
+    assert "<b>Name</b> SAMWeb → SAM" in page
+    entry = LogEntry.objects.get()
+    assert office.post(f"/admin/admin/logentry/{entry.pk}/delete/").status_code == 403
+    assert "SAMWeb → SAM" in text_of(office.get(f"/admin/admin/logentry/{entry.pk}/change/"))
