@@ -151,6 +151,9 @@ INSTALLED_APPS = [
 
 # Plugins that may refuse to close a request: `opsportal.closing_checks`, by name and dotted path.
 CLOSING_CHECKS = {"quality": "apps.quality.domain.data_quality:refusal_to_close"}
+# Plugins that say that a started request has jobs, which keeps it from returning to the queue:
+# `opsportal.job_checks`, by name and dotted path.
+JOB_CHECKS = {"submission": "apps.submission.domain.dispatch.returns:refusal_to_return"}
 
 # Plugins that take again what a rejected request gave back, before it is reopened:
 # `opsportal.reopening_steps`, by name and dotted path.

@@ -188,6 +188,7 @@ EXPECTED = {
     "api:request-release": OPERATOR,
     "api:request-related": OF_EXPERIMENT,
     "api:request-resume": OPERATOR,
+    "api:request-return-to-queue": OPERATOR,
     "api:request-split": REQUESTER,
     "api:request-start": OPERATOR,
     "api:request-test": OPERATOR,

@@ -74,6 +74,11 @@ def logins_of(user: Anyone) -> frozenset[tuple[str, str]]:
     return user._logins
 
 
+def has_login(user: Anyone, login: str, cluster: str) -> bool:
+    """Return whether a login on a cluster, by name, is the user's own."""
+    return not logins_of(user).isdisjoint({(login, cluster), (login, "")})
+
+
 def is_opg(user: Anyone) -> bool:
     """Return whether the user belongs to the Offline Production Group."""
     return scope_of(user).sees_all
@@ -98,3 +103,9 @@ def is_operator(user: Anyone, experiment_id: int | None = None) -> bool:
     """Return whether the user operates production, as an approver or shifter."""
     scope = scope_of(user)
     return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
+
+
+def operates_any(user: Anyone) -> bool:
+    """Return whether the user operates the production of at least one experiment."""
+    scope = scope_of(user)
+    return scope.has_anywhere(Role.APPROVER) or scope.has_anywhere(Role.SHIFTER)

@@ -82,6 +82,7 @@ class AttentionKind(models.TextChoices):
 
     STUCK = "stuck", "stuck"
     TEST_FAILED = "test_failed", "test failed"
+    NEEDS_CHANGE = "needs_change", "needs change"
     IDLE = "idle", "idle"
     LATE = "late", "late"
 
@@ -126,6 +127,7 @@ class Verb(models.TextChoices):
     TEST = "test", "Start test"
     FAIL_TEST = "fail-test", "Mark test as failed"
     START = "start", "Start production"
+    RETURN_TO_QUEUE = "return-to-queue", "Return to queue"
     HOLD = "hold", "Hold"
     RELEASE = "release", "Release"
     COMPLETE = "complete", "Mark jobs as finished"

@@ -71,6 +71,12 @@ declare(
     EventKind("request.test", "started the test", "is being tested", _PROGRESS),
     EventKind("request.fail_test", "marked the test as failed", "failed its test", _TROUBLE),
     EventKind("request.start", "started production", "is in production", _PROGRESS),
+    EventKind(
+        "request.return_to_queue",
+        "returned the request to the queue",
+        "was returned to the queue",
+        _PROGRESS,
+    ),
     EventKind("request.hold", "put the request on hold", "was put on hold", _TROUBLE),
     EventKind("request.release", "released the request", "was released", _PROGRESS),
     EventKind(
@@ -153,6 +159,13 @@ declare(
         "request.test_failed",
         "marked the request as “test failed”",
         "has a failed test",
+        _ATTENTION,
+        mentions="people",
+    ),
+    EventKind(
+        "request.needs_change",
+        "marked the request as “needs change”",
+        "needs a change",
         _ATTENTION,
         mentions="people",
     ),

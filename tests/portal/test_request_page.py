@@ -10,9 +10,15 @@ import pytest
 from django.template.loader import render_to_string
 from django.urls import reverse
 
+from apps.core.models import Event
+from apps.core.tasks import deliver_waiting
+from apps.notifications.domain.notifications import notify, unread, visible_notifications
+from apps.notifications.enums import Group
+from apps.notifications.models import Notification
 from apps.portal.pages.request import Schedule, request_page
 from apps.portal.pages.request_use import Use
-from apps.production.domain.approvals.inbox import inbox_items
+from apps.production.domain.approvals.inbox import Action, inbox_items, waiting_for
+from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.attention import Need, keep_attention
 from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.holds import place_hold
@@ -27,6 +33,7 @@ from apps.production.models import (
     StageCounts,
     StageHistory,
 )
+from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
@@ -137,16 +144,45 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     text = text_of(browse(liaison).get(reverse("production:queue")))
     assert "Most jobs of reco will exceed their wall time and memory." in text
 
-    # An idle request is not to be started before the change.
-    Attention.objects.create(request=queued, kind="idle", since=AT, words="nothing submitted")
+    # The change is the liaison's turn, also where nothing would start the request.
+    note_attention(at=LATER + timedelta(days=9))
+    change = "Most jobs of reco will exceed their wall time and memory"
+    [mark] = Attention.objects.all()
+    assert (mark.request, mark.kind, mark.words) == (queued, "needs_change", f"{change}.")
+    assert (list(waiting_for(liaison)), list(waiting_for(approver))) == ([queued], [])
+    (item,) = inbox_items([queued], liaison, LATER)
+    step = "Change it, or ask the OPG to start it as it is"
+    edit = reverse("production:request-edit", args=[queued.key])
+    assert (item.todo, item.action) == (step, Action("Make changes", f"{edit}?check=1#checks"))
+    assert item.why == f"Needs change: {change}"
+    for url in (reverse("portal:home"), reverse("production:inbox")):
+        text = text_of(browse(liaison).get(url))
+        assert queued.key in text, url
+        assert "needs change" in text.lower(), url
+    [row] = browse(liaison).get("/api/v1/requests/?attention=needs_change").json()["results"]
+    assert [(need["kind"], need["words"]) for need in row["attention"]] == [
+        ("needs_change", f"{change}.")
+    ]
+    deliver_waiting()
+    event = Event.objects.get(kind="request.needs_change")
+    assert event.reason == f"{change}. {step}."
+    told = Notification.objects.filter(event=event)
+    assert [(row.user, row.group) for row in told] == [(liaison, Group.TURN)]
+
+    assert remind_of_waiting(at=LATER + timedelta(days=13)) == 1
+    reminder = Event.objects.get(kind="request.reminder")
+    notify(event=reminder)
+    assert (reminder.data["people"], reminder.reason.startswith(f"{step}.")) == (
+        [liaison.username],
+        True,
+    )
+    kinds = {row.event.kind for row in unread(visible_notifications(liaison))}
+    assert {"request.needs_change", "request.reminder"} <= kinds
+
     shown = page(queued, approver)
     assert (shown.status.answer, shown.status.next_step) == ("Needs a change before it starts.", "")
-    (item,) = inbox_items([queued], approver, LATER)
-    assert (item.todo, item.action.url) == (
-        "Needs a change before it starts",
-        queued.get_absolute_url(),
-    )
-    assert "Most jobs of reco" in item.why
+    head = text_of(browse(approver).get(queued.get_absolute_url())).partition("</h1>")[2]
+    assert head.partition("Summary")[0].count("needs change") == 1
     dialog = text_of(browse(approver).get(f"{queued.get_absolute_url()}?do=start"))
     assert dialog.count(shown.needed_changes[1].message) == 2
     assert "Start production anyway" in dialog
@@ -210,6 +246,12 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     step = "Choose its cluster now: its jobs go out when samweb is up"
     assert page(queued, liaison).status.next_step == f"{step}."
     assert [item.todo for item in inbox_items([queued, one], shifter, LATER)] == [step, "Review it"]
+    assert remind_of_waiting(at=LATER + timedelta(days=9)) == 1
+    assert Event.objects.get(kind="request.reminder").reason.startswith(f"{step}.")
+    Attention.objects.all().delete()
+    need = Need(AT, "nothing submitted")
+    keep_attention(request=queued, needs={AttentionKind.IDLE: need}, at=LATER)
+    assert Event.objects.get(kind="request.idle").reason == f"nothing submitted. {step}."
 
 
 def test_use_is_compared_with_past_jobs_of_other_requests(

@@ -34,7 +34,7 @@ from apps.statusboard.domain.incidents.incidents import close_incident, open_inc
 from apps.statusboard.enums import State
 from apps.submission.domain.retries.batches import plan_batch
 from apps.submission.domain.retries.release import advance_batch
-from apps.submission.models import RetryBatch, RetryJob
+from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.factories import people, statusboard
 from tests.factories.verdicts import failure_group
 from tests.pages import text_of
@@ -346,6 +346,29 @@ def test_retry_takes_the_jobs_of_rules_only_if_the_user_says_so(client, shifter,
     assert "1 job will be retried." in text_of(posted)
     posted = page(client, shifter, address, pause_minutes=5, attempts=3, with_planned="True")
     assert "2 jobs will be retried." in text_of(posted)
+
+
+def test_retry_of_a_stage_leaves_jobs_to_rules_unless_the_user_takes_them(
+    client, shifter, rule, send, fail, assignment
+):
+    rule("Service problem", control_percent=0)
+    fail(send(), {0, 2})
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    fail(send(), {1})
+
+    address = f"/submissions/{assignment.request.key}/"
+    assert "will retry 2 of them, which are left to the rules" in text_of(
+        page(client, shifter, address)
+    )
+    retry = f"{address}retry/"
+    posted = text_of(page(client, shifter, retry, position=0))
+    assert "1 failed job will be retried. 2 more are left to recovery rules." in posted
+    assert Submission.objects.exclude(retry_of=None).get().tasks == 1
+    posted = text_of(page(client, shifter, retry, position=0))
+    assert "recovery rules will retry 2 failed jobs of this stage" in posted
+    posted = text_of(page(client, shifter, retry, position=0, with_planned="on"))
+    assert "2 failed jobs will be retried." in posted
 
 
 def test_rule_has_not_acted_before_the_retry_is_planned(client, shifter, rule, send, fail):

@@ -67,7 +67,7 @@ CHEAP = {
         request-done-partial request-estimate request-events request-fail-test request-follow
         request-hold request-list request-next-names request-reject
         request-related request-release request-reopen request-report-detail request-request-changes
-        request-reschedule request-resume request-review request-revision request-revisions
+        request-reschedule request-resume request-return-to-queue request-review request-revision request-revisions
         request-set-priority request-signatures request-split request-start request-submit
         request-supersede request-test request-withdraw-signature request-yaml retry-batch-cancel
         retry-batch-detail retry-batch-list retry-batch-resume rules saved-view-detail

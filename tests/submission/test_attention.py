@@ -7,15 +7,16 @@ from datetime import date, timedelta
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.tasks import deliver_waiting
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
-from apps.jobs.models import Collection, QueueCount, QueueReading
+from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
-from apps.production.domain.desk import desk_of, sheet_of
+from apps.production.domain.desk import bulk_approval, desk_of, sheet_of
 from apps.production.domain.forecast import Days
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
@@ -25,15 +26,17 @@ from apps.production.enums import Verb
 from apps.production.models import Attention, QueueState, Request
 from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts, note_starts
-from apps.submission.domain.arrays.assignment import assign_request, choose_cluster, retry_failed
+from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.trials import evaluate_tests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.start import free_clusters
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.models import Submission
 from tests.factories.history import history
 from tests.factories.requests import AT, stage
 from tests.factories.verdicts import judge
+from tests.pages import text_of
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -85,9 +88,21 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     send()
     last = send(failed={0})
     assert note_attention(at=AT) == 0, "there is no verdict yet, so it may be retried automatically"
+    Job.objects.update(
+        request_key=request.key, stage=last.stage_name, experiment=request.experiment
+    )
     judge(last, {0: "code"}, at=AT)
     assert [note_attention(at=AT), note_attention(at=AT)] == [1, 0]
-    assert attention(request) == {"stuck": "1 failed job needs a decision"}
+    again = "1 failed job with a code problem would fail again"
+    assert attention(request) == {"stuck": "1 failed job needs a decision", "needs_change": again}
+    [turn] = inbox_items(waiting_for(liaison, AT), liaison, AT)
+    step = "Fix the cause, or tell the OPG whether to continue without these jobs"
+    assert (turn.request, turn.todo, turn.why) == (request, step, f"Needs change: {again}")
+    page = browse(liaison).get(f"/requests/{request.key}/").content.decode()
+    assert f'<div class="main-line">Needs change: {again}.</div>' in page
+    assert f"<p>{step}." in page
+    assert "approvers, shifters and liaisons of NOvA" in page
+    assert again in events_of(request).get(kind="request.needs_change").reason
     page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
     assert '<div class="main-line">Stuck: 1 failed job needs a decision.</div>' in page
     assert "<p>Retry its failed jobs or continue without them." in page
@@ -99,7 +114,8 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     assert request.key not in browse(shifter).get("/requests/?attention=late").content.decode()
     (row,) = browse(liaison).get("/api/v1/requests/?attention=stuck").json()["results"]
     assert [(need["kind"], need["words"]) for need in row["attention"]] == [
-        ("stuck", "1 failed job needs a decision")
+        ("stuck", "1 failed job needs a decision"),
+        ("needs_change", again),
     ]
     deliver_waiting()
     event = events_of(request).get(kind="request.stuck")
@@ -108,8 +124,11 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     retry_failed(request=request, position=0, by=shifter, at=AT)
     deliver_waiting()
     assert attention(request) == {}
-    assert kinds(request) == ["request.recovered"]
-    assert events_of(request).get(kind="request.recovered").reason == "No longer stuck."
+    recovered = events_of(request).filter(kind="request.recovered")
+    assert {event.reason for event in recovered} == {
+        "No longer stuck.",
+        "No longer needs a change.",
+    }
     assert list(waiting_for(shifter, AT)) == []
 
 
@@ -121,7 +140,7 @@ def test_a_service_failure_is_not_stuck_while_it_may_be_retried(running, send):
 
 
 def test_failures_of_another_stage_that_may_be_retried_are_named_beside(running, send):
-    judge(send(failed={0}), {0: "code"}, at=AT)
+    judge(send(failed={0}), {0: "user"}, at=AT)
     later_stage = send(failed={0, 1})
     Submission.objects.filter(pk=later_stage.pk).update(position=1)
     note_attention(at=AT)
@@ -357,7 +376,9 @@ def test_a_request_that_a_cluster_starts_now_starts_today(make, cluster, browse,
     assert "starts it within" not in browse(liaison).get(f"/requests/{made.key}/").content.decode()
 
 
-def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(make, cluster, approver):
+def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(
+    make, cluster, approver, browse
+):
     """As the queue does, with the same reason. A cluster starts one request at a time."""
     waiting = make("awaiting_approval")
 
@@ -370,6 +391,14 @@ def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(make, clu
     assert expected_start() == Days.exactly(AT.date())
     sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
     assert {choice.starts_on for choice in sheet.choices} == {cluster.name}
+    urgent = make("awaiting_approval", deadline=AT.date() + DAY)
+    desk = desk_of(approver, at=AT)
+    starts = bulk_approval(desk.rows, desk.queue, at=AT).starts
+    assert starts == {urgent.pk: cluster.name}, "not both, as one starts at a time"
+    ticked = [f"{row.request.key}:{row.request.version}" for row in desk.rows]
+    page = text_of(browse(approver).post(reverse("production:desk-approve"), {"ticked": ticked}))
+    assert page.count("starts at once on farm") == 1
+    Request.objects.filter(pk=urgent.pk).delete()
 
     large = make("awaiting_approval", stages=(stage("one", memory_bytes=10**12),))
     Cluster.objects.filter(pk=cluster.pk).update(max_memory_bytes=10**11)

@@ -32,12 +32,13 @@ from apps.production.domain.lineage.clones import clone_request
 from apps.production.enums import Verb
 from apps.production.models import DatasetPart, Request, RequestLink
 from apps.progress.domain.production_report import report_of
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.files import list_files, start_ledger
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import take_back
 from apps.submission.domain.files.recovery import give_files_back, request_missing
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.tasks import check_files
 from apps.submission.web.forms import FilesForm
 from tests.factories.requests import AT

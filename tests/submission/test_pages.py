@@ -11,6 +11,7 @@ from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.priority.ranks import has_rank
 from apps.production.enums import Verb
 from apps.production.models import Attention
 from apps.progress.domain.stage_counts import progress_of
@@ -22,7 +23,7 @@ from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.shortfalls import count_other_completed
 from apps.submission.domain.arrays.submissions import stage_submissions_of
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.models import Submission
+from apps.submission.models import Assignment, Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.factories import clusters, statusboard
 from tests.factories.bundles import unpack
@@ -41,6 +42,11 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     page = client.get(url).content.decode()
     assert "Submit to a cluster" in page
     assert "The portal has submitted nothing" in page
+    first_stage = request.stages.get(position=0)
+    text = text_of(client.get(url))
+    assert f"The portal submits {first_stage.jobs} jobs of {first_stage.name}" in text
+    assert page.partition("<main")[2].partition("</main>")[0].count('class="button main"') == 1
+    assert "<summary>Limit and reason</summary>" in page
     answer = client.post(
         f"{url}assign/",
         {"cluster": "farm", "verb": "start", "version": request.version},
@@ -238,6 +244,11 @@ def test_the_start_and_the_choice_of_a_cluster_are_one_step(browse, make, cluste
     move = reverse("portal:request-move", args=[other.key, "start"])
     page = client.post(move, {"cluster": "", "version": other.version})
     assert "Choose a cluster, or that its jobs are submitted by hand." in text_of(page)
+    limited = make("queued")
+    move_limited = reverse("portal:request-move", args=[limited.key, "start"])
+    data = {"cluster": "grid", "most_in_flight": 7, "version": limited.version}
+    client.post(move_limited, data)
+    assert Assignment.objects.get(request=limited).most_in_flight == 7
     client.post(move, {"cluster": "by-hand", "version": other.version})
     other.refresh_from_db()
     assert other.state == "running"
@@ -251,7 +262,7 @@ def test_the_start_says_that_no_cluster_is_chosen(browse, liaison, make, cluster
     client = browse(approver)
     dialog = text_of(client.get(f"{own}?do=start"))
     assert "None: its jobs are submitted by hand" in dialog
-    assert choose in dialog
+    assert "Limit concurrent jobs" in dialog
     make_move(verb=Verb.START, request=request, by=approver, at=AT)
     Attention.objects.create(request=request, kind="late", since=AT, words="its deadline passed")
     page = text_of(client.get(own))
@@ -264,6 +275,27 @@ def test_the_start_says_that_no_cluster_is_chosen(browse, liaison, make, cluster
     page = text_of(client.get(own))
     assert "no cluster is chosen" not in page
     assert choose not in page
+
+
+def test_start_without_jobs_is_returned_to_the_queue(browse, make, cluster, approver):
+    request = make("queued")
+    make_move(verb=Verb.START, request=request, by=approver, at=AT)
+    client = browse(approver)
+    own = request.get_absolute_url()
+    assert "Return to queue" in text_of(client.get(own))
+    move = reverse("portal:request-move", args=[request.key, "return-to-queue"])
+    client.post(move, {"reason": "Started too early.", "version": request.version})
+    request.refresh_from_db()
+    assert (request.state, request.work_began_at) == ("queued", None)
+    assert has_rank(request)
+
+    started = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
+    assert plan_next(assignment=started, at=AT)
+    assert "Return to queue" not in text_of(client.get(own))
+    with pytest.raises(InvalidTransition, match="planned or submitted jobs"):
+        make_move(
+            verb=Verb.RETURN_TO_QUEUE, request=started.request, by=approver, at=AT, reason="No."
+        )
 
 
 def test_started_request_needs_no_cluster_where_none_submits(browse, make, cluster, approver):

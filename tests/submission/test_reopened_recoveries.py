@@ -15,7 +15,7 @@ from apps.production.domain.lifecycle.moves import (
 )
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.files import list_files, start_ledger
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import give_up, take_back
@@ -24,6 +24,7 @@ from apps.submission.domain.files.recovery import (
     give_settled_files_back,
     request_missing,
 )
+from apps.submission.domain.retries.by_stage import retry_failed
 from tests.factories import requests
 from tests.factories.requests import AT
 from tests.submission.arrays.test_files import HOUR, send, states

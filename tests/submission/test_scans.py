@@ -11,11 +11,12 @@ import pytest
 
 from apps.production.enums import Verb
 from apps.progress.domain.progress import progress_now
-from apps.submission.domain.arrays.assignment import assign_request, choose_cluster, retry_failed
+from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.shortfalls import accept_stage
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.by_stage import retry_failed
 from tests.factories import requests
 from tests.factories.requests import AT
 from tests.submission.dispatch.test_dispatch import LATER, step

@@ -24,7 +24,7 @@ from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.progress.domain.transitions import follow_requests
-from apps.submission.domain.arrays.assignment import retry_failed
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.tasks import send_to
 from tests.factories import clusters, requests
 from tests.factories.archive import archive_all

@@ -22,6 +22,7 @@ from apps.notifications.domain.targets import Recipients, kind_of_target
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.domain.attention import EVENTS
+from apps.production.enums import AttentionKind
 from apps.production.models import Attention, Comment
 from apps.search.models import LineTemplate
 
@@ -77,10 +78,13 @@ def unread(rows: QuerySet[Notification]) -> QuerySet[Notification]:
     The request has left the state that it was in, or needs no attention any more.
     """
     in_state = Q(event__kind__in=_OF_STATE) & ~Q(request__state=F("event__new"))
-    reminded = Q(event__kind="request.reminder") & ~Q(
-        request__state=KeyTextTransform("state", "event__data")
-    )
     needs = Exists(Attention.objects.filter(request=OuterRef("request")))
+    # A reminder is of a state, or of a kind of attention.
+    of_attention = Q(event__data__state__in=AttentionKind.values)
+    in_other_state = ~Q(request__state=KeyTextTransform("state", "event__data"))
+    reminded = Q(event__kind="request.reminder") & (
+        of_attention & ~Q(needs) | ~of_attention & in_other_state
+    )
     marked = Q(event__kind__in=EVENTS.values()) & ~Q(needs)
     is_over = Q(group=Group.TURN, request__isnull=False) & (in_state | reminded | marked)
     return rows.filter(read_at=None).exclude(is_over)

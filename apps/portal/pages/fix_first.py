@@ -6,6 +6,7 @@ from datetime import datetime
 from django.urls import reverse
 
 from apps.accounts.models import User
+from apps.accounts.permissions import operates_any
 from apps.core import charts
 from apps.diagnosis.domain.causes.totals import totals_between
 from apps.diagnosis.domain.groups.group_list import (
@@ -123,13 +124,18 @@ class _Retries:
         if offer.short_label:
             dry_run = reverse("submission:retry-jobs", args=["group", self.row.pk])
             return Fix(self.row, advice, offer.short_label, dry_run)
-        return Fix(self.row, offer.why_none or advice, "Open", page)
+        if offer.may_retry:
+            return Fix(self.row, offer.why_none or advice, "Open", page)
+        parts = [offer.why_none.removesuffix(".")]
+        if self.planned:
+            parts.insert(0, f"{self.planned:,} will be retried by recovery rules")
+        return Fix(self.row, "; ".join(filter(None, parts)) or advice, "Open", page)
 
 
 def _fix(retries: _Retries, proposal: LimitProposal | None) -> Fix | None:
     row = retries.row
     page = row.group.get_absolute_url()
-    if row.kind == GroupKind.HOST:
+    if row.kind == GroupKind.HOST and operates_any(retries.user):
         return Fix(row, row.step, f"Drain {row.group.host}…", f"{page}#drain")
     if proposal and row.verdict == VerdictKind.RESOURCE:
         return Fix(row, proposal.advice, proposal.label, proposal.url)

@@ -7,10 +7,12 @@ from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
-from apps.core.domain.event_kinds import what_happened
+from apps.core.domain.event_kinds import kind_named, what_happened
 from apps.core.models import Event
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.enums import GroupStatus
+from apps.production.domain.attention import EVENTS
+from apps.production.enums import AttentionKind
 from apps.production.models import Attention, Request
 from apps.statusboard.models import Incident
 
@@ -92,7 +94,8 @@ def _attention(since: datetime, user: User) -> list[RecentChange]:
     rows = Attention.objects.filter(since__gte=since, request__in=Request.objects.visible_to(user))
     changes = []
     for row in rows.select_related("request").order_by("-since")[:_MOST_READ]:
-        text = f"{row.request.key} is {row.get_kind_display()}"
+        kind = kind_named(EVENTS[AttentionKind(row.kind)])
+        text = f"{row.request.key} {kind.predicate}"
         changes.append(RecentChange(row.since, text, row.request.get_absolute_url(), row.kind))
     return changes
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.models import User
+from apps.accounts.permissions import is_operator
 from apps.archive.domain.shown_contents import ShownEnvironment, ShownScript
 from apps.archive.domain.store.contents import (
     archived_job_for,
@@ -32,11 +33,13 @@ from apps.jobs.models import Job
 from apps.notifications.domain.preferences import level_of
 from apps.notifications.enums import Level
 from apps.portal.pages.job_timeline import Timeline, timeline_of
+from apps.portal.pages.opg_comment import comment_url
 from apps.production.models import Request
 from apps.progress.domain.resource_use import ResourceAdvice, StageUse, advise, stage_use
 from apps.recovery.domain.explaining import planned_retries_of, planned_retry_of
 from apps.recovery.models import Decision
 from apps.statusboard.domain.board.outages import outages_during
+from apps.submission.domain.debugging.bundle import may_download
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
 from apps.submission.domain.retries.obstacles import BatchedRetry, find_batched_retry
@@ -62,10 +65,11 @@ class Activity:
 class JobPage:
     """What the page of a job shows, by its names in the template.
 
-    `job_request` is None if it is unknown or the user cannot see it. `in_batch` is
-    the retry of the job in a batch, `planned_retry` the decision by which a recovery rule will
-    retry it. `offer` is None if there is
-    nothing to retry, `group_offer` if the failure group has no other open jobs or too many.
+    `job_request` is None if it is unknown or the user cannot see it. Who may not `may_retry` its
+    failure can comment on the request, at `comment_url`, and `may_debug` the job with its bundle.
+    `in_batch` is the retry of the job in a batch, `planned_retry` the decision by which a recovery
+    rule will retry it. `offer` is None if there is nothing to retry, `group_offer` if the failure
+    group has no other open jobs or too many.
     """
 
     at: datetime
@@ -84,6 +88,9 @@ class JobPage:
     experience: Experience | None
     same_failure: SameFailure | None
     may_correct_verdict: bool
+    may_retry: bool
+    may_debug: bool
+    comment_url: str
     log: LogView
     log_location: LogLocation
 
@@ -127,6 +134,9 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     if failure and debug_of is None and 1 < failure.open <= MOST_IN_GROUP:
         planned = planned_retries_of(failure.group, user).jobs
         group_offer = retry_offer(source=failure.group, user=user, at=at, planned=planned)
+    comment = ""
+    if job_request:
+        comment = comment_url(job_request, f"Job {job.job_id} of {job.stage}: ")
     outages = []
     # A job that never ran met no outage.
     if job.started_at is not None:
@@ -148,6 +158,9 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         experience=experience_of(verdict, user=user, at=at) if verdict else None,
         same_failure=failure,
         may_correct_verdict=may_correct_verdict(user, job.experiment_id),
+        may_retry=is_operator(user, job.experiment_id),
+        may_debug=archived is not None and may_download(user, archived),
+        comment_url=comment,
         log=log_view(job, verdict=verdict),
         log_location=log_location(job),
         attempts=attempts,

@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import prefetch_related_objects
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
+from django.utils.text import get_text_list
 
 from apps.accounts.enums import Role
 from apps.accounts.models import User
@@ -30,7 +31,7 @@ from apps.portal.pages.request_use import (
 )
 from apps.production.domain.actors import may
 from apps.production.domain.advice import SubmitAdvice, request_advice
-from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for, step_of_idle
+from apps.production.domain.approvals.inbox import RESPONSIBLE, Action, action_for
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.limits import NeededChange, needed_changes
 from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
@@ -170,12 +171,14 @@ def next_by(
         return "approvers and shifters"
     waits = {state, *_kinds(attention)}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
+    if AttentionKind.NEEDS_CHANGE in waits:
+        roles = tuple(dict.fromkeys([*roles, *RESPONSIBLE[AttentionKind.NEEDS_CHANGE]]))
     named = {
         Role.LIAISON: f"liaisons of {request.experiment}",
         Role.APPROVER: "approvers",
         Role.SHIFTER: "shifters",
     }
-    return " and ".join(named[role] for role in roles) or "the portal"
+    return get_text_list([named[role] for role in roles], "and") or "the portal"
 
 
 def _kinds(attention: Sequence[Attention]) -> set[str]:
@@ -417,6 +420,7 @@ def _next_turn(
         attention=attention,
         to_sign=bool(approval.mine),
         starts_by_itself=starts_by_itself,
+        waits_for=advice.waits_for if advice else "",
     )
     if without_cluster:
         status = status_without_cluster(status)
@@ -428,10 +432,7 @@ def _next_turn(
         waits_for_cluster=without_cluster,
     )
     troubles = _troubles(attention)
-    if troubles == {AttentionKind.IDLE} and advice:
-        step = step_of_idle(request, advice.waits_for)
-        status = replace(status, next_step=f"{step}." if step else status.next_step)
-    if needed and not troubles - {AttentionKind.IDLE}:
+    if needed and not troubles - {AttentionKind.IDLE, AttentionKind.NEEDS_CHANGE}:
         status = replace(
             status, answer="Needs a change before it starts.", next_step="", is_late=False
         )

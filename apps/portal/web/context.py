@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.accounts.models import Principal, User
-from apps.accounts.permissions import is_opg, may_see_health
+from apps.accounts.permissions import is_opg, may_see_health, operates_any
 from apps.core.web.templatetags.formatting import number, when
 from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.diagnosis.enums import GroupKind, VerdictKind
@@ -25,6 +25,7 @@ from apps.hosts.web.links import (
 )
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.pages.limit_proposals import propose_limits
+from apps.portal.pages.opg_comment import link_comment_on
 from apps.production.permissions import may_create
 from apps.recovery.domain.explaining import (
     PlannedRetries,
@@ -174,6 +175,7 @@ _OUTSIDE_OPG = PAGE_LINKS | {
     "account": [link for link in PAGE_LINKS["account"] if link[1] != "portal:health"],
     "group_actions": [],
 }
+_LEFT_TO_RULES = "If you retry them, the rules leave them to you."
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
@@ -237,6 +239,10 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     if may_see_health(user):
         links = {**links, "account": PAGE_LINKS["account"]}
+    may_retry = operates_any(user)
+    links = {**links, "may_retry": may_retry}
+    if not may_retry:
+        links["example"] = []
     match = request.resolver_match
     if match is not None and match.view_name == "statusboard:board":
         at = timezone.now()
@@ -247,7 +253,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         return {**links, "host_steps": steps_of_owners(user, at) | steps_of_host_groups(at)}
     if match is not None and (source := _source_of_retries(match)):
         planned = planned_retries_of(source, user)
-        return {**links, "planned_retries": _sentences(planned)}
+        return {**links, "planned_retries": _sentences(planned, may_retry)}
     if match is not None and match.view_name in ("portal:request", "progress:request-progress"):
         planned = planned_retries_of_request(match.kwargs["key"], user)
         return {**links, "request_retries": planned, "earliest_retry": _earliest(planned)}
@@ -269,7 +275,8 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         "group_offer": offer,
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "is_left_to_owners": is_left_to_owners,
-        "planned_retries": _sentences(planned),
+        "planned_retries": _sentences(planned, may_retry),
+        "group_comment": [] if may_retry else link_comment_on(group, user),
         "group_batches": batches_with_jobs_of(group, user)[:1],
         "group_proposals": [(proposal.label, proposal.url) for proposal in proposals],
         "states_in_batches": states_in_batches(group),
@@ -298,7 +305,7 @@ def _earliest(planned: PlannedRetries) -> datetime | None:
     return None
 
 
-def _sentences(planned: PlannedRetries) -> list[SafeString]:
+def _sentences(planned: PlannedRetries, may_retry: bool) -> list[SafeString]:
     """Return the sentence about the failed jobs that rules will retry by themselves."""
     if not planned.jobs:
         return []
@@ -307,11 +314,11 @@ def _sentences(planned: PlannedRetries) -> list[SafeString]:
     if first_at := _earliest(planned):
         earliest = format_html(", not before {}", when(first_at))
     sentence = format_html(
-        '{} {} will be retried by <a href="{}">recovery rules</a> without a person{}. '
-        "If you retry them, the rules leave them to you.",
+        '{} {} will be retried by <a href="{}">recovery rules</a> without a person{}. {}',
         number(planned.jobs),
         jobs,
         reverse("recovery:rules"),
         earliest,
+        _LEFT_TO_RULES if may_retry else "",
     )
     return [sentence]

@@ -68,9 +68,12 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
             Request.objects.visible_to(request.user).filter(key=fields["successor"]).first()
         )
     cluster = fields.pop("cluster", None)
+    most_in_flight = fields.pop("most_in_flight", None)
     move: Callable[..., Any] = MOVE_FUNCTIONS[Verb(verb)]
     if cluster:
-        move = partial(assign_request, verb=Verb(verb), cluster=cluster)
+        move = partial(
+            assign_request, verb=Verb(verb), cluster=cluster, most_in_flight=most_in_flight
+        )
     with show_errors(request, form):
         move(request=production_request, by=request.user, at=timezone.now(), **fields)
         if cluster:

@@ -144,6 +144,10 @@ class RequestViewSet(
         Verb.FAIL_TEST, "Return a request to the queue after a failed test. Requires a reason."
     )
     start = _move_by(Verb.START, "Start production.")
+    return_to_queue = _move_by(
+        Verb.RETURN_TO_QUEUE,
+        "Return a request in production that has no jobs to the queue. Requires a reason.",
+    )
     hold = _move_by(Verb.HOLD, "Put a request on hold: no new jobs start. Requires a reason.")
     release = _move_by(Verb.RELEASE, "Release a request that is on hold.")
     complete = _move_by(Verb.COMPLETE, "Mark its jobs as finished.")

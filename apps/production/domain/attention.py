@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 
 from apps.core.domain.events import publish
-from apps.production.domain.approvals.inbox import NEXT_STEPS, responsible_users
+from apps.production.domain.approvals.inbox import responsible_users, step_of_attention
 from apps.production.enums import CLOSED, PORTAL, AttentionKind
 from apps.production.models import Attention, Request
 
@@ -16,6 +16,7 @@ MAX_WORDS = 300
 EVENTS = {
     AttentionKind.STUCK: "request.stuck",
     AttentionKind.TEST_FAILED: "request.test_failed",
+    AttentionKind.NEEDS_CHANGE: "request.needs_change",
     AttentionKind.IDLE: "request.idle",
     AttentionKind.LATE: "request.late",
 }
@@ -65,16 +66,15 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         row.since = need.since if kind == AttentionKind.STUCK else row.since
         row.save()
         if is_new:
-            _publish(EVENTS[kind], row, at, f"{row.words}. {NEXT_STEPS[kind]}.".replace("..", "."))
+            step = step_of_attention(current, kind, at)
+            _publish(EVENTS[kind], row, at, f"{row.words}. {step}.".replace("..", "."))
     for row in rows.values():
         row.delete()
         if current.state not in CLOSED:
-            _publish(
-                "request.recovered",
-                row,
-                at,
-                f"No longer {row.get_kind_display()}.",
-            )
+            over = f"No longer {row.get_kind_display()}."
+            if row.kind == AttentionKind.NEEDS_CHANGE:
+                over = "No longer needs a change."
+            _publish("request.recovered", row, at, over)
     return True
 
 

@@ -27,6 +27,7 @@ from apps.production.domain.priority.prospects import (
     QueueNow,
     prospects_if_approved,
     read_queue,
+    starts_if_approved,
 )
 from apps.production.domain.priority.shown_forecasts import estimates_if_approved
 from apps.production.domain.requests.returns import last_return, notes_on_fields
@@ -88,10 +89,14 @@ class Desk:
 
 @dataclass(frozen=True)
 class BulkApproval:
-    """Requests to approve together, and the warnings that each was submitted with."""
+    """Requests to approve together, and the warnings that each was submitted with.
+
+    `starts` has the cluster that starts a request at once, by primary key.
+    """
 
     rows: list[DeskRow]
     warnings: Mapping[int, Warnings]
+    starts: Mapping[int, str]
 
     @property
     def jobs(self) -> int:
@@ -127,9 +132,11 @@ class BulkApproval:
             yield row, self.warnings_of(row)
 
 
-def bulk_approval(rows: list[DeskRow]) -> BulkApproval:
+def bulk_approval(rows: list[DeskRow], queue: QueueNow, *, at: datetime) -> BulkApproval:
     """Return these requests of a desk with their warnings, in one query."""
-    return BulkApproval(rows, warnings_at_submissions([row.request for row in rows]))
+    candidates = [Candidate(row.request, row.content, row.estimate) for row in rows]
+    starts = starts_if_approved(candidates, at=at, queue=queue)
+    return BulkApproval(rows, warnings_at_submissions([row.request for row in rows]), starts)
 
 
 def unsized(rows: Iterable[DeskRow]) -> int:

@@ -24,6 +24,7 @@ from apps.production.domain.priority.ranks import startable_requests
 from apps.production.domain.slack import slack_of
 from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
+from apps.progress.domain.needed_changes import needed_changes
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
 from apps.submission.domain.arrays.submissions import failed_of, index_of, jobs_of
 from apps.submission.domain.dispatch.start import automatic_start_of
@@ -68,6 +69,9 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
         current[pk][AttentionKind.STUCK] = need
     for pk, need in _test_failed(open_requests).items():
         current[pk][AttentionKind.TEST_FAILED] = need
+    stuck = [row for row in open_requests if AttentionKind.STUCK in current.get(row.pk, {})]
+    for pk, need in needed_changes(open_requests, stuck, at).items():
+        current[pk][AttentionKind.NEEDS_CHANGE] = need
     for pk, need in _late(open_requests, at).items():
         current[pk][AttentionKind.LATE] = need
     quiet = [

@@ -128,6 +128,9 @@ class RetryWriter(serializers.Serializer[Any]):
     verdict = serializers.ChoiceField(
         choices=VerdictKind.choices, required=False, allow_blank=True, default=""
     )
+    with_planned = serializers.BooleanField(
+        default=False, help_text="Also the jobs that recovery rules will retry."
+    )
     reason = serializers.CharField(
         required=False, allow_blank=True, max_length=MAX_REASON, default=""
     )

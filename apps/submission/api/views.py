@@ -39,6 +39,7 @@ from apps.submission.domain.arrays.request_bundle import write_bundle
 from apps.submission.domain.arrays.shortfalls import accept_stage
 from apps.submission.domain.arrays.submissions import check_may_submit
 from apps.submission.domain.dispatch.held import request_release
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.models import Submission
 
 _LIST = SubmissionReader(many=True)
@@ -84,7 +85,7 @@ class SubmissionViewSet(OfRequests):
     @command(RetryWriter, _LIST)
     def retry(self, production_request: Request, **fields: Any) -> None:
         """Retry the failed jobs of a stage."""
-        assignment.retry_failed(request=production_request, **fields)
+        retry_failed(request=production_request, **fields)
 
     @command(SendAgainWriter, _LIST)
     def again(self, production_request: Request, *, number: int, **fields: Any) -> None:

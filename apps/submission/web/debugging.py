@@ -12,14 +12,13 @@ from django.views.decorators.http import require_http_methods, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.archive.domain.differences import fold
 from apps.archive.domain.store.contents import archived_job_for
-from apps.archive.permissions import sees_environment
 from apps.core.errors import DomainError
 from apps.core.web.errors import show_errors
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
 from apps.submission.domain.arrays.submissions import may_submit, submission_of
 from apps.submission.domain.debugging import rerun
-from apps.submission.domain.debugging.bundle import debug_bundle
+from apps.submission.domain.debugging.bundle import debug_bundle, may_download
 from apps.submission.models import DebugProfile
 from apps.submission.web.forms import DebugForm
 
@@ -43,21 +42,17 @@ def debug_run(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
     origin = submission_of(job)
     archived = archived_job_for(job)
-    can_download = (
-        archived is not None
-        and not archived.open_conflict
-        and sees_environment(request.user, archived)
-    )
     context = {
         "job": job,
         "form": form,
         "profile": profile,
         "runs": rerun.debug_runs_of(job),
         "origin": origin,
-        "has_bundle": can_download,
+        "has_bundle": archived is not None and may_download(request.user, archived),
         "archived": archived,
+        "may_rerun": origin is not None and may_submit(request.user, origin.request),
     }
-    if origin and may_submit(request.user, origin.request):
+    if context["may_rerun"]:
         try:
             preview = rerun.preview(job=job, profile=profile, by=request.user, at=timezone.now())
             shows_all = request.GET.get("all") == "1"

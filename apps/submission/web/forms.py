@@ -112,6 +112,9 @@ class RetryForm(forms.Form):
         required=False,
         choices=[("", "All"), *VerdictKind.choices],
     )
+    with_planned = forms.BooleanField(
+        label="Also those that recovery rules will retry", required=False
+    )
     reason = forms.CharField(required=False, max_length=MAX_REASON)
 
 

@@ -31,7 +31,7 @@ from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, Source
 from apps.submission.domain.retries.links import finished_retries
 from apps.submission.domain.retries.obstacles import find_obstacles, obstacles_by_batch
-from apps.submission.domain.retries.offers import offer_of
+from apps.submission.domain.retries.offers import bundled_jobs, offer_of
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm
@@ -130,11 +130,13 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     if request.GET.get("format") == "tar":
         with show_errors(request):
             content = retry_bundle(
-                verdicts=dry_run.only_by_owner, by=request.user, at=timezone.now()
+                verdicts=bundled_jobs(dry_run, request.user), by=request.user, at=timezone.now()
             )
             headers = {"Content-Disposition": f'attachment; filename="retry-{kind}-{pk}.tar"'}
             return HttpResponse(content, content_type="application/x-tar", headers=headers)
-        return redirect(f"{request.path}?list={offer_of(dry_run, timezone.now()).bundle_list}")
+        return redirect(
+            f"{request.path}?list={offer_of(dry_run, request.user, timezone.now()).bundle_list}"
+        )
 
     lines = _lines_of(rows)
     context = {
@@ -142,7 +144,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "source": source,
         "title": batches.title_of(source),
         "dry_run": dry_run,
-        "offer": offer_of(dry_run, timezone.now()),
+        "offer": offer_of(dry_run, request.user, timezone.now()),
         "announcements": _announcements_against(dry_run, timezone.now()),
         "form": form,
         "with_planned": with_planned,

@@ -46,6 +46,7 @@ from apps.submission.domain.arrays.trials import results_of
 from apps.submission.domain.dispatch.held import release_obstacle, request_release
 from apps.submission.domain.dispatch.recall import flight_of
 from apps.submission.domain.dispatch.start import automatic_start_of
+from apps.submission.domain.retries.by_stage import count_left_to_rules, retry_failed
 from apps.submission.domain.scouts.pages import shown_scouts
 from apps.submission.models import Submission
 from apps.submission.web.forms import (
@@ -73,8 +74,20 @@ def assign(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    message = "Failed jobs will be retried."
-    return _act(request, key, message, assignment.retry_failed, RetryForm(request.POST))
+    """Retry the failed jobs of a stage, and report how many are left to recovery rules."""
+    production_request = _for_operator(request, key)
+    form = RetryForm(request.POST)
+    if not form.is_valid():
+        return _page(request, production_request, form)
+    with show_errors(request):
+        retries = retry_failed(
+            request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
+        )
+        message = f"{retries.jobs:,} failed job{'s' if retries.jobs != 1 else ''} will be retried."
+        if retries.left_to_rules:
+            message += f" {retries.left_to_rules:,} more are left to recovery rules."
+        messages.success(request, message)
+    return redirect("submission:request", key=production_request.key)
 
 
 @require_POST
@@ -245,7 +258,7 @@ def _page(
         initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
         context["limit_form"] = LimitForm(initial=initial, auto_id="limit_%s")
     if context["may_retry"]:
-        context["retry_forms"] = _retry_forms(stage_rows, invalid)
+        context["retry_forms"] = _retry_forms(production_request, stage_rows, invalid)
     if operator and production_request.state == RequestState.RUNNING:
         context["accept_forms"] = _accept_forms(production_request, at, invalid)
     for name, form in (
@@ -268,14 +281,18 @@ def _stage_rows(production_request: Request) -> list[StageSubmissions]:
 
 
 def _retry_forms(
-    stage_rows: Sequence[StageSubmissions], invalid: forms.Form | None
-) -> list[tuple[StageSubmissions, forms.Form]]:
-    """Return the stages with failed jobs to retry, each with its form."""
+    production_request: Request, stage_rows: Sequence[StageSubmissions], invalid: forms.Form | None
+) -> list[tuple[StageSubmissions, int, forms.Form]]:
+    """Return the stages with failed jobs, how many are left to recovery rules, and their forms."""
+    to_retry = [stage_row for stage_row in stage_rows if stage_row.to_retry > 0]
+    left_to_rules = count_left_to_rules(production_request) if to_retry else {}
     retry_forms = []
-    for stage_row in stage_rows:
-        if stage_row.to_retry > 0:
-            form = _form_of(stage_row.stage, RetryForm, "retry", invalid)
-            retry_forms.append((stage_row, form))
+    for stage_row in to_retry:
+        form = _form_of(stage_row.stage, RetryForm, "retry", invalid)
+        left = left_to_rules.get(stage_row.stage.position, 0)
+        if not left:
+            del form.fields["with_planned"]
+        retry_forms.append((stage_row, left, form))
     return retry_forms
 
 

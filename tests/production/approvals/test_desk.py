@@ -343,9 +343,10 @@ def test_several_are_summed_up_with_their_warnings(
                 "awaiting_approval", by=liaison, experiment=nova, approver=approver, **titled
             )
         )
-    rows = desk_of(approver, at=LATER).rows
+    desk = desk_of(approver, at=LATER)
+    rows = desk.rows
     with django_assert_max_num_queries(1):
-        bulk = bulk_approval(rows)
+        bulk = bulk_approval(rows, desk.queue, at=LATER)
     assert (bulk.jobs, bulk.unsized) == (120, 0)
     assert bulk.size.core_seconds == pytest.approx(120 * 9000)
     memory = [message for _, message, _ in bulk.warnings_of(rows[1]) if "3 GB" in message]

@@ -23,10 +23,11 @@ from apps.progress.domain.production_report import report_of
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.transitions import complete_ended, has_ended
 from apps.quality.domain.data_quality import data_quality_of
-from apps.submission.domain.arrays.assignment import choose_cluster, retry_failed
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.shortfalls import accept_stage, shortfalls_of
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.models import Submission
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
@@ -132,7 +133,9 @@ def test_missing_jobs_are_waited_for_again(running, send, approver, shifter):
     )
     assert not StageAcceptance.objects.exists()
     assert plan_next(assignment=running, at=AT) is None
-    assert len(retry_failed(request=running.request, position=0, by=shifter, at=AT)) == 1
+    assert (
+        len(retry_failed(request=running.request, position=0, by=shifter, at=AT).submissions) == 1
+    )
     assert [stage.row.sums.retried for stage in progress_now(running.request, at=AT).stages] == [
         1,
         0,
@@ -170,7 +173,7 @@ def test_failed_jobs_keep_the_request_open_until_somebody_decides(
         accept(running, shifter, position=1)
         assert complete_ended(at=later) == [request]
     else:
-        (again,) = retry_failed(request=request, position=1, by=shifter, at=AT)
+        (again,) = retry_failed(request=request, position=1, by=shifter, at=AT).submissions
         assert again.retry_of == last
         assert complete_ended(at=later) == []
         again = dispatch.send(submission=dispatch.claim_next(cluster=cluster, at=AT), at=AT)

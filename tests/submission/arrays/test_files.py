@@ -19,12 +19,12 @@ from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import RequestState, Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
-from apps.submission.domain.arrays.assignment import retry_failed as retry_stage
 from apps.submission.domain.arrays.files import check_ledger, follow_jobs, ledgers_to_check
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import indices_of, read_ranges
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import give_up, take_back
+from apps.submission.domain.retries.by_stage import retry_failed as retry_stage
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 from tests.factories.jobs import row
@@ -128,7 +128,7 @@ def test_a_job_that_completed_late_makes_its_files_done_twice(started, end_jobs,
     dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)
     retry_stage(request=started.request, position=0, by=approver, at=AT + HOUR)
     again = send(started, AT + HOUR)
-    retried = end_jobs(again, at=AT + 2 * HOUR)[0]
+    retried = end_jobs(again, at=AT + 2 * HOUR).submissions[0]
     OutputFile.objects.create(
         stage=stage, key=retried.job_id, name="reco_again", size_bytes=1, at=AT
     )
@@ -183,7 +183,9 @@ def test_give_up_and_take_back(started, end_jobs, approver, liaison):
         give_up(**how, names=["raw_0.root"], reason="Unreadable.")
     assert give_up(**how, names=["raw_3.root"], reason="Unreadable.") == 1
     assert counts(started.request) == {"done": 5, "failed": 4, "given_up": 1}
-    again = retry_stage(request=started.request, position=0, by=approver, at=AT + HOUR)[0]
+    again = retry_stage(request=started.request, position=0, by=approver, at=AT + HOUR).submissions[
+        0
+    ]
     assert "1) files=(raw_4.root);;" in again.script
     assert list(indices_of(again)) == [1, 2]
     sent = send(started, AT + HOUR)
@@ -191,7 +193,9 @@ def test_give_up_and_take_back(started, end_jobs, approver, liaison):
     dispatch.refresh_progress(cluster=array.cluster, at=AT + 2 * HOUR)
 
     assert give_up(**how, names=["raw_4.root"], reason="Unreadable.") == 1
-    rest = retry_stage(request=started.request, position=0, by=approver, at=AT + 2 * HOUR)[0]
+    rest = retry_stage(
+        request=started.request, position=0, by=approver, at=AT + 2 * HOUR
+    ).submissions[0]
     assert list(indices_of(rest)) == [2], "a job without files is not retried"
     assert take_back(**how, names=[], reason="") == 2
     assert counts(started.request) == {"done": 5, "failed": 2, "taken": 3}

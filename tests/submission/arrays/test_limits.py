@@ -9,12 +9,13 @@ from apps.core.models import Event
 from apps.datasets.models import InputFile
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import choose_cluster, retry_failed
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.limits import set_limit, split_large_arrays
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import in_flight, read_ranges
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.models import Assignment, Submission
 from tests.factories.requests import AT
 from tests.submission.test_keep_up import HOUR, detector, end, files_of, keep_up

@@ -21,7 +21,6 @@ from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
-from apps.submission.domain.arrays.assignment import retry_failed as retry_stage
 from apps.submission.domain.arrays.files import check_ledger
 from apps.submission.domain.arrays.merging import ended_stages
 from apps.submission.domain.arrays.output_files import store_files
@@ -36,6 +35,7 @@ from apps.submission.domain.arrays.trials import complete_processed_requests
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import count_result, give_up, take_back
 from apps.submission.domain.files.recovery import request_missing
+from apps.submission.domain.retries.by_stage import retry_failed as retry_stage
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 from tests.factories import requests
@@ -205,7 +205,7 @@ def test_a_request_is_not_complete_while_files_wait_or_a_group_failed(merging, e
     assert complete_processed_requests(cluster=reco.cluster, at=AT + 2 * HOUR) == []
     shortfall = shortfalls_of(request, AT + 2 * HOUR)[1]
     assert (shortfall.requested, shortfall.completed, shortfall.obstacle) == (2, 1, "")
-    (retry,) = retry_stage(request=request, position=1, by=approver, at=AT + 2 * HOUR)
+    (retry,) = retry_stage(request=request, position=1, by=approver, at=AT + 2 * HOUR).submissions
     assert groups_in(retry) == [groups_in(merged)[1]], "a retry reads the same group"
     with transaction.atomic():
         sent = send(assignment, AT + 2 * HOUR)

@@ -10,10 +10,11 @@ from apps.core.errors import InvalidTransition
 from apps.core.models import Event
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
-from apps.submission.domain.arrays.assignment import assign_request, retry_failed
+from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.trials import evaluate_tests
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.by_stage import retry_failed
 from tests.factories import requests
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge

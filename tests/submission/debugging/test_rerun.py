@@ -257,5 +257,5 @@ def test_page_shows_changes_submits_and_lists_the_run(failed, profile, shifter, 
 def test_reader_of_the_experiment_sees_why_there_is_no_button(failed, profile, liaison, client):
     client.force_login(liaison)
     shown = client.get(f"/debug-runs/{failed.pk}/").content.decode()
-    assert "For approvers and shifters" in shown
+    assert "Approvers and shifters re-run jobs of the portal" in shown
     assert "Submit debug re-run" not in shown

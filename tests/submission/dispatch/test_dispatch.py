@@ -14,12 +14,12 @@ from apps.production.enums import Verb
 from apps.submission import tasks
 from apps.submission.domain.arrays.assignment import (
     choose_cluster,
-    retry_failed,
     send_refused_again,
 )
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.submissions import clusters_to_look_at
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 from tests.factories.requests import AT
@@ -77,7 +77,7 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
 
     (again,) = retry_failed(
         request=running.request, position=0, by=_approver(running), at=LATER, reason="503"
-    )
+    ).submissions
     assert (again.indices, again.tasks, again.retry_of_id) == ("5", 1, second.pk)
     sent = step(running, LATER)
     assert sent.pk == again.pk

@@ -7,13 +7,14 @@ import pytest
 from apps.clusters.models import Host
 from apps.clusters.schedulers.base import SubmissionRefused
 from apps.hosts.domain.exclusions import exclude_host, return_host
-from apps.submission.domain.arrays.assignment import choose_cluster, retry_failed
+from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.dispatch.excluded_hosts import with_excluded_hosts
 from apps.submission.domain.retries import owned
 from apps.submission.domain.retries.batches import plan_batch
+from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.domain.retries.owned import submit_owner_retries
 from apps.submission.domain.retries.release import advance_batch
 from apps.submission.models import RetryJob, Submission
@@ -95,7 +96,7 @@ def test_retry_avoids_the_hosts_of_its_own_time_and_those_of_its_rule(
 
     (retry,) = retry_failed(
         request=running.request, position=0, by=approver, at=LATER, reason="503"
-    )
+    ).submissions
     Submission.objects.filter(pk=retry.pk).update(
         asked=retry.asked | {"avoided_hosts": ["wn-3"]}, changes={"avoided_hosts": ["wn-3"]}
     )

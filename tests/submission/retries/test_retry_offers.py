@@ -12,6 +12,7 @@ from django.core.cache import cache
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.environment import pack
 from apps.diagnosis.domain.causes.impact.recount import recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
@@ -30,7 +31,7 @@ from apps.submission.domain.retries import batches, offers
 from apps.submission.domain.retries.offers import retry_offer
 from apps.submission.domain.retries.release import advance_batch
 from apps.submission.enums import LeftOut
-from tests.factories import archive, clusters, jobs, statusboard
+from tests.factories import archive, clusters, jobs, requests, statusboard
 from tests.factories.verdicts import unsaved_verdict
 from tests.pages import text_of
 
@@ -104,6 +105,11 @@ def pages(outage, nova, now, browse):
         return lambda: {name: text_of(client.get(address)) for name, address in addresses.items()}
 
     return make
+
+
+@pytest.fixture
+def request_of_jobs(nova, liaison, approver):
+    return requests.request_in("running", by=liaison, experiment=nova, approver=approver)
 
 
 def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(
@@ -318,6 +324,41 @@ def test_offer_is_for_who_may_submit(pages, outage, liaison, now):
     offer = retry_offer(source=outage, user=liaison, at=now)
     assert (offer.jobs, offer.bundle, offer.waits_for) == (0, 0, None)
     assert "Start" not in visit()["home"]
+
+
+def test_liaison_sees_who_retries_and_is_offered_only_own_steps(
+    pages, liaison, nova, now, browse, request_of_jobs
+):
+    visit = pages(liaison, owners=False)
+    Job.objects.update(request_key=request_of_jobs.key)
+    ArchivedJob.objects.update(experiment=nova)
+    group = FailureGroup.objects.get()
+    job = Job.objects.get(job_id="1")
+    for text in (*visit().values(), text_of(browse(liaison).get(job.get_absolute_url()))):
+        for label in ("Retry bundle", "Retry 3", "Debug re-run", "Debug newest", "not yours"):
+            assert label not in text, label
+    assert "Only their owners can submit 5 again." in visit()["group"]
+    assert "Who retries them" in visit()["retry page"]
+    shown = browse(liaison).get(job.get_absolute_url())
+    assert "Only its owner can submit it again." in text_of(shown)
+    assert "Debug it yourself…" in text_of(shown)
+    for page in (shown, browse(liaison).get(group.get_absolute_url())):
+        [address] = set(re.findall(r'href="(/requests/[^"]+/comment/[^"]+)"', page.text))
+        assert f"Comment on {request_of_jobs.key}…" in text_of(page)
+        assert browse(liaison).get(address.replace("&amp;", "&")).status_code == 200
+
+    liaison.cluster_logins.create(login="alice", cluster="farm")
+    cache.clear()
+    assert "Retry bundle of 3 of 5 jobs" in text_of(browse(liaison).get(group.get_absolute_url()))
+
+
+def test_liaison_sees_that_the_opg_retries_other_jobs(pages, liaison, browse):
+    visit = pages(liaison, owners=True)
+    text = visit()["group"]
+    assert "Approvers and shifters decide whether to retry 3 jobs" in text
+    job = Job.objects.get(job_id="1").get_absolute_url()
+    text = text_of(browse(liaison).get(job))
+    assert "Approvers and shifters decide whether to retry it." in text
 
 
 def test_offer_is_kept_for_a_minute_and_until_a_batch_begins(

@@ -28,7 +28,7 @@ _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 #: what is stuck, late or rejected.
 SIGNS = {
     "up": "up delivered no ok success passed",
-    "degraded": "degraded idle done_partial resource partly warning warned",
+    "degraded": "degraded idle needs_change done_partial resource partly warning warned",
     "down": "down rejected deadline yes service code stuck late test_failed",
     "planned": "maintenance planned user",
     "draft": "draft",

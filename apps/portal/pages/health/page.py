@@ -32,7 +32,7 @@ from apps.notifications.models import Message
 from apps.portal.pages.health.answer import troubles_of
 from apps.portal.pages.health.queues import all_queues
 from apps.production.domain.checks.registry import RULES
-from apps.production.domain.lifecycle.guards import CLOSING_CHECKS
+from apps.production.domain.lifecycle.guards import CLOSING_CHECKS, JOB_CHECKS
 from apps.production.domain.lifecycle.reopening import REOPENING_STEPS
 from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
@@ -54,6 +54,7 @@ PLUGINS: tuple[Registry[Any], ...] = (
     CATALOGUES,
     FILE_CATALOGUES,
     CLOSING_CHECKS,
+    JOB_CHECKS,
     REOPENING_STEPS,
     CHECKS,
     COLUMNS,

@@ -40,6 +40,7 @@ RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
     AttentionKind.TEST_FAILED: _OPG,
     RequestState.DRAFT: _LIAISONS,
     RequestState.CHANGES_REQUESTED: _LIAISONS,
+    AttentionKind.NEEDS_CHANGE: _LIAISONS,
     RequestState.ON_HOLD: _OPG,
     RequestState.DATA_QUALITY: _OPG,
     AttentionKind.IDLE: _OPG,
@@ -48,6 +49,7 @@ RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
 NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
     AttentionKind.STUCK: "Retry its failed jobs or continue without them",
     AttentionKind.TEST_FAILED: "Fix the cause and start it again, or cancel it",
+    AttentionKind.NEEDS_CHANGE: "Change it, or ask the OPG to start it as it is",
     AttentionKind.IDLE: "Start its jobs, or put it on hold with the reason",
     AttentionKind.LATE: "An approver can raise its priority, a liaison postpone its deadline",
     RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
@@ -56,14 +58,15 @@ NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
     RequestState.ON_HOLD: "Release or cancel it",
     RequestState.DATA_QUALITY: "Review its data quality and close it",
 }
-#: The next step of an idle request whose jobs will not fit their limits.
-NEEDS_CHANGE = "Needs a change before it starts"
+#: The next step of a request that needs a change although its jobs have started.
+_CHANGE_IN_PRODUCTION = "Fix the cause, or tell the OPG whether to continue without these jobs"
 #: The headings of the inbox, in its order.
 HEADINGS: Mapping[RequestState | AttentionKind | None, str] = {
     RequestState.AWAITING_APPROVAL: "To sign",
     AttentionKind.STUCK: "Stuck",
     AttentionKind.TEST_FAILED: "Test failed",
     RequestState.CHANGES_REQUESTED: "To change",
+    AttentionKind.NEEDS_CHANGE: "Needs change",
     RequestState.DATA_QUALITY: "To review",
     AttentionKind.IDLE: "Idle",
     AttentionKind.LATE: "Late",
@@ -121,24 +124,42 @@ def _responsibilities(
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a request waits: its state or its kind of attention, since when, and a text.
-
-    `special_step` is the next step if it is not the usual one of such a wait.
-    """
+    """Why a request waits: its state or its kind of attention, since when, and the next step."""
 
     of: RequestState | AttentionKind
     since: datetime
     why: str
-    special_step: str = ""
-
-    @property
-    def todo(self) -> str:
-        """The next step."""
-        return self.special_step or NEXT_STEPS[self.of]
+    todo: str
 
 
-def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
-    """Return the waits of each request by primary key, most urgent first, in two queries."""
+def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: str = "") -> str:
+    """Return the next step of a waiting request, for inbox, pages, notifications and reminders.
+
+    `waits_for` is what its jobs wait for, such as `samweb is up`, if that is down.
+    """
+    if wait == AttentionKind.IDLE and waits_for:
+        if request.state == RequestState.QUEUED:
+            return f"Choose its cluster now: its jobs go out when {waits_for}"
+        if request.state == RequestState.RUNNING:
+            return f"Start its jobs when {waits_for}, or put it on hold with the reason"
+    if wait == AttentionKind.NEEDS_CHANGE and request.state not in NOT_STARTED:
+        return _CHANGE_IN_PRODUCTION
+    return NEXT_STEPS[wait]
+
+
+def step_of_attention(request: Request, kind: AttentionKind, at: datetime) -> str:
+    """Return the next step of a request that needs attention, as of this time."""
+    waits_for = ""
+    if kind == AttentionKind.IDLE:
+        waits_for = find_hindrances([request], at).waits_for.get(request.pk, "")
+    return next_step(request, kind, waits_for)
+
+
+def waits_of(requests: Iterable[Request], at: datetime) -> dict[int, list[Wait]]:
+    """Return the waits of each request by primary key, most urgent first.
+
+    The number of queries is fixed.
+    """
     requests = list(requests)
     order = [RequestState.AWAITING_APPROVAL, *RESPONSIBLE]
     waits: dict[int, list[Wait]] = {request.pk: [] for request in requests}
@@ -155,20 +176,21 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
         why = ""
         if event is not None and event.reason:
             why = f"{event.actor}: “{event.reason}”"
-        waits[request.pk].append(Wait(RequestState(request.state), since, why))
+        state = RequestState(request.state)
+        waits[request.pk].append(Wait(state, since, why, next_step(request, state)))
 
-    not_started = {request.pk for request in requests if request.state in NOT_STARTED}
-    needed = F("request__queue_entry__needed_change")
-    for row in Attention.objects.filter(request__in=requests).annotate(needed_change=needed):
-        kind = AttentionKind(row.kind)
+    marks = list(Attention.objects.filter(request__in=requests))
+    by_pk = {request.pk: request for request in requests}
+    idle = [by_pk[mark.request_id] for mark in marks if mark.kind == AttentionKind.IDLE]
+    waits_for = find_hindrances(idle, at).waits_for if idle else {}
+    for mark in marks:
+        kind = AttentionKind(mark.kind)
         if kind not in order:
             continue
-        why = f"{kind.label.capitalize()}: {row.words}"
-        special_step = ""
-        if kind == AttentionKind.IDLE and row.request_id in not_started and row.needed_change:
-            special_step = NEEDS_CHANGE
-            why = f"{why.removesuffix('.')}. {row.needed_change}"
-        waits[row.request_id].append(Wait(kind, row.since, why, special_step))
+        why = f"{kind.label.capitalize()}: {mark.words}"
+        request = by_pk[mark.request_id]
+        step = next_step(request, kind, waits_for.get(request.pk, ""))
+        waits[request.pk].append(Wait(kind, mark.since, why, step))
 
     for waits_of_request in waits.values():
         waits_of_request.sort(key=lambda wait: order.index(wait.of))
@@ -305,12 +327,7 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     """Return the next step of this user for each request, in the same order."""
     requests = list(requests)
     rights = signable(user, at, [request.pk for request in requests])
-    waits = waits_of(requests)
-    idle = []
-    for request in requests:
-        if any(wait.of == AttentionKind.IDLE for wait in waits[request.pk]):
-            idle.append(request)
-    waits_for = find_hindrances(idle, at).waits_for if idle else {}
+    waits = waits_of(requests, at)
     scope = scope_of(user)
     items = []
     for request in requests:
@@ -322,25 +339,8 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
             if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}:
                 mine.append(wait)
         own_rights = rights.get(request.pk, [])
-        item = _item(
-            request, user, own_rights, mine or waits[request.pk], waits_for.get(request.pk, "")
-        )
-        items.append(item)
+        items.append(_item(request, user, own_rights, mine or waits[request.pk]))
     return items
-
-
-def step_of_idle(request: Request, waits_for: str) -> str:
-    """Return the next step of an idle request whose jobs wait until, say, `samweb is up`.
-
-    Empty if it is the usual one.
-    """
-    if not waits_for:
-        return ""
-    if request.state == RequestState.QUEUED:
-        return f"Choose its cluster now: its jobs go out when {waits_for}"
-    if request.state == RequestState.RUNNING:
-        return f"Start its jobs when {waits_for}, or put it on hold with the reason"
-    return ""
 
 
 #: The label of the button for a wait, and its target on the request page: a form or a section.
@@ -369,6 +369,9 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
         label, place = _BUTTONS[RequestState.ON_HOLD]
     elif wait == AttentionKind.IDLE and request.state == RequestState.QUEUED:
         label, place = f"{Verb.START.label}…", f"?do={Verb.START}#do"
+    elif wait == AttentionKind.NEEDS_CHANGE and request.state in NOT_STARTED:
+        edit_url = reverse("production:request-edit", args=[request.key])
+        return Action("Make changes", f"{edit_url}?check=1#checks")
     elif wait == AttentionKind.LATE and may_prioritise(user, request):
         label, place = "Set priority…", "?do=priority#do"
     elif wait == AttentionKind.LATE and may_reschedule(user, request):
@@ -376,10 +379,7 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
     return Action(label, request.get_absolute_url() + place)
 
 
-def _item(
-    request: Request, user: User, rights: list[Right], waits: list[Wait], waits_for: str
-) -> InboxItem:
-    """Return the next step; `waits_for` is what the jobs of the request wait for, if it is idle."""
+def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) -> InboxItem:
     if not waits:
         since = request.submitted_at or request.created_at
         return InboxItem(request, "Review it", action_for(request, None, user), "", since)
@@ -394,17 +394,11 @@ def _item(
         why.append(reason.removesuffix("."))
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     first = waits[0]
-    action = action_for(request, first.of, user)
-    todo = first.todo
-    if first.special_step == NEEDS_CHANGE:
-        action = Action("View change", request.get_absolute_url())
-    elif first.of == AttentionKind.IDLE:
-        todo = step_of_idle(request, waits_for) or todo
     reasons = ". ".join(filter(None, why))
     return InboxItem(
         request,
-        todo,
-        action,
+        first.todo,
+        action_for(request, first.of, user),
         reasons,
         first.since,
         tuple(absent),

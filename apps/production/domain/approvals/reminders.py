@@ -38,7 +38,7 @@ def remind_of_waiting(*, at: datetime) -> int:
         pk__in=Attention.objects.values("request")
     )
     waiting = list(Request.objects.filter(named).select_related("workflow").order_by("pk"))
-    waits = waits_of(waiting)
+    waits = waits_of(waiting, at)
     rules = Rules()
     reminded = set(
         Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since")

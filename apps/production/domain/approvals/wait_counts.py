@@ -20,6 +20,7 @@ _LABELS: Mapping[RequestState | AttentionKind, str] = {
     AttentionKind.TEST_FAILED: "with a failed test",
     RequestState.CHANGES_REQUESTED: "to change",
     RequestState.DATA_QUALITY: "to review",
+    AttentionKind.NEEDS_CHANGE: "needing a change",
     AttentionKind.LATE: "late",
     RequestState.ON_HOLD: "on hold",
     AttentionKind.IDLE: "idle",

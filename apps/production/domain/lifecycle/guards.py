@@ -26,34 +26,45 @@ def has_successor(step: Transition, request: "Request") -> str:
     return "choose the request that replaces it."
 
 
-class ClosingCheck(Protocol):
-    """A plugin that can object to closing a request.
+class MoveCheck(Protocol):
+    """A plugin that can object to a move of a request, such as closing it.
 
-    It returns why a move cannot close the request now, or an empty text.
+    It returns why the move cannot be made now, or an empty text.
     """
 
     def __call__(self, step: Transition, request: "Request") -> str: ...
 
 
-CLOSING_CHECKS: Registry[ClosingCheck] = Registry(
-    "opsportal.closing_checks", settings.CLOSING_CHECKS
-)
+CLOSING_CHECKS: Registry[MoveCheck] = Registry("opsportal.closing_checks", settings.CLOSING_CHECKS)
+#: Whether a started request has jobs.
+JOB_CHECKS: Registry[MoveCheck] = Registry("opsportal.job_checks", settings.JOB_CHECKS)
 
 
 def output_is_good(step: Transition, request: "Request") -> str:
     """Require that no closing check objects. A check that cannot be loaded objects."""
-    for name in CLOSING_CHECKS.names():
+    return _objection_of(CLOSING_CHECKS, "closing", step, request)
+
+
+def has_no_jobs(step: Transition, request: "Request") -> str:
+    """Require that nothing was submitted for a request that returns to the queue."""
+    return _objection_of(JOB_CHECKS, "job", step, request)
+
+
+def _objection_of(
+    checks: Registry[MoveCheck], kind: str, step: Transition, request: "Request"
+) -> str:
+    for name in checks.names():
         try:
-            why = CLOSING_CHECKS.get(name)(step, request)
+            why = checks.get(name)(step, request)
         except UnknownPlugin:
-            why = f"the closing check “{name}” cannot be loaded."
+            why = f"the {kind} check “{name}” cannot be loaded."
         if why:
             return why
     return ""
 
 
 GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {
-    guard.__name__: guard for guard in (held_from_there, has_successor, output_is_good)
+    guard.__name__: guard for guard in (held_from_there, has_successor, output_is_good, has_no_jobs)
 }
 #: Guards that depend on input of the move itself. The move is offered before they hold.
 INPUT_GUARDS = {"has_successor"}

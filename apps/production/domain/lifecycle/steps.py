@@ -92,6 +92,8 @@ def apply_move(
         changes["held_from"] = step.old
     if step.new in {RequestState.TESTING, RequestState.RUNNING}:
         changes |= _columns_of_start(request, step, at)
+    if step.verb == Verb.RETURN_TO_QUEUE:
+        changes["work_began_at"] = None
     changes |= _closing_columns(step, by, at)
     # The stored forecast belongs to the old state; the event triggers a new one. The completed part
     # of the jobs stays valid.
@@ -99,8 +101,9 @@ def apply_move(
         part_done=request.part_done if step.new in SIGNED | CLOSED else None
     ).columns()
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
-    # Whoever moves a request ends its idleness, which a worker would notice only later.
-    Attention.objects.filter(request=request, kind=AttentionKind.IDLE).delete()
+    # Whoever moves a request ends what waited for that, which a worker would notice only later.
+    ended = (AttentionKind.IDLE, AttentionKind.NEEDS_CHANGE)
+    Attention.objects.filter(request=request, kind__in=ended).delete()
     if {step.old, step.new} & SCORED:
         rescoring.update_entry(request=request, at=at)
     if RequestState.QUEUED in {step.old, step.new}:

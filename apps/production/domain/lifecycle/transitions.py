@@ -54,6 +54,14 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.TESTING, Verb.FAIL_TEST, _S.QUEUED, Actor.OPERATOR, reason_needed=True),
     Transition(_S.QUEUED, Verb.START, _S.RUNNING, Actor.OPERATOR_OR_PORTAL),
     Transition(_S.TESTING, Verb.START, _S.RUNNING, Actor.OPERATOR_OR_PORTAL),
+    Transition(
+        _S.RUNNING,
+        Verb.RETURN_TO_QUEUE,
+        _S.QUEUED,
+        Actor.OPERATOR,
+        reason_needed=True,
+        guard="has_no_jobs",
+    ),
     *(
         Transition(old, Verb.HOLD, _S.ON_HOLD, Actor.OPERATOR_OR_PORTAL, reason_needed=True)
         for old in HOLDABLE

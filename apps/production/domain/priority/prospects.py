@@ -2,9 +2,10 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 from django.utils import timezone
 
@@ -118,6 +119,33 @@ def forecasts_if_approved(
         places.append(_PlaceInClass(_entry_if_approved(candidate), name, starts_on))
     prospects = _prospects(places, at, queue, assumption=IF_APPROVED)
     return [prospect.forecast for prospect in prospects]
+
+
+def starts_if_approved(
+    candidates: Iterable[Candidate], *, at: datetime, queue: QueueNow
+) -> dict[int, str]:
+    """Return which cluster starts each request at once if all were approved now, by primary key.
+
+    A cluster starts the one that would be first in the queue; the others are left out.
+    """
+    places = []
+    for candidate in candidates:
+        request = candidate.request
+        name = expected_class(request)
+        place = queue.places.place_of(_entry_if_approved(candidate), name, request.priority, at)
+        places.append((place.key, candidate, place.taken_ahead))
+    starts: dict[int, str] = {}
+    taken: set[str] = set()
+    for _, candidate, taken_ahead in sorted(places, key=itemgetter(0)):
+        request = candidate.request
+        if held_by(request, queue.holds):
+            continue
+        for cluster in queue.starts.clusters_for(request, candidate.content):
+            if cluster not in taken | taken_ahead:
+                starts[request.pk] = cluster
+                taken.add(cluster)
+                break
+    return starts
 
 
 def with_expected_end(
@@ -274,9 +302,10 @@ class _Place:
     """How many requests would be ahead of one, how many of these can start,
     and how many of those behind can.
 
-    `taken_ahead` are the clusters that start one of those ahead now.
+    `taken_ahead` are the clusters that start one of those ahead now; `key` orders places.
     """
 
+    key: tuple[float, float]
     ahead: int
     startable_ahead: int
     startable_behind: int
@@ -305,7 +334,8 @@ class _Places:
         facts = replace(facts_of(entry, self.shares), priority_class=priority_class, number=number)
         points = total(terms_of(facts, today=timezone.localdate(at)))
         key = sort_key(points, entry.request.submitted_at or at)
-        place = bisect_left(self.keys, (-key, float(entry.request_id or math.inf)))
+        place_key = (-key, float(entry.request_id or math.inf))
+        place = bisect_left(self.keys, place_key)
         ahead = place
         startable_ahead = self.startable_before[place]
         startable_behind = self.startable_before[-1] - startable_ahead
@@ -319,7 +349,7 @@ class _Places:
             else:
                 startable_behind -= itself
         taken = {name for name, first in self.starts.items() if first < place and first != own}
-        return _Place(ahead, startable_ahead, startable_behind, taken)
+        return _Place(place_key, ahead, startable_ahead, startable_behind, taken)
 
 
 def _read_places() -> _Places:

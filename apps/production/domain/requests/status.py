@@ -7,7 +7,7 @@ from datetime import datetime
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import NEXT_STEPS, RESPONSIBLE
+from apps.production.domain.approvals.inbox import NEXT_STEPS, RESPONSIBLE, next_step
 from apps.production.enums import Actor, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.statusboard.domain.board.board import BoardRow, board
@@ -85,26 +85,36 @@ def status_of(
     attention: Sequence[Attention],
     to_sign: bool,
     starts_by_itself: bool = True,
+    waits_for: str = "",
 ) -> Status:
     """Return the status for this user, by what needs `attention` if something does.
 
     `to_sign` is whether the request waits for their signature, `starts_by_itself` whether a cluster
-    starts it once it is queued.
+    starts it once it is queued, `waits_for` what its jobs wait for, such as `samweb is up`.
     """
     state = RequestState(request.state)
     last = next((event for event in reversed(events) if event.new == state), None)
     since = last.at if last else None
     waits_for_start = state == RequestState.QUEUED and not starts_by_itself
-    deciding = _deciding(attention, state, waits_for_start=waits_for_start)
+    own_first = sorted(attention, key=lambda row: not _is_own(row, request, user))
+    deciding = _deciding(own_first, state, waits_for_start=waits_for_start)
     if deciding:
         kind = AttentionKind(deciding.kind)
         answer = f"{kind.label.capitalize()}: {deciding.words.rstrip('.')}."
         is_late = kind == AttentionKind.LATE
-        return Status(answer, f"{NEXT_STEPS[kind]}.", last, deciding.since, is_late)
-    summary, next_step = _status_texts(request, state, user, to_sign=to_sign)
+        return Status(
+            answer, f"{next_step(request, kind, waits_for)}.", last, deciding.since, is_late
+        )
+    summary, step = _status_texts(request, state, user, to_sign=to_sign)
     if waits_for_start:
-        next_step = "An approver or shifter must start it: no cluster does so automatically."
-    return Status(summary, next_step, last=last, since=since)
+        step = "An approver or shifter must start it: no cluster does so automatically."
+    return Status(summary, step, last=last, since=since)
+
+
+def _is_own(row: Attention, request: Request, user: User) -> bool:
+    """Whether only liaisons can do something about this need, and the user is one."""
+    is_for_liaisons = row.kind == AttentionKind.NEEDS_CHANGE
+    return is_for_liaisons and may(user, Actor.LIAISON, request)
 
 
 def _deciding(

@@ -74,12 +74,13 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
     """
     ticked = dict(text.rpartition(":")[::2] for text in request.POST.getlist("ticked"))
     at = timezone.now()
-    rows = [row for row in desk_of(request.user, at=at).rows if row.request.key in ticked]
-    if not rows:
+    desk = desk_of(request.user, at=at)
+    rows = [row for row in desk.rows if row.request.key in ticked]
+    if not rows or desk.queue is None:
         messages.error(request, "Tick the requests to approve.")
         return _back("")
     if "confirmed" not in request.POST:
-        context = {"bulk": bulk_approval(rows), "ticked": ticked}
+        context = {"bulk": bulk_approval(rows, desk.queue, at=at), "ticked": ticked}
         return render(request, "production/desk/several.html", context)
     for row in rows:
         with show_errors(request):

@@ -1,4 +1,4 @@
-"""Choose the cluster of a request, retry failed jobs, and cancel submitted jobs."""
+"""Choose the cluster of a request, submit refused jobs again, and cancel submitted jobs."""
 
 from datetime import datetime
 
@@ -10,22 +10,18 @@ from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition
-from apps.datasets.domain.ledger import numbers_given_up_of
-from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outputs.acceptance import acceptance_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays.files import check_files
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import locked
 from apps.submission.domain.arrays.rows import adapter_that_submits, options_of, plans_of
 from apps.submission.domain.arrays.submissions import (
     ASSIGNABLE,
-    SENDABLE,
     cancellable,
     check_may_submit,
-    failed_of,
     publish_event,
     wished_limit,
 )
@@ -116,47 +112,6 @@ def choose_cluster(
 
 
 @transaction.atomic
-def retry_failed(
-    *, request: Request, position: int, by: User, at: datetime, verdict: str = "", reason: str = ""
-) -> list[Submission]:
-    """Plan retries of the failed jobs of a stage, optionally only of those with a verdict.
-
-    Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if there is nothing to retry.
-    """
-    check_may_submit(by, request)
-    request = locked(request)
-    if verdict and verdict not in set(VerdictKind):
-        raise InvalidFields({"verdict": [f"One of: {', '.join(VerdictKind)}; or empty for all."]})
-    reason = checked_reason(reason, needed=False)
-    if request.state not in SENDABLE:
-        raise InvalidTransition(
-            f"{request} is “{request.get_state_display()}”: no jobs can be sent for it."
-        )
-    _check_not_accepted(request, position)
-
-    retries: list[Submission] = []
-    given_up = numbers_given_up_of([request.pk])
-    sent = request.submissions.filter(position=position, purpose=Purpose.PRODUCTION)
-    for submission in sent.prefetch_related("retries").select_related():
-        indices = []
-        for index in failed_of(submission, verdict=verdict):
-            if (request.pk, position, index) not in given_up:
-                indices.append(index)
-        if indices:
-            check_cluster(submission.cluster, request)
-            retry = plan_retry(
-                submission=submission, request=request, indices=indices, by=by, at=at, reason=reason
-            )
-            retries.append(retry)
-    if not retries:
-        raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")
-
-    for cluster_id in {retry.cluster_id for retry in retries}:
-        enqueue("submission.send_to", cluster_id=cluster_id)
-    return retries
-
-
-@transaction.atomic
 def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int:
     """Cancel all submitted jobs of a request; return how many. Planned arrays stay.
 
@@ -199,7 +154,7 @@ def send_refused_again(
     check_may_submit(by, submission.request)
     reason = checked_reason(reason, needed=False)
     if submission.purpose == Purpose.PRODUCTION:
-        _check_not_accepted(locked(submission.request), submission.position)
+        check_not_accepted(locked(submission.request), submission.position)
     changed = Submission.objects.filter(pk=submission.pk, state=SubmissionState.FAILED).update(
         state=SubmissionState.PLANNED, due_at=at, attempts=0
     )
@@ -211,7 +166,8 @@ def send_refused_again(
     return submission
 
 
-def _check_not_accepted(request: Request, position: int) -> None:
+def check_not_accepted(request: Request, position: int) -> None:
+    """Raise `InvalidTransition` if a stage was accepted as is."""
     if taken := acceptance_of(request, position):
         raise InvalidTransition(
             f"{request}: {taken.by} accepted {taken.stage.name} as is. Revoke that first."

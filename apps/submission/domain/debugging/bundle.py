@@ -47,6 +47,11 @@ NO_SLURM = (
 )
 
 
+def may_download(user: User, archived: ArchivedJob) -> bool:
+    """Return whether a user may download the bundle of an archived job, and it is certain."""
+    return not archived.open_conflict and sees_environment(user, archived)
+
+
 def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> bytes:
     """Return a tar with script, environment, README and the command that submits them.
 

@@ -11,7 +11,9 @@ from django.utils.functional import cached_property
 from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
+from apps.accounts.permissions import has_login, operates_any
 from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.submission.domain.retries.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retries.eligibility import DryRun, Limits, Source
@@ -26,6 +28,8 @@ SHOWN_SECONDS = 60
 TITLE_LENGTH = 60
 #: Jobs that are left out because they succeeded, or are retried already.
 _IN_BATCHES = (LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
+#: Jobs that only their owners can submit again, with a bundle or without.
+_BY_OWNERS = (*ONLY_BY_OWNER, LeftOut.NO_SCRIPT)
 _TAKEN_CARE_OF = (LeftOut.SUCCEEDED, LeftOut.RETRIED, *_IN_BATCHES, LeftOut.BY_RULE)
 
 
@@ -37,6 +41,9 @@ class RetryOffer:
     they depend on. Only their owners can submit again the jobs of the `bundle`; the page of the dry
     run lists most of them under `bundle_list`. `left_out` are the others by reason. For a
     `code_problem`, which all jobs to retry have, a retry is no remedy.
+
+    A user who operates no production, such as a liaison, `may_retry` nothing: the bundle has only
+    own jobs. Of the others, `planned` ones are retried by recovery rules.
     """
 
     jobs: int
@@ -47,6 +54,8 @@ class RetryOffer:
     needs: Mapping[Needs, int]
     code_problem: bool = False
     now: Outlook | None = None
+    may_retry: bool = True
+    planned: int = 0
 
     @cached_property
     def waits_for(self) -> Obstacle | None:
@@ -163,6 +172,8 @@ class RetryOffer:
         """Return a sentence that says why no job can be retried; empty if one can."""
         if self.jobs or self.bundle or self.is_left_to_rules:
             return ""
+        if not self.may_retry and self._who_decides:
+            return self._who_decides
         reasons = [reason for reason, _ in self.left_out]
         is_one_job = [jobs for _, jobs in self.left_out] == [1]
         if reasons == [LeftOut.NO_SCRIPT]:
@@ -172,6 +183,24 @@ class RetryOffer:
             return f"{capfirst(reasons[0].label)}."
         counts = [f"{jobs:,} {reason.label}" for reason, jobs in self.left_out]
         return f"No job to retry: {', '.join(counts)}." if counts else ""
+
+    @property
+    def _who_decides(self) -> str:
+        """Return a sentence for a user who may not retry the open jobs: who decides about them."""
+        left_out = dict(self.left_out)
+        by_opg = max(0, left_out.get(LeftOut.FORBIDDEN, 0) - self.planned)
+        by_owners = sum(left_out.get(reason, 0) for reason in _BY_OWNERS)
+        if self.failed == 1:
+            if by_owners:
+                return "Only its owner can submit it again."
+            return "Approvers and shifters decide whether to retry it." if by_opg else ""
+        parts = []
+        if by_opg:
+            jobs = "job" if by_opg == 1 else "jobs"
+            parts.append(f"approvers and shifters decide whether to retry {by_opg:,} {jobs}")
+        if by_owners:
+            parts.append(f"only their owners can submit {by_owners:,} again")
+        return f"{capfirst('; '.join(parts))}." if parts else ""
 
 
 def _end_of(obstacle: Obstacle) -> str:
@@ -194,7 +223,8 @@ def retry_offer(*, source: Source, user: User, at: datetime, planned: int = 0) -
 
     numbers = _kept(key)
     if numbers is None:
-        numbers = _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at), at)
+        jobs = dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at)
+        numbers = replace(_numbers_of(jobs, user, at), planned=planned)
         with suppress(Exception):  # Redis may be down: each page makes its own dry run meanwhile
             cache.set(key, numbers, SHOWN_SECONDS)
     return _with_outlook(numbers, at)
@@ -208,21 +238,36 @@ def _kept(key: str) -> RetryOffer | None:
     return numbers
 
 
-def offer_of(dry_run: DryRun, at: datetime) -> RetryOffer:
+def offer_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
     """Return the numbers of a dry run with what keeps jobs from being submitted now."""
-    return _with_outlook(_numbers_of(dry_run, at), at)
+    return _with_outlook(_numbers_of(dry_run, user, at), at)
 
 
-def _numbers_of(dry_run: DryRun, at: datetime) -> RetryOffer:
+def bundled_jobs(dry_run: DryRun, user: User) -> list[Verdict]:
+    """Return the jobs of the bundle: all that only their owners can submit again, or own ones.
+
+    Who operates production hands the bundle on to the owners.
+    """
+    if operates_any(user):
+        return dry_run.only_by_owner
+    own = []
+    for verdict in dry_run.only_by_owner:
+        if has_login(user, verdict.job.user, verdict.job.cluster.name):
+            own.append(verdict)
+    return own
+
+
+def _numbers_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
     verdicts = {candidate.verdict.verdict for candidate in dry_run.eligible}
     return RetryOffer(
         jobs=len(dry_run.eligible),
         as_owner=sum(jobs for _, _, jobs in dry_run.owners),
-        bundle=len(dry_run.only_by_owner),
+        bundle=len(bundled_jobs(dry_run, user)),
         bundle_list=max(ONLY_BY_OWNER, key=lambda reason: len(dry_run.left_out.get(reason, ()))),
         left_out=dry_run.reasons,
         needs=Counter(needs_by_job(dry_run.eligible, at).values()),
         code_problem=verdicts == {VerdictKind.CODE},
+        may_retry=operates_any(user),
     )
 
 

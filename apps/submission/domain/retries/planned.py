@@ -1,6 +1,6 @@
 """Retries that a higher app will plan by itself: it names itself in PLANNED_RETRIES."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from django.conf import settings
@@ -19,14 +19,19 @@ class PlansRetries(Protocol):
 PLANNERS: Registry[PlansRetries] = Registry("opsportal.planned_retries", settings.PLANNED_RETRIES)
 
 
-def leave_out_planned(dry_run: DryRun) -> None:
-    """Move the jobs that are retried without a person from those to retry to those left out."""
-    jobs = [candidate.verdict.job_id for candidate in dry_run.eligible]
+def planned_among(jobs: Iterable[int]) -> set[int]:
+    """Return the primary keys of those of these jobs that are retried without a person."""
+    jobs = list(jobs)
     planned: set[int] = set()
     if jobs:
         for planner in PLANNERS.working().values():
             planned.update(planner(jobs))
+    return planned
 
+
+def leave_out_planned(dry_run: DryRun) -> None:
+    """Move the jobs that are retried without a person from those to retry to those left out."""
+    planned = planned_among(candidate.verdict.job_id for candidate in dry_run.eligible)
     eligible: list[Candidate] = []
     for candidate in dry_run.eligible:
         if candidate.verdict.job_id in planned:
