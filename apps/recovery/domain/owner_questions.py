@@ -1,5 +1,7 @@
 """Jobs that a rule would retry, but that only their owners can submit: one question to each."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -73,6 +75,14 @@ def grouped_owner_questions(user: User) -> QuerySet[Any, Any]:
     )
     counted = groups.annotate(jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk"))
     return counted.order_by("-last_at", "-newest")
+
+
+def jobs_by_owner(questions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many jobs of `grouped_owner_questions` wait for each owner, by name."""
+    jobs: Counter[str] = Counter()
+    for question in questions:
+        jobs[question["job__user"]] += question["jobs"]
+    return dict(sorted(jobs.items()))
 
 
 def read_owner_question(*, decision: Decision, user: User, at: datetime) -> OwnerQuestion:
