@@ -14,13 +14,10 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidTransition
 from apps.production.domain.reasons import checked_reason
 from apps.recovery.domain.answers import Question, examine_jobs, leave_to_person
-from apps.recovery.enums import Arm, Mode, RecoveryOutcome
-from apps.recovery.models import Decision, RecoveryRule
+from apps.recovery.enums import Mode
+from apps.recovery.models import OPEN_OWNER_QUESTION, Decision, RecoveryRule
 from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS
-from apps.submission.enums import ONLY_BY_OWNER
-
-_ASKED = [reason.label for reason in ONLY_BY_OWNER]
 
 
 @dataclass(frozen=True)
@@ -45,13 +42,8 @@ def owner_questions_for(user: User) -> QuerySet[Decision]:
 
 
 def _questions_of_all_rules(user: User) -> QuerySet[Decision]:
-    return Decision.objects.visible_to(user).filter(
-        arm=Arm.OWNER,
-        outcome=RecoveryOutcome.WAITING,
-        batch=None,
-        why__in=_ASKED,
-        job__verdict__later_state="",
-    )
+    questions = Decision.objects.visible_to(user).filter(OPEN_OWNER_QUESTION)
+    return questions.filter(job__verdict__later_state="")
 
 
 def grouped_owner_questions(user: User) -> QuerySet[Any, Any]:
