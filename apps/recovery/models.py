@@ -13,7 +13,7 @@ from apps.diagnosis.enums import Category
 from apps.jobs.models import Job
 from apps.production.models import Hold, Stage
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, Recovery, RecoveryOutcome
-from apps.submission.enums import IN_BATCH
+from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER
 from apps.submission.models import RetryBatch, RetryJob
 
 #: Decisions on production jobs that failed at their first attempt. Jobs that are left to a person
@@ -23,6 +23,24 @@ FIRST_FAILURES = (
 )
 #: Decisions whose retries are not planned yet.
 TO_RETRY = Q(arm__in=RETRIED_ARMS, outcome=RecoveryOutcome.WAITING.value, batch=None)
+#: Open questions to a person, and to the owners of jobs.
+OPEN_QUESTION = Q(
+    arm__in=[Arm.QUESTION.value, Arm.BUDGET.value],
+    outcome=RecoveryOutcome.WAITING.value,
+    batch=None,
+)
+OPEN_OWNER_QUESTION = Q(
+    arm=Arm.OWNER.value,
+    outcome=RecoveryOutcome.WAITING.value,
+    batch=None,
+    why__in=[reason.label for reason in ONLY_BY_OWNER],
+)
+#: How `why` begins once a person has changed the verdict of a job that a rule had planned to retry.
+NO_LONGER_RETRIED = "No longer retried: "
+NO_LONGER_ASKED = "No longer a question: "
+WITHDRAWN = Q(outcome=RecoveryOutcome.WAITING.value, batch=None) & (
+    Q(why__startswith=NO_LONGER_RETRIED) | Q(why__startswith=NO_LONGER_ASKED)
+)
 #: Decisions made before a person changed the verdict of their job.
 OVERRIDDEN_SINCE = Q(job__verdict__overridden_at__gt=F("decided_at"))
 

@@ -27,7 +27,7 @@ def run() -> None:
     for _ in range(MOST_A_RUN):
         if not decide_due(at=timezone.now()):
             break
-    ask_again()
+    ask_again(at=timezone.now())
     follow_decisions(at=timezone.now())
     follow_recoveries(at=timezone.now())
     stop_useless_rules(at=timezone.now())

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.diagnosis.domain.groups.profile import compute_profile
+from apps.diagnosis.domain.groups.profile import Profile, Trait, by_excess, compute_profile
 from apps.jobs.models import Job
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
@@ -76,3 +76,43 @@ def test_outage_of_another_service_explains_no_hour(group, shifter):
         started_at=NOW - 2 * HOUR,
     )
     assert ("hour", "14:00 UTC") in attributes_of(group)
+
+
+def trait(attribute, value, jobs, expected, *, stands_out=True):
+    return Trait(attribute, value, jobs, 40, expected, jobs / 40 / expected, 1, 9, stands_out)
+
+
+def test_findings_are_few_and_ordered_by_the_jobs_beyond_the_expected():
+    """Not by their lift; what all jobs have is none, and equal figures are one finding."""
+    profile = Profile(
+        40,
+        NOW,
+        NOW,
+        40,
+        by_excess(
+            [
+                trait("host", "wn-0306", 12, 0.01),
+                trait("exit code", "65", 40, 0.25),
+                trait("release", "v11", 30, 0.5),
+                trait("experiment", "MU2E", 30, 0.5),
+                trait("hour", "14:00 UTC", 11, 0.05),
+                trait("stage", "reco", 20, 0.25),
+                trait("cluster", "farm", 40, 1.0, stands_out=False),
+                trait("host", "wn-0307", 3, 0.01),
+            ]
+        ),
+    )
+    shown = [[trait.value for trait in traits] for traits in profile.findings]
+    assert shown == [["65"], ["wn-0306"], ["MU2E", "v11"], ["reco"]]
+    assert [trait.value for trait in profile.other_traits] == ["14:00 UTC", "wn-0307"]
+
+
+def test_figures_of_a_finding_equal_a_recount(group):
+    profile = compute_profile(group, total=13)
+    hour = next(trait for trait in profile.traits if trait.value == "14:00 UTC")
+    compared = Job.objects.filter(ended_at__range=(profile.start - HOUR, profile.end))
+    in_hour = compared.filter(ended_at__hour=14)
+    assert hour.jobs == in_hour.filter(exit_code=65).count()
+    expected = 13 * in_hour.count() / compared.count()
+    assert hour.expected_jobs == pytest.approx(expected)
+    assert hour.excess == pytest.approx(hour.jobs - expected)

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.recovery.domain.answers import ask_again, grouped_questions, next_step, questions_for
 from apps.recovery.domain.deciding import decide_due, enrol_failures
 from apps.recovery.domain.definition import Action
@@ -89,17 +90,25 @@ def test_answer_keeps_the_hosts_that_the_rule_avoids(
 
 def test_question_is_asked_again_after_its_retries_are_cancelled(client, shifter, asked):
     answer(client, shifter, asked, do="retry", memory="5 GB", reason="Larger events.")
-    assert ask_again() == 0
+    assert ask_again(at=LATER) == 0
     batch = RetryBatch.objects.get()
     cancel_batch(batch=batch, by=shifter, at=LATER, reason="Wrong size.")
     follow_decisions(at=LATER)
-    assert ask_again() == 3
+    assert ask_again(at=LATER) == 3
     (row,) = grouped_questions(shifter)
     assert row["jobs"] == 3
     shown = answer(client, shifter, asked, do="retry", memory="6 GB", reason="Right size.")
     assert "The jobs will be retried." in text_of(shown)
-    assert ask_again() == 0, "only the newest batch counts"
+    assert ask_again(at=LATER) == 0, "only the newest batch counts"
     assert not questions_for(shifter).exists()
+    check_totals()
+
+    later = LATER + timedelta(minutes=1)
+    override_verdict(job=asked.job, verdict="code", by=shifter, at=later, reason="Seen.")
+    cancel_batch(batch=RetryBatch.objects.latest("pk"), by=shifter, at=later, reason="Not all.")
+    assert ask_again(at=later) == 3
+    asked.refresh_from_db()
+    assert (asked.arm, asked.decided_at) == ("question", later), "the rules have decided again"
     check_totals()
 
 

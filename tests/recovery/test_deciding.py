@@ -15,11 +15,16 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.recovery.domain import acting, choice, explaining
 from apps.recovery.domain.acting import act_on_due
-from apps.recovery.domain.answers import grouped_questions, next_step
+from apps.recovery.domain.answers import grouped_questions, next_step, questions_for
 from apps.recovery.domain.daily_effects import recount_days
 from apps.recovery.domain.deciding import decide_again_about, decide_due, enrol_failures
-from apps.recovery.domain.explaining import planned_retries_of, planned_retry_of
+from apps.recovery.domain.explaining import (
+    describe_withdrawn_retry,
+    planned_retries_of,
+    planned_retry_of,
+)
 from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
+from apps.recovery.domain.owner_questions import owner_questions_for
 from apps.recovery.domain.recoveries import (
     failures_of,
     follow_recoveries,
@@ -35,10 +40,12 @@ from apps.statusboard.domain.incidents.incidents import close_incident, open_inc
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.dispatch import dispatch
+from apps.submission.enums import LeftOut
 from apps.submission.models import RetryJob, Submission
 from tests.factories import people, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
+from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
 
 MINUTE = timedelta(minutes=1)
@@ -271,7 +278,9 @@ def test_service_problem_waits_before_its_retry(rule, send, fail):
     assert act_on_due(at=LATER + timedelta(minutes=10)) == 1
 
 
-def test_no_retry_against_a_verdict_that_a_person_changed(rule, send, fail, release, shifter):
+def test_no_retry_against_a_verdict_that_a_person_changed(
+    client, rule, send, fail, release, shifter
+):
     """Neither one that is due later, nor one that waits in a batch."""
     rule("Service problem", control_percent=0)
     fail(send(), {0, 1})
@@ -280,19 +289,73 @@ def test_no_retry_against_a_verdict_that_a_person_changed(rule, send, fail, rele
     correction = {"verdict": "code", "by": shifter, "reason": "Seen"}
     override_verdict(job=first.job, at=LATER + MINUTE, **correction)
     assert not planned_retry_of(first.job)
+    corrected = Verdict.objects.get(job=first.job)
+    change = f"{shifter} changed the verdict to “Code problem”."
+    assert describe_withdrawn_retry(corrected) == f"{change} The recovery rules decide again."
     assert act_on_due(at=LATER + 10 * MINUTE) == 1
     assert "recovery.decide_overridden" in subscribers_of("verdict.overridden")
     assert decide_again_about(first.job_id, at=LATER + 10 * MINUTE)
     assert not decide_again_about(second.job_id, at=LATER + 10 * MINUTE), "it is in a batch"
     first.refresh_from_db()
     assert (first.arm, first.rule) == ("no-rule", None)
-    assert first.why == f"No longer retried: the verdict was changed by {shifter}."
+    assert first.why == describe_withdrawn_retry(corrected) == f"No longer retried: {change}"
+    client.force_login(shifter)
+    assert f"No longer retried: {change}" in text_of(client.get(first.job.get_absolute_url()))
+    assert describe_withdrawn_retry(Verdict.objects.get(job=second.job)) == ""
     check_totals()
 
     override_verdict(job=second.job, at=LATER + 11 * MINUTE, **correction)
     release(at=LATER + 12 * MINUTE)
     assert RetryJob.objects.get().why == f"the verdict was changed by {shifter}"
     assert retries() == []
+    corrected = Verdict.objects.get(job=second.job)
+    assert describe_withdrawn_retry(corrected) == f"No longer retried: {change}"
+
+    correction["verdict"] = "service"
+    override_verdict(job=first.job, at=LATER + 13 * MINUTE, **correction)
+    assert decide_again_about(first.job_id, at=LATER + 13 * MINUTE)
+    first.refresh_from_db()
+    assert (first.arm, first.why) == ("acted", ""), "withdrawn by mistake"
+
+
+@pytest.mark.parametrize("arm", ["question", "budget", "owner"])
+def test_open_question_is_decided_again_once_its_verdict_is_changed(rule, send, fail, shifter, arm):
+    named = rule("Service problem", control_percent=0)
+    fail(send(), {0, 1})
+    decide()
+    decision, other = Decision.objects.order_by("pk").select_related("job")
+    why = LeftOut.NOT_SENT.label if arm == "owner" else "Beyond a bound."
+    Decision.objects.update(arm=arm, why=why, act_at=None)
+    recount_days([LATER.date()])
+    questions = questions_for if arm != "owner" else owner_questions_for
+    assert questions(shifter).count() == 2
+
+    correction = {"job": decision.job, "by": shifter, "reason": "Seen"}
+    override_verdict(verdict="code", at=LATER + MINUTE, **correction)
+    assert decide_again_about(decision.job_id, at=LATER + MINUTE)
+    assert [question.pk for question in questions(shifter)] == [other.pk]
+    decision.refresh_from_db()
+    assert decision.arm == "no-rule"
+    assert decision.why == (
+        f"No longer a question: {shifter} changed the verdict to “Code problem”."
+    )
+    check_totals()
+
+    override_verdict(verdict="service", at=LATER + 2 * MINUTE, **correction)
+    assert decide_again_about(decision.job_id, at=LATER + 2 * MINUTE)
+    decision.refresh_from_db()
+    assert (decision.arm, decision.rule) == ("acted", named)
+    check_totals()
+
+
+def test_answered_question_is_not_decided_again(rule, send, fail, shifter):
+    rule("Service problem", control_percent=0)
+    fail(send(), {0})
+    decide()
+    Decision.objects.update(arm="person", why="Left failed by opg-one: Enough.", act_at=None)
+    job = Decision.objects.get().job
+    override_verdict(job=job, verdict="code", by=shifter, at=LATER + MINUTE, reason="Seen")
+    assert not decide_again_about(job.pk, at=LATER + MINUTE)
 
 
 def test_only_what_a_service_failed_is_retried(rule, send, fail, release):

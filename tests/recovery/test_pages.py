@@ -25,7 +25,7 @@ from apps.recovery.domain.explaining import (
     planned_retries_of,
 )
 from apps.recovery.domain.recoveries import monday_of, recount_weeks
-from apps.recovery.domain.rule_page import describe_effect
+from apps.recovery.domain.rule_page import describe_effect, explain_idleness
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
@@ -34,8 +34,10 @@ from apps.statusboard.domain.incidents.incidents import close_incident, open_inc
 from apps.statusboard.enums import State
 from apps.submission.domain.retries.batches import plan_batch
 from apps.submission.domain.retries.release import advance_batch
+from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
-from tests.factories import people, statusboard
+from tests.factories import clusters, people, statusboard, verdicts
+from tests.factories import jobs as job_factory
 from tests.factories.verdicts import failure_group
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
@@ -72,7 +74,7 @@ def test_list_counts_what_its_links_list(client, shifter, send, fail, more_memor
     enrol_failures(at=LATER)
     decide_due(at=LATER)
     shown = text_of(page(client, shifter, "/recovery/"))
-    assert "More memory" in shown
+    assert "Never acted: it is passive. It would have acted on 2 jobs." in shown
     assert more_memory.get_absolute_url() in page(client, shifter, "/recovery/").content.decode()
     listed = page(client, shifter, f"/recovery/rules/{more_memory.pk}/decisions/?version=1")
     assert "2 jobs" in text_of(listed)
@@ -103,8 +105,9 @@ def test_rule_is_moved_on_its_page(client, shifter, more_memory):
 def test_page_of_a_rule_says_whether_it_helps(client, approver, more_memory):
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "When a job of any stage ends as out of memory" in shown
-    assert "It has retried no job yet." in shown
-    assert "0 of 30 jobs of the control group have finished" in shown
+    assert "Never acted: it is passive. No failed job has matched it." in shown
+    assert "No decision in the last 14 days." in shown
+    assert "<table" not in shown.partition("<main")[2], "a table of nothing but zeros"
     assert "Wilson" not in shown
     assert "hash" not in shown
 
@@ -120,6 +123,58 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "Planned retries: 2. None has run yet." in shown
     assert "of the control group, which is retried unchanged, 0 of 30 jobs have finished" in shown
+
+    assert "It decided to retry 2 jobs in the last 24 hours." in shown
+    listed = text_of(page(client, approver, "/recovery/"))
+    assert "Rules decided to retry 2 jobs in the last 24 hours." in listed
+    assert "None has finished yet." in listed
+    assert "No question waits for an answer." in listed
+    link = f"/recovery/rules/{more_memory.pk}/decisions/?arm=retried&last=day"
+    assert f'<a href="{link.replace("&", "&amp;")}">2</a>' in listed
+    assert page(client, approver, link).context["page"].paginator.count == 2
+
+    monkeypatch.setattr("django.utils.timezone.now", lambda: LATER + timedelta(hours=24))
+    assert page(client, approver, link).context["page"].paginator.count == 0
+    listed = text_of(page(client, approver, "/recovery/"))
+    assert "Rules had nothing to do in the last 24 hours." in listed
+    shown = text_of(page(client, approver, more_memory.get_absolute_url()))
+    assert "It retried no job in the last 24 hours." in shown
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "arms", "sentence"),
+    [
+        ("off", 1, {}, "Never acted: it is off."),
+        ("active", 1, {}, "Never acted: no failed job has matched it."),
+        ("passive", 1, {"passive": 1}, "Never acted: it is passive. It would have acted on 1 job."),
+        ("active", 2, {"question": 12}, "Version 2 has not acted: 12 jobs beyond a bound."),
+        ("active", 1, {"question": 12, "control": 1}, ""),
+    ],
+)
+def test_rule_that_never_acted_says_why(more_memory, mode, version, arms, sentence):
+    more_memory.mode = mode
+    more_memory.version = version
+    effect = Effect({arm: ArmFigures(jobs=jobs) for arm, jobs in arms.items()})
+    assert explain_idleness(more_memory, effect) == sentence
+
+
+def test_list_sums_up_what_waits_and_for_whom(client, shifter, more_memory):
+    cluster = clusters.cluster()
+    questioned = job_factory.row(
+        cluster, 1, at=LATER, state="out_of_memory", request_key="NOVA-0001"
+    )
+    left = job_factory.row(cluster, 2, at=LATER, state="out_of_memory", user="mkowalska")
+    for job in (questioned, left):
+        verdicts.verdict(job, "resource", at=LATER)
+    RecoveryRule.objects.update(mode=Mode.ACTIVE)
+    decided = {"rule": more_memory, "version": 1, "decided_at": LATER, "due_at": LATER}
+    Decision.objects.create(job=questioned, arm="question", why="Beyond.", **decided)
+    Decision.objects.create(job=left, arm="owner", why=LeftOut.NOT_SENT.label, **decided)
+    for path in ("/recovery/", more_memory.get_absolute_url()):
+        shown = text_of(page(client, shifter, path))
+        assert "1 job</a> waits for an answer from approvers and shifters" in shown
+        assert '#owners">1 of mkowalska</a>' in shown
+        assert "Answer…" in shown
 
 
 @pytest.mark.parametrize(
@@ -511,7 +566,8 @@ def test_week_without_a_known_outcome_claims_no_share(client, shifter, nova):
         return " ".join(without_tags.split())
 
     assert "118 jobs failed this week, with no outcome known yet." in shown("/recovery/")
-    assert "NOvA 118 0 – –" in shown("/recovery/")
+    assert "NOvA 118" not in shown("/recovery/")
+    assert "NOvA 118 0 – –" in shown(f"/recovery/weeks/{week}/")
     assert "0.0 %" not in shown("/recovery/")
     assert "118 production jobs failed or were cancelled since Monday, UTC: outcome" in shown("/")
     WeeklyRecovery.objects.create(

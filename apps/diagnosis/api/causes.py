@@ -55,7 +55,7 @@ class CommonCauseSerializer(serializers.Serializer[CommonCause]):
 
 
 class CausesSerializer(serializers.Serializer[Any]):
-    """Causes of the failures of a period, strongest first."""
+    """Causes of the failures of a period, most excess failures first."""
 
     at = serializers.DateTimeField(source="analysed_at", help_text="Time of the analysis.")
     jobs = serializers.IntegerField()
@@ -71,10 +71,10 @@ class CausesView(ApiView):
     )
     @one_at_a_time
     def get(self, request: ApiRequest) -> Response:
-        """Return the causes of failures in a period, for jobs that you may see, strongest first.
+        """Return the causes of failures in a period, for jobs that you may see.
 
-        Without a period, return the newest stored analysis of seven days, or analyse the seven days
-        before the last full hour.
+        The cause with most failures beyond the expected comes first. Without a period, return the
+        newest stored analysis of seven days, or analyse the seven days before the last full hour.
         """
         period = checked_data(CausesQuery(data=request.query_params))
         now = timezone.now()

@@ -36,7 +36,11 @@ from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.portal.pages.opg_comment import comment_url
 from apps.production.models import Request
 from apps.progress.domain.resource_use import ResourceAdvice, StageUse, advise, stage_use
-from apps.recovery.domain.explaining import planned_retries_of, planned_retry_of
+from apps.recovery.domain.explaining import (
+    describe_withdrawn_retry,
+    planned_retries_of,
+    planned_retry_of,
+)
 from apps.recovery.models import Decision
 from apps.statusboard.domain.board.outages import outages_during
 from apps.submission.domain.debugging.bundle import may_download
@@ -100,6 +104,7 @@ class JobPage:
     debug_of: Job | None
     in_batch: BatchedRetry | None
     planned_retry: Decision | None
+    withdrawn_retry: str
     offer: RetryOffer | None
     group_offer: RetryOffer | None
     retry: Job | None
@@ -130,6 +135,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     offer = None
     if verdict and debug_of is None and verdict.later_state != JobState.COMPLETED:
         offer = retry_offer(source=job, user=user, at=at)
+    is_corrected = verdict is not None and verdict.is_overridden and offer is not None
     group_offer = None
     if failure and debug_of is None and 1 < failure.open <= MOST_IN_GROUP:
         planned = planned_retries_of(failure.group, user).jobs
@@ -169,6 +175,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         debug_of=debug_of,
         in_batch=find_batched_retry(verdict, at) if verdict and offer else None,
         planned_retry=planned_retry_of(job) if offer else None,
+        withdrawn_retry=describe_withdrawn_retry(verdict) if verdict and is_corrected else "",
         offer=offer,
         group_offer=group_offer,
         retry=retry,

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, QuerySet
 
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
@@ -21,10 +21,11 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.domain.types.fields import CORE
 from apps.production.models import Hold
 from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.deciding import decide_again_about
 from apps.recovery.domain.definition import read_definition
 from apps.recovery.domain.remedies import NO_PLACE, increase
 from apps.recovery.enums import ActionKind, Arm, RecoveryOutcome
-from apps.recovery.models import Decision
+from apps.recovery.models import OPEN_QUESTION, OVERRIDDEN_SINCE, Decision
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import (
@@ -87,10 +88,7 @@ def questions_for(user: User) -> QuerySet[Decision]:
 
     A job that was retried or completed since needs nobody any more.
     """
-    needs_person = Q(
-        arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=RecoveryOutcome.WAITING, batch=None
-    )
-    questions = Decision.objects.visible_to(user).filter(needs_person)
+    questions = Decision.objects.visible_to(user).filter(OPEN_QUESTION)
     return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")
 
 
@@ -232,10 +230,11 @@ def _outside(value: int, had: int, limit: int, text_of: Callable[[int], str]) ->
 
 
 @transaction.atomic
-def ask_again() -> int:
+def ask_again(*, at: datetime) -> int:
     """Ask questions again whose retries were cancelled before they were submitted; return how many.
 
-    The decision of a rule itself is not asked about: who cancels its retries wants none.
+    If a person has changed the verdict meanwhile, the rules decide again instead. The decision of
+    a rule itself is not asked about: who cancels its retries wants none.
     """
     lock_for_this_transaction("recovery.decisions")
     cancelled = RetryJob.objects.filter(
@@ -244,7 +243,11 @@ def ask_again() -> int:
     answered = Decision.objects.filter(
         arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=RecoveryOutcome.WAITING, batch__isnull=False
     )
-    questions: int = answered.filter(Exists(cancelled)).update(batch=None)
+    reopened = answered.filter(Exists(cancelled))
+    overridden = list(reopened.filter(OVERRIDDEN_SINCE).values_list("job", flat=True))
+    questions: int = reopened.update(batch=None)
+    for job in overridden:
+        decide_again_about(job, at=at)
     return questions
 
 

@@ -28,7 +28,16 @@ from apps.recovery.domain.matching import (
 )
 from apps.recovery.domain.remedies import Asked, choose_cluster
 from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, ActionKind, Arm
-from apps.recovery.models import TO_RETRY, Decision, RecoveryRule
+from apps.recovery.models import (
+    NO_LONGER_ASKED,
+    NO_LONGER_RETRIED,
+    OPEN_OWNER_QUESTION,
+    OPEN_QUESTION,
+    TO_RETRY,
+    WITHDRAWN,
+    Decision,
+    RecoveryRule,
+)
 from apps.submission.domain.retries.eligibility import (
     Candidate,
     DryRun,
@@ -133,15 +142,21 @@ def decide_due(*, at: datetime) -> int:
 
 @transaction.atomic
 def decide_again_about(job: int, *, at: datetime) -> bool:
-    """Decide again about a job to retry whose verdict a person has changed; say if it was one.
+    """Decide again about a job whose verdict a person has changed; say if there was a decision.
 
-    `job` is its primary key. Rules may have read the old verdict after the change was made.
+    That is so if its retry is planned, if a question about it is open, or if either was withdrawn
+    by an earlier change. `job` is its primary key. Rules may have read the old verdict after the
+    change was made.
     """
     lock_for_this_transaction("recovery.decisions")
-    to_retry = Decision.objects.filter(TO_RETRY, job=job).select_related("job__verdict")
-    decision = to_retry.select_for_update(of=("self",)).first()
+    decisions = Decision.objects.filter(job=job).select_related("job__verdict")
+    decisions = decisions.filter(TO_RETRY | OPEN_QUESTION | OPEN_OWNER_QUESTION | WITHDRAWN)
+    decision = decisions.select_for_update(of=("self",)).first()
     if decision is None:
         return False
+    was_question = decision.arm not in RETRIED_ARMS and not decision.why.startswith(
+        NO_LONGER_RETRIED
+    )
     day = decision.time.date()
     decision.arm = Arm.PENDING
     decision.rule = None
@@ -156,10 +171,15 @@ def decide_again_about(job: int, *, at: datetime) -> bool:
     recount_days([day])
     _decide([decision], at)
     if decision.arm not in RETRIED_ARMS and not decision.why:
-        by = decision.job.verdict.overridden_by
-        decision.why = f"No longer retried: the verdict was changed by {by}."
+        start = NO_LONGER_ASKED if was_question else NO_LONGER_RETRIED
+        decision.why = start + describe_override(decision.job.verdict)
         decision.save(update_fields=["why"])
     return True
+
+
+def describe_override(verdict: Verdict) -> str:
+    """Return who changed a verdict, and to what."""
+    return f"{verdict.overridden_by} changed the verdict to “{verdict.get_verdict_display()}”."
 
 
 def _decide(decisions: Sequence[Decision], at: datetime) -> None:

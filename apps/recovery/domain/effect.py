@@ -28,6 +28,17 @@ class ArmFigures:
     wasted_core_seconds: int = 0
     last_day: date | None = None
 
+    def add_jobs(self, outcome: str, jobs: int) -> None:
+        """Count jobs with an outcome, without their cost."""
+        self.jobs += jobs
+        match outcome:
+            case RecoveryOutcome.COMPLETED:
+                self.completed += jobs
+            case RecoveryOutcome.FAILED:
+                self.failed += jobs
+            case RecoveryOutcome.NOT_RETRIED:
+                self.not_retried += jobs
+
     @property
     def ended(self) -> int:
         """Jobs whose next attempt has ended."""
@@ -111,6 +122,11 @@ class Effect:
         return self.arm(Arm.CONTROL)
 
     @property
+    def retried(self) -> ArmFigures:
+        """Return the numbers of all retried jobs, also of the control group, without their cost."""
+        return add_up(self.arm(arm) for arm in RETRIED_ARMS)
+
+    @property
     def not_acted(self) -> list[tuple[str, int]]:
         """What became of the other jobs that matched, in words, with their numbers, most first."""
         counts = []
@@ -153,6 +169,17 @@ class Effect:
             return None
         mean = self.acted.failed_core_seconds / self.acted.jobs
         return max(0.0, effect.value) * self.acted.ended * mean
+
+
+def add_up(figures: Iterable[ArmFigures]) -> ArmFigures:
+    """Return the sums of numbers of jobs, without their cost."""
+    sums = ArmFigures()
+    for part in figures:
+        sums.jobs += part.jobs
+        sums.completed += part.completed
+        sums.failed += part.failed
+        sums.not_retried += part.not_retried
+    return sums
 
 
 def difference(acted: ArmFigures, control: ArmFigures) -> Difference:
@@ -205,15 +232,8 @@ def _add(effect: Effect, total: Mapping[str, Any]) -> None:
 
 
 def _add_to_arm(figures: ArmFigures, total: Mapping[str, Any]) -> None:
-    jobs = total["all_jobs"]
-    figures.jobs += jobs
+    figures.add_jobs(total["outcome"], total["all_jobs"])
     figures.last_day = max(total["last_day"], figures.last_day or total["last_day"])
     figures.failed_core_seconds += int(total["all_failed_core_seconds"])
-    match total["outcome"]:
-        case RecoveryOutcome.COMPLETED:
-            figures.completed += jobs
-        case RecoveryOutcome.FAILED:
-            figures.failed += jobs
-            figures.wasted_core_seconds += int(total["all_retry_core_seconds"])
-        case RecoveryOutcome.NOT_RETRIED:
-            figures.not_retried += jobs
+    if total["outcome"] == RecoveryOutcome.FAILED:
+        figures.wasted_core_seconds += int(total["all_retry_core_seconds"])

@@ -12,11 +12,14 @@ from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.recovery.domain.alike import AlikeJobs
+from apps.recovery.domain.deciding import describe_override
 from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
-from apps.recovery.enums import Mode
-from apps.recovery.models import Decision
+from apps.recovery.enums import RETRIED_ARMS, Mode
+from apps.recovery.models import NO_LONGER_RETRIED, Decision
 from apps.statusboard.models import Incident
 from apps.submission.domain.retries.obstacles import BatchedRetry, find_batched_retry
+from apps.submission.enums import RetryState
+from apps.submission.models import RetryJob
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,23 @@ def planned_retry_of(job: Job) -> Decision | None:
     """
     of_job = Decision.objects.filter(job=job).left_to_rules()
     return of_job.select_related("rule").first()
+
+
+def describe_withdrawn_retry(verdict: Verdict) -> str:
+    """Return that a rule no longer retries a job since a person changed its verdict; else empty."""
+    decision = Decision.objects.filter(job=verdict.job_id).first()
+    if decision is None or decision.decided_at is None or verdict.overridden_at is None:
+        return ""
+    if decision.why.startswith(NO_LONGER_RETRIED):
+        return decision.why
+    if decision.arm not in RETRIED_ARMS or decision.decided_at >= verdict.overridden_at:
+        return ""
+    if decision.batch_id is not None:
+        left_out = RetryJob.objects.filter(
+            batch=decision.batch_id, job=verdict.job_id, state=RetryState.LEFT_OUT
+        )
+        return NO_LONGER_RETRIED + describe_override(verdict) if left_out.exists() else ""
+    return f"{describe_override(verdict)} The recovery rules decide again."
 
 
 def planned_retries_among(jobs: Collection[int]) -> set[int]:

@@ -1,5 +1,7 @@
 """Jobs that a rule would retry, but that only their owners can submit: one question to each."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,13 +14,10 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidTransition
 from apps.production.domain.reasons import checked_reason
 from apps.recovery.domain.answers import Question, examine_jobs, leave_to_person
-from apps.recovery.enums import Arm, Mode, RecoveryOutcome
-from apps.recovery.models import Decision, RecoveryRule
+from apps.recovery.enums import Mode
+from apps.recovery.models import OPEN_OWNER_QUESTION, Decision, RecoveryRule
 from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS
-from apps.submission.enums import ONLY_BY_OWNER
-
-_ASKED = [reason.label for reason in ONLY_BY_OWNER]
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,8 @@ def owner_questions_for(user: User) -> QuerySet[Decision]:
 
 
 def _questions_of_all_rules(user: User) -> QuerySet[Decision]:
-    return Decision.objects.visible_to(user).filter(
-        arm=Arm.OWNER,
-        outcome=RecoveryOutcome.WAITING,
-        batch=None,
-        why__in=_ASKED,
-        job__verdict__later_state="",
-    )
+    questions = Decision.objects.visible_to(user).filter(OPEN_OWNER_QUESTION)
+    return questions.filter(job__verdict__later_state="")
 
 
 def grouped_owner_questions(user: User) -> QuerySet[Any, Any]:
@@ -73,6 +67,14 @@ def grouped_owner_questions(user: User) -> QuerySet[Any, Any]:
     )
     counted = groups.annotate(jobs=Count("pk"), last_at=Max("decided_at"), newest=Max("pk"))
     return counted.order_by("-last_at", "-newest")
+
+
+def jobs_by_owner(questions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many jobs of `grouped_owner_questions` wait for each owner, by name."""
+    jobs: Counter[str] = Counter()
+    for question in questions:
+        jobs[question["job__user"]] += question["jobs"]
+    return dict(sorted(jobs.items()))
 
 
 def read_owner_question(*, decision: Decision, user: User, at: datetime) -> OwnerQuestion:

@@ -36,9 +36,9 @@ from apps.recovery.domain.answers import (
     read_question,
     retry_beyond,
 )
-from apps.recovery.domain.effect import LEAST_CONTROLS
+from apps.recovery.domain.effect import LEAST_CONTROLS, ArmFigures, Effect
 from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.owner_questions import grouped_owner_questions
+from apps.recovery.domain.owner_questions import grouped_owner_questions, jobs_by_owner
 from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
@@ -50,12 +50,17 @@ from apps.recovery.domain.recoveries import (
 from apps.recovery.domain.rule_page import (
     DAYS,
     LATEST,
+    RETRIED,
     DecisionFilter,
     count_decisions,
     day_rows,
     decisions_of,
     describe_effect,
+    describe_last_day,
+    describe_rule_of_last_day,
+    effects_of_last_day,
     rule_rows,
+    sum_core_seconds,
     version_rows,
     with_jobs,
 )
@@ -83,22 +88,27 @@ SHOWN_JOBS = 100
 def rules(request: AuthenticatedRequest) -> HttpResponse:
     """List the rules with the effect of their current versions, and questions to people."""
     now = timezone.now()
-    rows = rule_rows(request.user)
+    last_day = effects_of_last_day(request.user, at=now)
+    rows = rule_rows(request.user, last_day)
     weeks = weeks_for(request.user, at=now)
     waiting = list(grouped_questions(request.user))
+    active = sum(row.rule.mode == Mode.ACTIVE for row in rows)
     context = {
+        "last_day": describe_last_day(last_day, active=active),
+        "totals": sum_core_seconds(rows),
         "rows": rows,
+        "any_acted": any(row.effect.retried.jobs for row in rows),
         "questions": waiting[:QUESTIONS_SHOWN],
         "questions_in_all": len(waiting),
         "questioned_jobs": sum(question["jobs"] for question in waiting),
-        "owner_questions": grouped_owner_questions(request.user).count(),
+        "owners": jobs_by_owner(grouped_owner_questions(request.user)),
         "may_write": may_write_any_rule(request.user),
         "as_of": now,
-        "weeks": weeks,
+        "weeks": [week for week in weeks if week.jobs],
         "this_week": weeks[-1],
         "breakdown": breakdown_for(request.user, monday=weeks[-1].monday),
         "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
-        "active": sum(row.rule.mode == Mode.ACTIVE for row in rows),
+        "active": active,
         "least_controls": LEAST_CONTROLS,
     }
     return render(request, "recovery/rules.html", context)
@@ -114,24 +124,23 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     shown = order[places[pk]]
     versions = version_rows(shown, request.user)
     current = next(row for row in versions if row.version.number == shown.version)
+    now = timezone.now()
+    last_day = effects_of_last_day(request.user, at=now, rule=shown).get(pk, Effect())
+    waiting = list(grouped_questions(request.user).filter(rule=shown))
     context = {
+        "last_day": describe_rule_of_last_day(shown, last_day, current.effect),
+        "questions": waiting[:QUESTIONS_SHOWN],
+        "questions_in_all": len(waiting),
+        "questioned_jobs": sum(question["jobs"] for question in waiting),
+        "owners": jobs_by_owner(grouped_owner_questions(request.user).filter(rule=shown)),
         "rule": shown,
         "definition": definition_of(shown),
         "effect": current.effect,
         "effect_sentences": describe_effect(shown, current.effect, request.user),
-        "arms": [
-            ("Retried by the rule", Arm.ACTED.value, current.effect.acted),
-            ("Control group (retried unchanged)", Arm.CONTROL.value, current.effect.control),
-            ("Retried once more", Arm.ACTED_AGAIN.value, current.effect.arm(Arm.ACTED_AGAIN)),
-            (
-                "Retried by the rule after an unchanged retry",
-                Arm.AFTER_CONTROL.value,
-                current.effect.arm(Arm.AFTER_CONTROL),
-            ),
-        ],
+        "arms": _arms_with_jobs(current.effect),
         "least_controls": LEAST_CONTROLS,
         "versions": versions,
-        "days": day_rows(shown, request.user, today=timezone.now().date()),
+        "days": day_rows(shown, request.user, today=now.date()),
         "most_days": DAYS,
         "latest": with_jobs(
             decisions_of(shown, request.user, DecisionFilter(version=shown.version))
@@ -150,22 +159,48 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return render(request, "recovery/rule.html", context)
 
 
+def _arms_with_jobs(effect: Effect) -> list[tuple[str, str, ArmFigures]]:
+    """Return label, value and figures of each arm that has retried jobs."""
+    labels = {
+        Arm.ACTED: "Retried by the rule",
+        Arm.CONTROL: "Control group (retried unchanged)",
+        Arm.ACTED_AGAIN: "Retried once more",
+        Arm.AFTER_CONTROL: "Retried by the rule after an unchanged retry",
+    }
+    rows = []
+    for arm, label in labels.items():
+        figures = effect.arm(arm)
+        if figures.jobs:
+            rows.append((label, arm.value, figures))
+    return rows
+
+
 @require_safe
 def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """List the decisions of a rule: `?arm=`, `?outcome=`, `?version=`, `?page=`."""
+    """List the decisions of a rule: `?arm=`, `?outcome=`, `?version=`, `?last=day`, `?page=`.
+
+    The arm `retried` stands for all arms whose jobs are retried.
+    """
     shown = get_object_or_404(visible_rules(request.user), pk=pk)
-    arm = read_query_or_warn(request, "arm", _value_of(Arm), expected=", ".join(Arm.values))
+    arms = {RETRIED: "Retried", **dict(Arm.choices)}
+    arm = read_query_or_warn(
+        request, "arm", {value: value for value in arms}.get, expected=", ".join(arms)
+    )
+    last_day_at = timezone.now() if request.GET.get("last") == "day" else None
     outcome = read_query_or_warn(
         request, "outcome", _value_of(RecoveryOutcome), expected=", ".join(RecoveryOutcome.values)
     )
     version = number_in(request.GET, "version")
-    chosen = DecisionFilter(arm=arm or "", outcome=outcome or "", version=version)
+    chosen = DecisionFilter(
+        arm=arm or "", outcome=outcome or "", version=version, last_day_at=last_day_at
+    )
     listed = decisions_of(shown, request.user, chosen)
     count = count_decisions(shown, request.user, chosen)
     context = {
         "rule": shown,
         "page": _page_of(listed, request, count=count),
-        "arms": Arm.choices,
+        "arms": arms.items(),
+        "only_last_day": last_day_at is not None,
         "outcomes": RecoveryOutcome.choices,
         "arm": arm or "",
         "outcome": outcome or "",

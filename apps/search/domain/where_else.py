@@ -28,6 +28,8 @@ MOST_READ = 8
 #: A value is compared if at least this many of the jobs have it, and at most so many per attribute.
 LEAST_JOBS = 3
 MOST_VALUES = 3
+#: So many values that stand out are shown at most; the others are folded.
+MOST_FINDINGS = 4
 #: A value stands out if the interval of its lift lies above this.
 STANDS_OUT = 1.5
 #: Attributes, by the name on the page, and the expression that reads them of a job.
@@ -156,10 +158,23 @@ class Trait:
     def stands_out(self) -> bool:
         return self.low > STANDS_OUT
 
+    @property
+    def expected_jobs(self) -> float:
+        """How many jobs with the line would have it if they were like the others."""
+        return self.expected * self.jobs / self.share
+
+    @property
+    def excess(self) -> float:
+        """How many more jobs with the line have it than expected."""
+        return self.jobs - self.expected_jobs
+
 
 @dataclass(frozen=True, slots=True)
 class TraitComparison:
-    """What the newest failed jobs with a line have in common; `alike` jobs are compared with."""
+    """What the newest failed jobs with a line have in common; `alike` jobs are compared with.
+
+    The traits of most jobs beyond the expected come first.
+    """
 
     jobs: int
     alike: int
@@ -167,9 +182,19 @@ class TraitComparison:
 
     @property
     def strongest(self) -> Trait | None:
-        """The trait that stands out most, if any does."""
-        outstanding = [trait for trait in self.traits if trait.stands_out]
-        return max(outstanding, key=lambda trait: trait.low, default=None)
+        """The trait of most jobs beyond the expected among those that stand out, if any does."""
+        return next(iter(self.findings), None)
+
+    @property
+    def findings(self) -> list[Trait]:
+        """The first traits that stand out."""
+        return [trait for trait in self.traits if trait.stands_out][:MOST_FINDINGS]
+
+    @property
+    def other_traits(self) -> list[Trait]:
+        """The traits that `findings` leaves out."""
+        shown = self.findings
+        return [trait for trait in self.traits if trait not in shown]
 
 
 def occurrences_of(
@@ -316,7 +341,7 @@ def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
                     high=high,
                 )
                 traits.append(trait)
-    traits.sort(key=lambda trait: (-trait.low, trait.attribute))
+    traits.sort(key=lambda trait: (-trait.excess, trait.attribute, trait.value))
     return TraitComparison(jobs, alike, tuple(traits))
 
 

@@ -29,6 +29,7 @@ from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
+from apps.statusboard.models import StateInterval
 from tests.diagnosis.causes.generated_months import PLANTED, month
 from tests.factories import clusters, jobs, people, statusboard
 
@@ -157,6 +158,13 @@ def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison
     assert client.get("/api/v1/causes/", bounds).json()["jobs"] == 0
 
 
+def outage_of(service, state, *, at):
+    StateInterval.objects.filter(service=service).delete()
+    StateInterval.objects.create(
+        service=service, state=state, started_at=at - timedelta(hours=3), cause="report"
+    )
+
+
 def test_the_page_reads_no_job_and_shows_what_a_worker_computed(
     client, broken_host, shifter, other_liaison, at
 ):
@@ -189,10 +197,19 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(
         answer = client.get("/api/v1/causes/").json()
     assert [cause["value"] for cause in answer["causes"]] == ["wn-7"]
     row.refresh_from_db()
-    statusboard.service("samweb", people.LONG_AGO)
+    samweb = statusboard.service("samweb", people.LONG_AGO)
     outage = {**row.causes[0], "attribute": "service", "value": "samweb", "query": ""}
     CauseAnalysis.objects.update(causes=[outage])
-    assert 'href="/services/samweb/">samweb</a> out' in page()
+    assert 'href="/services/samweb/">samweb</a> down' in page()
+    outage_of(samweb, State.DEGRADED, at=row.until)
+    assert 'href="/services/samweb/">samweb</a> degraded' in page()
+    found = [{**row.causes[0], "value": f"wn-{number}", "expected": number} for number in range(8)]
+    CauseAnalysis.objects.update(causes=found[::-1])
+    shown = page()
+    assert re.findall('">wn-(\\d)</a>', shown) == [str(number) for number in range(8)]
+    assert "8 causes explain about 52 of 10 failures" in shown, "as a sum of the rows"
+    folded = shown.partition("3 more causes, +12 failures")[2]
+    assert re.findall('">wn-(\\d)</a>', folded) == ["5", "6", "7"]
     assert not [query for query in asked.captured_queries if "jobs_job" in query["sql"]]
     CauseAnalysis.objects.update(analysed_at=now - causes.FRESH)
     assert "update in progress" in page()

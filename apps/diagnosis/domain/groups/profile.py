@@ -4,6 +4,7 @@ They are compared with all jobs of the same clusters and hours.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,6 +35,8 @@ MOST_VALUES = 12
 STANDS_OUT = 1.5
 #: A finding applies to at least this share of the group's jobs: a few share a host by chance.
 LEAST_SHARE = 0.25
+#: So many findings are shown at most; the other values are folded.
+MOST_FINDINGS = 4
 #: How the traits of jobs are told, by attribute.
 _PHRASES = {
     "host": "ran on {}",
@@ -64,6 +67,16 @@ class Trait:
     stands_out: bool
 
     @property
+    def expected_jobs(self) -> float:
+        """How many of the group's jobs would have it if they were like the others."""
+        return self.expected * self.of
+
+    @property
+    def excess(self) -> float:
+        """How many more of the group's jobs have it than expected."""
+        return self.jobs - self.expected_jobs
+
+    @property
     def is_finding(self) -> bool:
         """Return whether many of the group's jobs have it, and more often than others."""
         return self.stands_out and self.jobs >= LEAST_SHARE * self.of
@@ -76,7 +89,7 @@ class Trait:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the newest jobs of a group have in common, highest lift first.
+    """What the newest jobs of a group have in common, most jobs beyond the expected first.
 
     `jobs` is their number, `start` and `end` are the first and last end time, and `total` is the
     number of all jobs in the group.
@@ -93,6 +106,26 @@ class Profile:
         """Return what the jobs of the group have more often than others."""
         return [trait for trait in self.traits if trait.is_finding]
 
+    @property
+    def findings(self) -> list[list[Trait]]:
+        """Return the outstanding traits to show, those with equal figures together."""
+        return self._outstanding_together[:MOST_FINDINGS]
+
+    @property
+    def other_traits(self) -> list[Trait]:
+        """Return the traits that `findings` leaves out, except what all jobs have."""
+        shown = []
+        for traits in self.findings:
+            shown += traits
+        return [trait for trait in self.traits if trait not in shown and trait.expected < 1]
+
+    @property
+    def _outstanding_together(self) -> list[list[Trait]]:
+        by_figures: dict[tuple[int, float], list[Trait]] = {}
+        for trait in self.outstanding:
+            by_figures.setdefault((trait.jobs, trait.expected), []).append(trait)
+        return list(by_figures.values())
+
 
 def profile_of(group: FailureGroup) -> Profile | None:
     """Return the stored profile of a group; None if there is none yet."""
@@ -100,8 +133,18 @@ def profile_of(group: FailureGroup) -> Profile | None:
         return None
     stored = group.profile
     start, end = (datetime.fromisoformat(stored[name]) for name in ("start", "end"))
-    traits = tuple(Trait(**trait) for trait in stored["traits"])
+    traits = by_excess(Trait(**trait) for trait in stored["traits"])
     return Profile(stored["jobs"], start, end, stored["total"], traits)
+
+
+def by_excess(traits: Iterable[Trait]) -> tuple[Trait, ...]:
+    """Return traits in the order in which they explain most jobs beyond the expected."""
+    attributes = list(_PHRASES)
+
+    def rank(trait: Trait) -> tuple[float, int, str]:
+        return -trait.excess, attributes.index(trait.attribute), trait.value
+
+    return tuple(sorted(traits, key=rank))
 
 
 def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:
@@ -155,7 +198,7 @@ def _hour_name(hour: int) -> str:
 def _compare(
     inside: dict[str, Counter[str]], everything: dict[str, Counter[str]], jobs: int
 ) -> tuple[Trait, ...]:
-    """Return the most frequent values of each attribute in a group's jobs, highest lift first."""
+    """Return the most frequent values of each attribute in a group's jobs, most excess first."""
     total = sum(everything["cluster"].values())
     traits = []
     for attribute, values in inside.items():
@@ -167,7 +210,7 @@ def _compare(
                 traits.append(
                     Trait(attribute, value, having, jobs, share, ratio, low, high, low > STANDS_OUT)
                 )
-    return tuple(sorted(traits, key=lambda trait: (-trait.low, trait.attribute))[:MOST_VALUES])
+    return by_excess(traits)[:MOST_VALUES]
 
 
 def _counts(jobs: Any) -> dict[str, Counter[str]]:

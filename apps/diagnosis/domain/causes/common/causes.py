@@ -1,5 +1,6 @@
 """Causes of the failures of a period: computed once, stored, and served to pages and API."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ class CommonCause:
 
 @dataclass(frozen=True)
 class Causes:
-    """The jobs of a period, how many failed, and the causes, strongest first."""
+    """The jobs of a period, how many failed, and the causes, most excess failures first."""
 
     since: datetime
     until: datetime
@@ -171,9 +172,8 @@ def _computed(row: CauseAnalysis, at: datetime) -> Causes:
     columns = read_columns(period)
 
     causes = [_named(period, cause, columns.stored) for cause in find_causes(columns.jobs)]
-    return Causes(
-        row.since, row.until, at, len(columns.jobs.failed), int(columns.jobs.failed.sum()), causes
-    )
+    failed = int(columns.jobs.failed.sum())
+    return Causes(row.since, row.until, at, len(columns.jobs.failed), failed, _by_excess(causes))
 
 
 def _fields(causes: Causes) -> dict[str, Any]:
@@ -207,5 +207,9 @@ def _causes(row: CauseAnalysis) -> Causes | None:
     """Return the stored result; None if there is none yet."""
     if row.analysed_at is None:
         return None
-    causes = [CommonCause(**fields) for fields in row.causes]
+    causes = _by_excess(CommonCause(**fields) for fields in row.causes)
     return Causes(row.since, row.until, row.analysed_at, row.jobs, row.failed, causes)
+
+
+def _by_excess(causes: Iterable[CommonCause]) -> list[CommonCause]:
+    return sorted(causes, key=lambda cause: -cause.excess)
