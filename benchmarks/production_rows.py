@@ -500,6 +500,7 @@ class Filler:
                 "scored_at": self.at,
                 "starts": 40,
                 "starts_days": 60,
+                "work_by_day": [3.6e8] * 30,
                 "changed_by": "approver-1",
             },
         )

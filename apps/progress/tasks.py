@@ -23,6 +23,7 @@ def count_stage_history() -> None:
 @shared_task(name="progress.count_share_use")
 def count_share_use() -> None:
     share_use.count_share_use(at=timezone.now())
+    share_use.count_work_by_day(at=timezone.now())
 
 
 @shared_task(name="progress.keep_forecasts")

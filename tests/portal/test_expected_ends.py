@@ -20,11 +20,12 @@ from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.domain.slack import is_late_on, slack_of, slack_until
-from apps.production.models import Attention, QueueState, Request
+from apps.production.models import Attention, Request
 from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts
 from apps.progress.domain.weekly_report import weekly_report_of
 from tests.factories.history import history
+from tests.factories.queue import set_pace
 from tests.factories.requests import S, draft, request_in, stage
 
 CHAIN = (stage(jobs=1000),)
@@ -90,7 +91,7 @@ def test_all_places_agree(
             Request.objects.filter(pk=request.pk).update(priority_class=name)
         Request.objects.filter(pk=requests[3].pk).update(requested_priority=requested)
         rescore_all(at=at)
-        QueueState.objects.update_or_create(pk=1, defaults={"starts": starts, "starts_days": 60})
+        set_pace(5000, days=starts)
         keep_forecasts(at=at)
         note_attention(at=at)
 
@@ -231,7 +232,7 @@ def test_database_finds_the_late_ones(requests):
 
 def test_request_due_today_is_not_late_today(requests, approver, liaison, browse):
     at, today = timezone.now(), timezone.localdate()
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 60, "starts_days": 60})
+    set_pace(5000)
     keep_forecasts(at=at)
     request = Request.objects.get(pk=requests[0].pk)
     Request.objects.filter(pk=request.pk).update(deadline=request.expected_end - timedelta(days=1))
@@ -249,7 +250,7 @@ def test_request_due_today_is_not_late_today(requests, approver, liaison, browse
 
 
 def test_stages_of_a_request_with_an_expected_end_are_not_unknown(requests, liaison, browse):
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 60, "starts_days": 60})
+    set_pace(5000)
     keep_forecasts(at=timezone.now())
     text = text_of(browse(liaison), f"{requests[0].get_absolute_url()}")
     assert "expected" in text

@@ -28,7 +28,6 @@ from apps.production.enums import AttentionKind, Verb
 from apps.production.models import (
     Attention,
     QueueEntry,
-    QueueState,
     Request,
     StageCounts,
     StageHistory,
@@ -39,6 +38,7 @@ from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from tests.factories import clusters
 from tests.factories.jobs import ran, record
+from tests.factories.queue import set_pace
 from tests.factories.requests import AT, LATER, request_in, stage
 from tests.factories.statusboard import service
 from tests.pages import text_of
@@ -82,7 +82,7 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
         set_priority(
             request=one, priority_class=level, priority=None, reason="agreed", by=approver, at=LATER
         )
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    set_pace(5000)
     QueueEntry.objects.update(days_low=3, days=4, days_high=6)
     keep_queue_forecasts(at=LATER)
     changes = page(third, liaison).changes_for_earlier_end
@@ -111,7 +111,7 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
 
 def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison, approver):
     history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    set_pace(5000)
     one = made("awaiting_approval", stages=(stage("reco", jobs=100),), title="Waits")
     signature = page(one, liaison).changes_for_earlier_end[0]
     assert signature.what == "Signature of Approver"
@@ -208,7 +208,7 @@ def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
 
 def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shifter):
     history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    set_pace(5000)
     made("queued", stages=(stage("reco", jobs=50),), title="Ahead")
     last = made(
         "queued", stages=(stage("reco", jobs=100),), title="Behind", requested_priority="low"

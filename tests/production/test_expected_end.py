@@ -18,6 +18,7 @@ from apps.production.domain.priority.listing import start_of
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
 from tests.factories.history import history
+from tests.factories.queue import set_pace
 from tests.factories.requests import S, draft, request_in, stage
 
 NOT_COUNTED = "Waiting time is not included"
@@ -27,14 +28,14 @@ CHAIN = (stage("generation"),)
 @pytest.fixture
 def waiting(nova, liaison, approver):
     """The third in the queue, with past jobs of its stage;
-    one request a week has started lately.
+    clusters do the work of one in ten days.
     """
     first, _, third = (
         request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, stages=CHAIN)
         for _ in range(3)
     )
     history(first)
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 8, "starts_days": 56.0})
+    set_pace(3048)
     return Request.objects.get(pk=third.pk)
 
 
@@ -72,7 +73,7 @@ def test_page_of_a_draft_shows_start_and_end_if_it_were_approved_now(waiting, li
     assert NOT_COUNTED not in text
 
 
-@pytest.mark.parametrize("why", ["held", "too few starts"])
+@pytest.mark.parametrize("why", ["held", "too few days"])
 def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(
     why, waiting, liaison, approver, browse
 ):
@@ -80,7 +81,7 @@ def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(
     if why == "held":
         MOVE_FUNCTIONS[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
     else:
-        QueueState.objects.update(starts=2)
+        QueueState.objects.update(work_by_day=[1.0] * 4)
     text = page_of(obj, browse(liaison))
     assert "<dt>Finish if started today</dt>" in text
     assert NOT_COUNTED in text

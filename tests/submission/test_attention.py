@@ -23,7 +23,7 @@ from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.free_clusters import store_free_clusters
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import Verb
-from apps.production.models import Attention, QueueState, Request
+from apps.production.models import Attention, Request
 from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts, note_starts
 from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
@@ -34,6 +34,7 @@ from apps.submission.domain.dispatch.start import free_clusters
 from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.models import Submission
 from tests.factories.history import history
+from tests.factories.queue import set_pace
 from tests.factories.requests import AT, stage
 from tests.factories.verdicts import judge
 from tests.pages import text_of
@@ -348,7 +349,7 @@ def test_a_change_of_the_queue_makes_new_forecasts(make, approver):
     made, behind = make("queued"), make("queued")
     rescore_all(at=AT)
     keep_forecasts(at=AT)
-    QueueState.objects.update(starts=60, starts_days=60)
+    set_pace(1)
     hold = place_hold(by=approver, at=AT, reason="Power cut")
     deliver_waiting()
     made.refresh_from_db()

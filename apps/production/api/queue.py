@@ -38,7 +38,7 @@ class TermReader(serializers.Serializer[Any]):
 
 
 class StartReader(serializers.Serializer[Any]):
-    """Expected start; eight of ten such requests start between `early` and `late`.
+    """Expected start; `early` and `late` are those at a faster and a slower pace of the clusters.
 
     The dates are null if unknown, with the reason in `basis`.
     """

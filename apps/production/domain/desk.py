@@ -219,7 +219,7 @@ class ClassChoice:
     """A priority class: rank, end and slack of the request if it were approved in it now.
 
     `moves_back` counts the queued requests that would start later, each by about `delay`, which is
-    None while the pace of the queue is unknown. `starts_on` is the cluster that starts it at once.
+    None while the pace is unknown. `starts_on` is the cluster that starts it at once.
     """
 
     name: str

@@ -98,6 +98,12 @@ class QueueState(models.Model):
         default=0, help_text="Requests that left the queue for production."
     )
     starts_days = models.FloatField(default=0, help_text="The number of days counted.")
+    work_by_day = models.JSONField(
+        default=list,
+        blank=True,
+        db_default=[],
+        help_text="Core-seconds of requests' jobs on each recent day on which any ended.",
+    )
     free_clusters = models.JSONField(
         default=list,
         blank=True,

@@ -25,12 +25,13 @@ from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.returns import notes_on_fields
 from apps.production.enums import Verb
-from apps.production.models import QueueState, Request
+from apps.production.models import Request
 from apps.production.web.forms.moves import ApprovalForm
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
 from tests.factories.history import history
 from tests.factories.people import person
+from tests.factories.queue import set_pace
 from tests.factories.requests import AT, LATER, draft, request_in, request_moved_to, stage
 from tests.factories.statusboard import service
 
@@ -176,7 +177,7 @@ def test_outages_of_today_are_no_values_to_change(waiting, nova, liaison, approv
 
 def test_classes_are_chosen_with_their_ends(waiting, nova, liaison, approver, client):
     history(draft(liaison, nova))
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    set_pace(5000)
     waiting(
         stages=(stage(jobs=1000),), requested_priority="high", priority_reason="The freeze is near."
     )
@@ -223,14 +224,14 @@ def test_what_a_class_would_give_is_what_it_gives(waiting, nova, liaison, approv
             priority_class="normal",
             reason="-",
         )
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    set_pace(5000)
     one = waiting(stages=(stage(jobs=1000),), deadline=(LATER + timedelta(days=20)).date())
     row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
     prospect = sheet_of(row, user=approver, at=LATER).prospects[level]
     approve_request(
         request=one, by=approver, at=LATER, priority_class=level, reason="So that it starts then."
     )
-    QueueState.objects.filter(pk=1).update(starts=12, starts_days=24)
+    set_pace(5000)
     keep_queue_forecasts(at=LATER)
     stored = now(one)
     assert prospect.rank == queue_ranks()[one.pk]
@@ -252,7 +253,8 @@ def test_what_a_class_moves_back_is_what_it_moves_back(
             request=waiting(), by=approver, at=LATER, priority_class="normal", reason="-"
         )
     one = waiting()
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    [size] = [row.estimate.size for row in desk_of(approver, at=LATER).rows if row.request == one]
+    set_pace(size.core_seconds / 3600 / 2)
     before = starts_in_queue(at=LATER)
     row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
     choices = sheet_of(row, user=approver, at=LATER).choices
@@ -264,7 +266,6 @@ def test_what_a_class_moves_back_is_what_it_moves_back(
     )
 
     approve_request(request=one, by=approver, at=LATER, priority_class=level, reason="So.")
-    QueueState.objects.filter(pk=1).update(starts=12, starts_days=24)
     after = starts_in_queue(at=LATER)
     delays = [(after[pk].likely - start.likely).days for pk, start in before.items()]
     assert choice.moves_back == sum(delay > 0 for delay in delays)
@@ -275,7 +276,7 @@ def test_what_a_class_moves_back_is_what_it_moves_back(
 def test_delay_of_others_is_unknown_while_the_pace_is(waiting, nova, liaison, approver):
     history(draft(liaison, nova))
     waiting()
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 0, "starts_days": 24})
+    set_pace(100, days=0)
     [choice, *_] = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).choices
     assert (choice.moves_back, choice.delay, choice.delay_text) == (0, None, "")
 

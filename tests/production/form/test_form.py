@@ -13,11 +13,12 @@ from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.declaration import general
 from apps.production.domain.types.versions import load_builtin_workflows
-from apps.production.models import QueueState, Request
+from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from apps.production.web.forms.shared import gather, own_or_shared
 from tests.factories.history import history
 from tests.factories.people import person
+from tests.factories.queue import set_pace
 from tests.factories.requests import AT, content, draft, request_in, stage
 
 NEW = "/requests/new/"
@@ -454,7 +455,7 @@ def test_form_shows_the_end_that_each_class_would_give(nova, liaison, approver, 
         request_in(
             "queued", by=liaison, experiment=nova, approver=approver, title=f"Sample {number}"
         )
-    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    set_pace(5000)
     mine = draft(liaison, nova, title="Mine", stages=(stage(jobs=1000),))
     edit, client = reverse("production:request-edit", args=[mine.key]), browse(liaison)
     shown = client.get(edit)

@@ -3,58 +3,134 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
-from apps.production.domain.priority.expected_start import expected_start
+from apps.production.domain.priority.expected_start import Start, expected_start
+from apps.production.domain.priority.listing import starts_in_queue
+from apps.production.domain.priority.pace import Throughput, Work, pace_of, work_ahead
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
-from apps.production.models import QueueState
+from apps.production.models import QueueEntry, QueueState, Request
+from tests.factories.queue import set_pace
 from tests.factories.requests import AT as MADE
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+HOUR = 3600.0
+#: The sizes of the requests of a queue in order, in core-seconds; None is unknown.
+QUEUE = st.lists(st.none() | st.floats(0, 1e9), min_size=2, max_size=8)
+PACES = st.lists(st.floats(1e3, 1e8), min_size=5, max_size=30)
 
 
-def state(starts: int, days: float = 60.0) -> QueueState:
-    return QueueState(starts=starts, starts_days=days)
+def start(ahead: float = 0.0, *, started: float = 0.0, work_by_day=(24 * HOUR,) * 10) -> Start:
+    throughput = Throughput(work_by_day, Work(int(started > 0), started * HOUR))
+    return expected_start(ahead=Work(int(ahead > 0), ahead * HOUR), throughput=throughput, at=AT)
 
 
-def test_nothing_is_known_from_too_few():
-    start = expected_start(ahead=0, state=state(2), at=AT)
-    assert not start.is_known
-    assert start.basis == "Unknown: only 2 requests started in the last 60 days."
-    assert "Unknown" in expected_start(ahead=0, state=QueueState(), at=AT).basis
+def starts(queue, work_by_day, *, started=()) -> list[Start]:
+    """Return the expected starts of the requests of a queue, all of which can start."""
+    throughput = Throughput(work_by_day, work_ahead((True, size) for size in started)[-1])
+    works = work_ahead((True, size) for size in queue)[:-1]
+    return [expected_start(ahead=work, throughput=throughput, at=AT) for work in works]
+
+
+def never_earlier(start: Start, before: Start) -> bool:
+    """Whether no date of a start is before that of another; an unknown one is far away."""
+    if not start.is_known:
+        return start.is_far
+    return before.is_known and all(
+        new >= old for new, old in zip(start.days, before.days, strict=True)
+    )
+
+
+def test_nothing_is_known_from_too_few_days():
+    assert not start(work_by_day=[HOUR] * 4).is_known
+    assert start(work_by_day=[HOUR] * 4).basis == (
+        "Unknown: jobs of requests ended on only 4 of the last 30 days."
+    )
+    assert start(work_by_day=[]).basis == "Unknown: no jobs of requests ended recently."
 
 
 def test_held_one_has_no_start():
-    assert (
-        expected_start(ahead=0, state=state(50), at=AT, held="it is on hold").basis
-        == "Unknown while it is on hold."
+    held = expected_start(ahead=Work(), throughput=Throughput(), at=AT, held="it is on hold")
+    assert held.basis == "Unknown while it is on hold."
+
+
+def test_start_follows_from_the_work_ahead_and_the_pace():
+    assert start().likely == AT.date()
+    assert start().basis == "No work is ahead of it."
+    behind = start(72, started=48)
+    assert (behind.likely - AT.date()).days == 5
+    assert behind.basis == (
+        "120 core-hours are ahead of it: 1 request in the queue, 1 in production. Clusters do "
+        "24 core-hours a day (10 days with work in the last 30); the two dates are those at 24 "
+        "and 24."
     )
 
 
-def test_interval_holds_the_likely_day_and_narrows_with_what_is_known():
-    start = expected_start(ahead=9, state=state(60), at=AT)
-    assert start.early <= start.likely <= start.late
-    assert abs((start.likely - AT.date()).days - 10) <= 1
-    assert "60 requests started" in start.basis
-    assert "9 requests are ahead" in start.basis
-    few = expected_start(ahead=9, state=state(3, 3.0), at=AT)
-    assert few.late - few.early > start.late - start.early
-
-
-@pytest.mark.parametrize("starts", [3, 10, 200])
-def test_further_back_is_never_sooner(starts):
-    starts_found = [
-        expected_start(ahead=ahead, state=state(starts), at=AT) for ahead in (0, 1, 2, 5, 20)
-    ]
-    assert [start.likely for start in starts_found] == sorted(
-        start.likely for start in starts_found
-    )
-    assert [start.late for start in starts_found] == sorted(start.late for start in starts_found)
+def test_days_of_little_work_do_not_slow_the_pace():
+    work = [10.0] * 20 + [100.0] * 10
+    assert pace_of(work).usual == 100.0
+    assert pace_of([10.0, 10.0, 20.0, 20.0, 40.0]).slow == 20.0
 
 
 def test_next_century_is_not_told():
-    assert not expected_start(ahead=10_000, state=state(3), at=AT).is_known
+    far = start(24 * 1001)
+    assert (far.is_known, far.is_far) == (False, True)
+
+
+@given(queue=QUEUE, started=QUEUE, work_by_day=PACES, data=st.data())
+def test_start_of_a_request_improves_no_date(queue, started, work_by_day, data):
+    place = data.draw(st.integers(0, len(queue) - 1))
+    before = starts(queue, work_by_day, started=started)
+    after = starts(
+        queue[:place] + queue[place + 1 :], work_by_day, started=[*started, queue[place]]
+    )
+    others = before[:place] + before[place + 1 :]
+    # Sums in another order may differ by rounding, at most by one day.
+    later = timedelta(days=1)
+    for new, old in zip(after, others, strict=True):
+        if new.is_known and old.is_known:
+            assert all(day + later >= was for day, was in zip(new.days, old.days, strict=True))
+        assert not (new.is_known and old.is_far) or new.likely - AT.date() >= timedelta(days=999)
+
+
+@given(queue=QUEUE, work_by_day=PACES, data=st.data())
+def test_move_up_improves_no_date_of_those_it_passes(queue, work_by_day, data):
+    old = data.draw(st.integers(1, len(queue) - 1))
+    new = data.draw(st.integers(0, old - 1))
+    before = starts(queue, work_by_day)
+    moved = [*queue[:new], queue[old], *queue[new:old], *queue[old + 1 :]]
+    after = starts(moved, work_by_day)
+    for place in range(new, old):
+        assert never_earlier(after[place + 1], before[place])
+    assert never_earlier(before[old], after[new])
+
+
+@given(queue=QUEUE, work_by_day=PACES)
+def test_further_back_is_never_sooner(queue, work_by_day):
+    dates = starts(queue, work_by_day)
+    for behind, ahead in zip(dates[1:], dates, strict=False):
+        assert never_earlier(behind, ahead)
+
+
+def test_request_that_starts_moves_no_other_forward(queued, approver):
+    first, second, third = (queued() for _ in range(3))
+    for size, request in ((50_000, first), (50, second), (500, third)):
+        QueueEntry.objects.filter(request=request).update(core_seconds=size * HOUR)
+    set_pace(1000)
+    before = starts_in_queue(at=AT)
+    order = sorted(before, key=lambda pk: before[pk].likely)
+    assert order == [first.pk, second.pk, third.pk]
+    assert (before[second.pk].likely - AT.date()).days == 50, "the size of the first counts"
+
+    QueueEntry.objects.filter(request=first).update(is_queued=False)
+    Request.objects.filter(pk=first.pk).update(state="running")
+    after = starts_in_queue(at=AT)
+    assert {pk: after[pk].days for pk in order[1:]} == {pk: before[pk].days for pk in order[1:]}
+    Request.objects.filter(pk=first.pk).update(part_done=0.5)
+    assert (starts_in_queue(at=AT)[second.pk].likely - AT.date()).days == 25
 
 
 def test_starts_are_counted_from_the_events(queued, approver):

@@ -15,7 +15,7 @@ from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.shares import set_shares, share_rows, what_if_shares
 from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse
-from apps.progress.domain.share_use import count_share_use
+from apps.progress.domain.share_use import count_share_use, count_work_by_day
 from tests.factories import clusters
 from tests.factories.people import person
 from tests.factories.requests import AT, request_in
@@ -148,6 +148,36 @@ def test_use_is_summed_from_the_totals_of_requests_alone(nova, dune):
     assert list(ShareUse.objects.values_list("experiment__key", "core_seconds")) == [("NOVA", 120)]
     assert count_share_use(at=AT + timedelta(days=60)) == 0
     assert read_shares().used_part(nova.pk) is None
+
+
+def test_work_of_requests_is_counted_by_whole_days(nova):
+    cluster = clusters.cluster("farm")
+    midnight = AT.replace(hour=0, minute=0, second=0, microsecond=0)
+    day = timedelta(days=1)
+    rows = (
+        (midnight, 1, "NOVA-0001"),  # today is not over
+        (midnight - HOUR, 20, "NOVA-0001"),
+        (midnight - day, 300, "NOVA-0002"),
+        (midnight - day, 4_000, ""),
+        (midnight - 5 * day, 50_000, "NOVA-0001"),
+        (midnight - 31 * day, 600_000, "NOVA-0001"),
+    )
+    for hour, core_seconds, key in rows:
+        HourlyTotals.objects.create(
+            hour=hour,
+            cluster=cluster,
+            experiment=nova,
+            request_key=key,
+            state="completed",
+            jobs=1,
+            wall_seconds=1,
+            core_seconds=core_seconds,
+            cpu_seconds=1.0,
+            last_ended_at=AT,
+        )
+    for _ in range(2):
+        count_work_by_day(at=AT)
+    assert queue_state().work_by_day == [50_000, 320]
 
 
 def test_without_any_use_nobody_has_points_for_it(queued):

@@ -13,9 +13,10 @@ from apps.production.domain.priority import manual_moves, shares
 from apps.production.domain.priority.listing import queue_rows
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.what_if import if_level, if_moved
-from apps.production.models import QueueState, Request, ShareUse
+from apps.production.models import Request, ShareUse
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from tests.factories.history import history
+from tests.factories.queue import set_pace
 from tests.factories.requests import AT, draft, request_in
 
 HOUR = timedelta(hours=1)
@@ -30,7 +31,7 @@ def queue(queued, nova, dune, liaison, other_liaison, approver):
             history(past, name=name, configuration=f"{name}.fcl")
     made = [queued() for _ in range(3)]
     made.append(request_in("queued", by=other_liaison, experiment=dune, approver=approver))
-    QueueState.objects.update(starts=60, starts_days=60)
+    set_pace(5000)
     keep_queue_forecasts(at=AT + HOUR)
     return made
 
@@ -83,11 +84,11 @@ def test_shares_do_what_was_told(queue, dune, approver):
     for experiment, used in ((queue[0].experiment, 9), (dune, 1)):
         ShareUse.objects.create(experiment=experiment, core_seconds=used, days=30, as_of=AT)
     shares.rescore_entries(at=AT + HOUR)
-    QueueState.objects.update(starts=60, starts_days=60)
+    set_pace(5000)
     keep_queue_forecasts(at=AT + HOUR)
     before, (_, shifts) = stored(), shares.what_if_shares({dune.pk: 1}, at=AT + HOUR)
     shares.set_shares(weights={dune.pk: 1}, by=approver, at=AT + HOUR, reason="x")
-    QueueState.objects.update(starts=60, starts_days=60)
+    set_pace(5000)
     check(before, shifts)
 
 

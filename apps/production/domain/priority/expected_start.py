@@ -1,6 +1,5 @@
-"""The expected start of a request, from the rate of recent starts and the requests ahead of it."""
+"""The expected start of a request, from the work ahead of it and the pace of the clusters."""
 
-import math
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -8,16 +7,14 @@ from django.utils import timezone
 
 from apps.core.models import Event
 from apps.production.domain.forecast import UNKNOWN, Days
+from apps.production.domain.priority.pace import LOOK_BACK_DAYS, Pace, Throughput, Work
 from apps.production.enums import RequestState
 from apps.production.models import QueueState
 
-#: Starts within this many days count. With fewer starts than this, there is no estimate.
-LOOK_BACK_DAYS = 60
-FEWEST_STARTS = 3
+#: Starts within this many days are counted.
+STARTS_DAYS = 60
 #: An estimate beyond this many days is shown as unknown.
 MOST_DAYS = 1_000
-#: 80% of starts lie within this many standard deviations.
-_Z = 1.2816
 
 _STARTS = ("request.test", "request.start")
 _DAY = timedelta(days=1)
@@ -53,7 +50,7 @@ def count_starts(state: QueueState, *, at: datetime) -> None:
 
     The counts are set on the state, which the caller saves.
     """
-    since = at - LOOK_BACK_DAYS * _DAY
+    since = at - STARTS_DAYS * _DAY
     recent = Event.objects.filter(
         kind__in=_STARTS, old=RequestState.QUEUED, at__gt=since, at__lte=at
     )
@@ -68,12 +65,12 @@ def count_starts(state: QueueState, *, at: datetime) -> None:
 
 
 def expected_start(
-    *, ahead: int, state: QueueState, at: datetime, held: str = "", starts_on: str = ""
+    *, ahead: Work, throughput: Throughput, at: datetime, held: str = "", starts_on: str = ""
 ) -> Start:
     """Return the expected start of a request.
 
-    It is today if the cluster `starts_on` has room for it now and starts it. Otherwise it follows
-    from the current pace and the number of startable requests ahead.
+    It is today if the cluster `starts_on` has room for it now and starts it. Otherwise the clusters
+    first do the work left of requests that have started, and that of those `ahead` in the queue.
     """
     if held:
         return Start(basis=f"{UNKNOWN} while {held}.", is_held=True)
@@ -82,36 +79,42 @@ def expected_start(
         return Start(
             today, today, today, f"{starts_on} has room for it and starts it within a minute."
         )
-    starts = state.starts
-    days = state.starts_days
-    if starts < FEWEST_STARTS or days <= 0:
-        lately = f"in the last {days:.0f} days" if days >= 1 else "recently"
-        return Start(basis=f"{UNKNOWN}: only {_count(starts)} started {lately}.")
-    turns = [_intervals_until_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
-    if turns[1] > MOST_DAYS:
-        basis = f"{UNKNOWN}: more than 1,000 days away at the current pace."
+    pace = throughput.pace
+    if pace is None:
+        days = throughput.days
+        ended = f"on only {days} of the last {LOOK_BACK_DAYS} days" if days else "recently"
+        no = "" if days else "no "
+        return Start(basis=f"{UNKNOWN}: {no}jobs of requests ended {ended}.")
+    work = throughput.started + ahead
+    days_by_pace = [work.core_seconds / by for by in (pace.fast, pace.usual, pace.slow)]
+    basis = _basis(ahead, throughput.started, pace)
+    if days_by_pace[1] > MOST_DAYS:
+        basis = f"{UNKNOWN}: more than 1,000 days away at the current pace. {basis}"
         return Start(basis=basis, is_far=True)
-    dates = [timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns]
-    early, likely, late = dates
-    basis = (
-        f"{_count(starts)} started in the last {days:.0f} days; {_count(ahead)} "
-        f"{'is' if ahead == 1 else 'are'} ahead of it. "
-        "80 % of requests start between the two dates."
+    early, likely, late = (
+        timezone.localdate(at + min(days, 2 * MOST_DAYS) * _DAY) for days in days_by_pace
     )
     return Start(early, likely, late, basis)
 
 
-def _intervals_until_turn(turn: int, starts: int, z: float) -> float:
-    """Return the number of mean intervals until a turn.
+def _basis(ahead: Work, started: Work, pace: Pace) -> str:
+    """Return what a start follows from, in sentences."""
+    work = ahead + started
+    if not work.requests:
+        return "No work is ahead of it."
+    basis = (
+        f"{_core_hours(work.core_seconds)} are ahead of it: {_count(ahead.requests)} in the queue, "
+        f"{started.requests:,} in production. Clusters do {_core_hours(pace.usual)} a day "
+        f"({pace.days} days with work in the last {LOOK_BACK_DAYS}); the two dates are those at "
+        f"{pace.fast / 3600:,.0f} and {pace.slow / 3600:,.0f}."
+    )
+    if work.unsized:
+        basis += f" The work of {work.unsized:,} of these requests is unknown and not counted."
+    return basis
 
-    It is a quantile of F(2 turn, 2 starts), by Paulson's formula. Starts are random, at a rate that
-    is itself estimated from `starts` of them.
-    """
-    a = 1 / (9 * turn)
-    b = 1 / (9 * starts)
-    spread = math.sqrt(max(0.0, (1 - a) ** 2 * b + (1 - b) ** 2 * a - z * z * a * b))
-    root = ((1 - a) * (1 - b) + z * spread) / ((1 - b) ** 2 - z * z * b)
-    return turn * max(0.0, root) ** 3
+
+def _core_hours(core_seconds: float) -> str:
+    return f"{core_seconds / 3600:,.0f} core-hours"
 
 
 def _count(number: int) -> str:

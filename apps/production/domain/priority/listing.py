@@ -15,6 +15,13 @@ from apps.core.models import Event
 from apps.production.domain.forecast import Forecast, forecast_of
 from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
+from apps.production.domain.priority.pace import (
+    Throughput,
+    Work,
+    countable_size,
+    read_throughput,
+    work_ahead,
+)
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
 from apps.production.domain.priority.score import Term, manual_term, total, waiting_term
@@ -109,6 +116,7 @@ class QueueRows:
     held: int
     next_after: int | None
     state: QueueState
+    throughput: Throughput
 
 
 def queue_rows(
@@ -119,14 +127,15 @@ def queue_rows(
     Ranks count the requests of all experiments. Dates are the stored ones, or with `is_computed`
     those of now, as beside the preview of a change, whose dates are computed too.
     """
-    line = list(ranked_requests().values_list("pk", "state", "experiment_id"))
+    read = "pk", "state", "experiment_id", "queue_entry__core_seconds", "arguments__stop_on"
+    line = list(ranked_requests().values_list(*read))
     scope = scope_of(user)
     state = queue_state()
     if is_computed:
         state.changed_at = at  # no stored date is newer
     holds = experiments_on_hold()
     seen = []
-    for rank, (pk, _, experiment) in enumerate(line, start=1):
+    for rank, (pk, _, experiment, *_) in enumerate(line, start=1):
         if scope.sees(experiment):
             seen.append((rank, pk))
     following = []
@@ -138,22 +147,25 @@ def queue_rows(
     )
     requests = rows_read.in_bulk([pk for _, pk in following[:size]])
 
-    # How many requests that can start are ahead of each rank.
-    startable = [0]
-    for _, status, _ in line:
-        startable.append(startable[-1] + (status == RequestState.QUEUED))
+    works = work_ahead(
+        (status == RequestState.QUEUED, countable_size(core_seconds, stop_on))
+        for _, status, _, core_seconds, stop_on in line
+    )
+    throughput = read_throughput(state)
 
     rows = []
     for rank, pk in following[:size]:
         if request := requests.get(pk):
             held = held_by(request, holds)
             entry = getattr(request, "queue_entry", None)
-            start = _start(request, entry, startable[rank - 1], state, at, held)
+            start = _start(request, entry, works[rank - 1], state, throughput, at, held)
             row = _line(request, entry, rank, start, state, user, at)
             rows.append(row if row.is_held else replace(row, held_with=held))
 
     more = rows[-1].rank if rows and len(following) > size else None
-    return QueueRows(rows, len(line), len(seen), len(line) - startable[-1], more, state)
+    return QueueRows(
+        rows, len(line), len(seen), len(line) - works[-1].requests, more, state, throughput
+    )
 
 
 def queue_row_of(request: Request, *, user: User, at: datetime) -> QueueRow | None:
@@ -178,7 +190,7 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
 
 
 def starts_in_queue(*, at: datetime) -> dict[int, Start]:
-    """Return the expected start of every request in the queue by primary key, in three queries."""
+    """Return the expected start of every request in the queue by primary key, in four queries."""
     requests = ranked_requests().select_related("experiment", "queue_entry")
     return starts_in_order(
         ((request, getattr(request, "queue_entry", None)) for request in requests), at=at
@@ -188,16 +200,22 @@ def starts_in_queue(*, at: datetime) -> dict[int, Start]:
 def starts_in_order(
     rows: Iterable[tuple[Request, QueueEntry | None]], *, at: datetime
 ) -> dict[int, Start]:
-    """Return the expected starts by primary key if the queue had this order, in two queries."""
-    state = queue_state()
+    """Return the expected starts by primary key if the queue had this order, in three queries."""
+    throughput = read_throughput(queue_state())
     holds = experiments_on_hold()
+    rows = list(rows)
+    works = work_ahead(
+        (request.state == RequestState.QUEUED, _size_of(request, entry)) for request, entry in rows
+    )
     starts = {}
-    ahead = 0
-    for request, entry in rows:
+    for (request, entry), ahead in zip(rows, works, strict=False):
         held = held_by(request, holds)
-        starts[request.pk] = _computed_start(entry, ahead, state, at, held)
-        ahead += request.state == RequestState.QUEUED
+        starts[request.pk] = _computed_start(entry, ahead, throughput, at, held)
     return starts
+
+
+def _size_of(request: Request, entry: QueueEntry | None) -> float | None:
+    return countable_size(entry.core_seconds if entry else None, request.stop_date)
 
 
 def _rank_and_start(
@@ -205,17 +223,23 @@ def _rank_and_start(
 ) -> tuple[int | None, Start | None]:
     if not (entry.is_queued and has_rank(request)):
         return None, None
-    ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
-    startable = ahead.count(RequestState.QUEUED)
+    read = "request__state", "core_seconds", "request__arguments__stop_on"
+    entries = list(entries_ahead(entry).values_list(*read))
+    ahead = work_ahead(
+        (status == RequestState.QUEUED, countable_size(core_seconds, stop_on))
+        for status, core_seconds, stop_on in entries
+    )[-1]
     held = held_by(request, experiments_on_hold())
-    return len(ahead) + 1, _start(request, entry, startable, state, at, held)
+    start = _start(request, entry, ahead, state, read_throughput(state), at, held)
+    return len(entries) + 1, start
 
 
 def _start(
     request: Request,
     entry: QueueEntry | None,
-    ahead: int,
+    ahead: Work,
     state: QueueState,
+    throughput: Throughput,
     at: datetime,
     held: str,
 ) -> Start:
@@ -225,16 +249,16 @@ def _start(
     """
     forecast = _current_forecast(request, state)
     if forecast is None or held:
-        return _computed_start(entry, ahead, state, at, held)
+        return _computed_start(entry, ahead, throughput, at, held)
     early, likely, late = forecast.start or (None, None, None)
     return Start(early, likely, late, forecast.basis)
 
 
 def _computed_start(
-    entry: QueueEntry | None, ahead: int, state: QueueState, at: datetime, held: str
+    entry: QueueEntry | None, ahead: Work, throughput: Throughput, at: datetime, held: str
 ) -> Start:
     starts_on = entry.starts_on if entry else ""
-    return expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=starts_on)
+    return expected_start(ahead=ahead, throughput=throughput, at=at, held=held, starts_on=starts_on)
 
 
 def _current_forecast(request: Request, state: QueueState) -> Forecast | None:
