@@ -40,16 +40,18 @@ def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
     if request.state not in SCORED:
         QueueEntry.objects.filter(pk=request.pk).delete()
         return None
-    entry = QueueEntry.objects.filter(pk=request.pk).first() or QueueEntry(
-        request=request, tie=float(request.pk)
-    )
+    entry = QueueEntry.objects.filter(pk=request.pk).first()
+    is_new = entry is None
+    if entry is None:
+        entry = QueueEntry(tie=float(request.pk))
     entry.request = request
     if not entry.is_queued and request.state == RequestState.QUEUED:
         clear_manual_move(entry)
+    shares = read_shares()
     if entry.sized_version is None or _is_stale(entry, at):
-        _estimate_size(entry, request, at)
-    score_entry(entry, read_shares(), at)
-    entry.save()
+        _estimate_size(entry, request, shares, at)
+    score_entry(entry, shares, at)
+    entry.save(force_insert=is_new)
     return entry
 
 
@@ -115,7 +117,7 @@ def rescore_entries(*, at: datetime) -> int:
     stale = [entry for entry in entries if _is_stale(entry, at)][:MOST_SIZED]
     requests = with_stages(Request.objects.filter(pk__in=[entry.pk for entry in stale])).in_bulk()
     for entry in stale:
-        _estimate_size(entry, requests[entry.pk], at)
+        _estimate_size(entry, requests[entry.pk], shares, at)
     score_of = attrgetter(*_SCORE_FIELDS)
     before = {entry.pk: score_of(entry) for entry in entries}
     for entry in entries:
@@ -202,9 +204,9 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
     return entry.sized_version != entry.request.version or at - entry.sized_at >= SIZE_LIFETIME
 
 
-def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
+def _estimate_size(entry: QueueEntry, request: Request, shares: Shares, at: datetime) -> None:
     """Set size and duration from the estimate, and the first limit that most jobs will exceed."""
-    estimate = estimate_for(content_of(request), entry.request.experiment, at)
+    estimate = estimate_for(content_of(request), entry.request.experiment, at, shares=shares)
     entry.needed_change = estimate.needed_change
     days = estimate.days
     entry.days_low, entry.days, entry.days_high = (
