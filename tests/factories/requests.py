@@ -318,9 +318,9 @@ def _move(
 
 
 def pass_quality(request: Request, approver, *, at: datetime = AT) -> None:
-    """Have the checks of data quality run, and let the approver waive what does not pass."""
+    """Have the checks of data quality run, and waive what does not pass for the approver."""
     _run_quality_checks(request, at=at)
-    _waive_one_by_one(request, approver, at=at)
+    _waive_at_once(request, approver, at=at)
 
 
 def _run_quality_checks(request: Request, *, at: datetime) -> None:
