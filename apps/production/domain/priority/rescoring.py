@@ -8,6 +8,7 @@ from operator import attrgetter
 from django.db import transaction
 from django.utils import timezone
 
+from apps.core.domain.bulk import update_objects
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.experiment_shares import Shares, read_shares
@@ -124,7 +125,7 @@ def rescore_entries(*, at: datetime) -> int:
         score_entry(entry, shares, at)
     keep_manual_moves(entries)
     changed = [entry for entry in entries if score_of(entry) != before[entry.pk] or entry in stale]
-    QueueEntry.objects.bulk_update(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS], batch_size=500)
+    update_objects(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS])
     state.scored_at = at
     count_starts(state, at=at)
     state.save(update_fields=["scored_at", "starts", "starts_days"])
