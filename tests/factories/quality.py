@@ -51,18 +51,19 @@ class Produced:
         """Let the jobs of both stages end: all completed but for those missing of the
         second one.
         """
-        cluster = clusters.cluster("jura")
-        for position, name in enumerate(("generation", "simulation")):
-            good = 2 - (missing if position else 0)
-            ran = {
-                "submitted_at": QUEUED_AT,
-                "started_at": QUEUED_AT,
-                "ended_at": QUEUED_AT + timedelta(minutes=40),
-            }
-            records = [record(10 * position + n + 1, **ran) for n in range(good)]
-            records += [failed(100 + n, **ran) for n in range(bad if position else 0)]
-            jobs = store(cluster, *records)
-            attach_origin(origins={job.pk: (self.request.key, name) for job in jobs}, at=AT)
+        ran = {
+            "submitted_at": QUEUED_AT,
+            "started_at": QUEUED_AT,
+            "ended_at": QUEUED_AT + timedelta(minutes=40),
+        }
+        records = [record(number, **ran) for number in (1, 2)]
+        records += [record(11 + number, **ran) for number in range(2 - missing)]
+        records += [failed(100 + number, **ran) for number in range(bad)]
+        jobs = store(clusters.cluster("jura"), *records)
+        origins = {}
+        for job in jobs:
+            origins[job.pk] = (self.request.key, "generation" if job.raw_id < 10 else "simulation")
+        attach_origin(origins=origins, at=AT)
         recompute_dirty_hours(at=LATER)
 
     def all_good(self) -> None:

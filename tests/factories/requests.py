@@ -20,13 +20,13 @@ from apps.production.domain.lifecycle.moves import (
     submit_request,
 )
 from apps.production.domain.lifecycle.steps import apply_move
-from apps.production.domain.priority.ranks import rank_of
+from apps.production.domain.priority.ranks import entries_ahead, rank_of
 from apps.production.domain.priority.rescoring import update_entry
 from apps.production.domain.requests.drafts import create_draft, write_stages
 from apps.production.domain.types.versions import version_of, workflow_of
 from apps.production.enums import PORTAL, SCORED, SIGNED, RequestState, Verb
 from apps.production.events import kind_of_move
-from apps.production.models import QueueEntry, Request, RequestCounter, RequestRevision
+from apps.production.models import Request, RequestCounter, RequestRevision
 from apps.quality.domain import runs as quality
 from apps.quality.domain.data_quality import data_quality_of
 from apps.quality.models import Finding, Waiver
@@ -152,12 +152,20 @@ def _insert(
     """Write the rows that `create_draft` and the moves to the state leave;
     `at` is when the moves were made.
     """
+    people = {"by": by, "experiment": experiment, "approver": approver}
     if state in STATES_TO_REVIEW:
-        request = _insert(
-            S.QUEUED, by=by, experiment=experiment, approver=approver, at=at, **changes
-        )
-        _write_production(request, state, approver, at=at)
-        return request
+        request, events = _write_request(S.QUEUED, **people, at=at, **changes)
+        events += _write_production(request, state, approver, at=at)
+    else:
+        request, events = _write_request(state, **people, at=at, **changes)
+    publish_all(events=events)
+    return request
+
+
+def _write_request(
+    state: RequestState, *, by, experiment, approver, at: datetime, **changes: object
+) -> tuple[Request, list[Event]]:
+    """Write the rows of a request as far as the queue. Return it with its events, not published."""
     assert is_liaison(by, experiment.pk)
     request_content = content(**changes)
     moves = WAY_TO_QUEUE[: STATES_TO_QUEUE.index(state) + 1] if state != S.DRAFT else []
@@ -207,24 +215,28 @@ def _insert(
     data = {Verb.SUBMIT: checked, Verb.PASS: checked, Verb.QUEUE: ranks}
     people = {"requester": by, "approver": approver}
     moved = _events_of(request, moves, old=S.DRAFT, people=people, at=at, data=data)
-    publish_all(events=[created, *moved])
-    return request
+    return request, [created, *moved]
 
 
-def _write_production(request: Request, state: RequestState, approver, *, at: datetime) -> None:
-    """Write what the moves of a queued request as far as the state leave."""
+def _write_production(
+    request: Request, state: RequestState, approver, *, at: datetime
+) -> list[Event]:
+    """Write what the moves of a queued request as far as the state leave. Return their events."""
     moves = WAY_TO_REVIEW[: STATES_TO_REVIEW.index(state) + 1]
-    rank_before = rank_of(request)
+    entry = request.queue_entry
+    ranks = {"rank_old": entries_ahead(entry).count() + 1, "rank_new": None}
     request.state, request.version, request.work_began_at = state, request.version + len(moves), at
-    entry = QueueEntry.objects.filter(request=request).first()
-    request.estimated_core_seconds = entry.core_seconds if entry else None
+    request.estimated_core_seconds = entry.core_seconds
     request.save(update_fields=["state", "version", "work_began_at", "estimated_core_seconds"])
-    update_entry(request=request, at=at)
-    ranks = {"rank_old": rank_before, "rank_new": rank_of(request)}
-    events = _events_of(
+    if state in SCORED:
+        # The estimate would be the same again.
+        entry.is_queued, entry.sized_version = False, request.version
+        entry.save(update_fields=["is_queued", "sized_version"])
+    else:
+        entry.delete()
+    return _events_of(
         request, moves, old=S.QUEUED, people={"approver": approver}, at=at, data={Verb.START: ranks}
     )
-    publish_all(events=events)
 
 
 def _insert_stages(request: Request, request_content: RequestContent) -> tuple[StageContent, ...]:
@@ -306,9 +318,9 @@ def _move(
 
 
 def pass_quality(request: Request, approver, *, at: datetime = AT) -> None:
-    """Have the checks of data quality run, and let the approver waive what does not pass."""
+    """Have the checks of data quality run, and waive what does not pass for the approver."""
     _run_quality_checks(request, at=at)
-    _waive_one_by_one(request, approver, at=at)
+    _waive_at_once(request, approver, at=at)
 
 
 def _run_quality_checks(request: Request, *, at: datetime) -> None:

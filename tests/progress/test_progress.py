@@ -19,6 +19,7 @@ from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.stage_history import count_changed
+from tests.database import rolled_back
 from tests.factories.jobs import ran as jobs_ran
 from tests.factories.jobs import record
 from tests.factories.requests import pass_quality, request_in, stage
@@ -88,8 +89,13 @@ def test_jobs_that_finished_after_the_queue_was_read_do_not_run_any_more(alps, t
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
+def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested):
+    for seed in range(8):
+        with rolled_back():
+            _check_figures(alps, tested, seed)
+
+
+def _check_figures(alps, tested, seed):
     random, begun = Random(seed), SENT + timedelta(hours=1)
     for name, number in (("generation", 20), ("simulation", 10)):
         records = []
@@ -120,8 +126,13 @@ def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
         assert (one.surplus > 0) == (one.row.completed > one.row.requested_jobs)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_states_never_add_up_to_more_than_the_jobs(alps, tested, seed):
+def test_states_never_add_up_to_more_than_the_jobs(alps, tested):
+    for seed in range(12):
+        with rolled_back():
+            _check_states(alps, tested, seed)
+
+
+def _check_states(alps, tested, seed):
     """Random attempts and requeues; queues listed some minutes late, with jobs collected before,
     between and after.
     """

@@ -90,7 +90,7 @@ jobs = st.tuples(
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=9, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     done=st.lists(jobs, max_size=8, unique_by=lambda job: (job[0], job[1], job[3])),

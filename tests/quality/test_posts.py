@@ -72,45 +72,47 @@ def test_two_requests_that_write_one_dataset_are_a_warning(produced, make):
     assert produced.said()[0, "duplicates", "dataset"] == "warned"
 
 
-@pytest.mark.parametrize(
-    ("sent", "wrong"),
-    [
-        ({"files": []}, "files"),
-        ({"files": [{"name": "a", "size_bytes": 1}] * 2}, "files.1.name"),
-        ({"files": [{"name": "a", "size_bytes": -1}]}, "files.0.size_bytes"),
-        ({"files": [{"name": "a\n", "size_bytes": 1}]}, "files.0.name"),
-        ({"files": [{"name": "a", "size_bytes": 1, "path": "/"}]}, "files.0.path"),
-        ({"files": [{"name": "a", "size_bytes": 1}], "key": ""}, "key"),
-        ({"files": [{"name": "a", "size_bytes": 1}], "stage": 0}, "stage"),
-        ({"files": [{"name": "a", "size_bytes": 1}], "more": 1}, "more"),
-        ({"files": [{"name": str(n), "size_bytes": 1} for n in range(1001)]}, "files"),
-    ],
-)
-def test_bad_files_are_refused_by_field(sent, wrong, produced, liaison, api):
-    answer = post(api(liaison), produced, "files", **{"stage": 1, "key": "k", **sent})
-    assert (answer.status_code, list(answer.json())) == (400, [wrong])
+BAD_FILES = [
+    ({"files": []}, "files"),
+    ({"files": [{"name": "a", "size_bytes": 1}] * 2}, "files.1.name"),
+    ({"files": [{"name": "a", "size_bytes": -1}]}, "files.0.size_bytes"),
+    ({"files": [{"name": "a\n", "size_bytes": 1}]}, "files.0.name"),
+    ({"files": [{"name": "a", "size_bytes": 1, "path": "/"}]}, "files.0.path"),
+    ({"files": [{"name": "a", "size_bytes": 1}], "key": ""}, "key"),
+    ({"files": [{"name": "a", "size_bytes": 1}], "stage": 0}, "stage"),
+    ({"files": [{"name": "a", "size_bytes": 1}], "more": 1}, "more"),
+    ({"files": [{"name": str(n), "size_bytes": 1} for n in range(1001)]}, "files"),
+]
+
+
+def test_bad_files_are_refused_by_field(produced, liaison, api):
+    client = api(liaison)
+    for sent, wrong in BAD_FILES:
+        answer = post(client, produced, "files", **{"stage": 1, "key": "k", **sent})
+        assert (answer.status_code, list(answer.json())) == (400, [wrong])
     assert not OutputFile.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "wrong"),
-    [
-        ({"edges": [0, 1]}, ["observed", "reference"]),
-        ({"edges": [0, 0, 1]}, ["edges"]),
-        ({"observed": [1, "2"]}, ["observed.1"]),
-        ({"observed": [1, True]}, ["observed.1"]),
-        ({"reference": [1, None]}, ["reference.1"]),
-        ({"reference": [1, -1]}, ["reference"]),
-        ({"name": ""}, ["name"]),
-        ({"name": " pt"}, ["name"]),
-        ({"link": "javascript:alert(1)"}, ["link"]),
-        ({"bins": 2}, ["bins"]),
-        ({"edges": list(range(1100))}, ["edges"]),
-    ],
-)
-def test_bad_histograms_are_refused_by_field(changes, wrong, produced, liaison, api):
-    answer = post(api(liaison), produced, "histograms", **{**HISTOGRAM, **changes})
-    assert (answer.status_code, sorted(answer.json())) == (400, wrong)
+BAD_HISTOGRAMS = [
+    ({"edges": [0, 1]}, ["observed", "reference"]),
+    ({"edges": [0, 0, 1]}, ["edges"]),
+    ({"observed": [1, "2"]}, ["observed.1"]),
+    ({"observed": [1, True]}, ["observed.1"]),
+    ({"reference": [1, None]}, ["reference.1"]),
+    ({"reference": [1, -1]}, ["reference"]),
+    ({"name": ""}, ["name"]),
+    ({"name": " pt"}, ["name"]),
+    ({"link": "javascript:alert(1)"}, ["link"]),
+    ({"bins": 2}, ["bins"]),
+    ({"edges": list(range(1100))}, ["edges"]),
+]
+
+
+def test_bad_histograms_are_refused_by_field(produced, liaison, api):
+    client = api(liaison)
+    for changes, wrong in BAD_HISTOGRAMS:
+        answer = post(client, produced, "histograms", **{**HISTOGRAM, **changes})
+        assert (answer.status_code, sorted(answer.json())) == (400, wrong)
     assert not HistogramPair.objects.exists()
 
 

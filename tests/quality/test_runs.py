@@ -260,7 +260,7 @@ def ran(produced):
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=9, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(actions=ACTIONS)
 def test_no_sequence_closes_a_request_with_a_failed_check_that_nobody_waived(

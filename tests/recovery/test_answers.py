@@ -112,32 +112,31 @@ def test_question_is_asked_again_after_its_retries_are_cancelled(client, shifter
     check_totals()
 
 
-@pytest.mark.parametrize(
-    ("had", "factor", "more"),
-    [
-        (2 * GB, 1.5, 3 * GB),
-        (1 * GB, 1.1, 1_100_000_000),
-        (1_234_567_890, 1.5, 1_851_851_835),
-        (3 * GB, 1.5, 4_500_000_000),
-    ],
-)
-def test_rule_and_proposal_round_memory_alike(asked, had, factor, more):
-    job = asked.job
-    job.requested_memory_bytes = had
-    action = Action(kind="more-memory", factor=factor, most_factor=4)
-    remedy = remedy_for(action, job, Asked(memory_bytes=had))
-    asked.rule.definition["action"]["factor"] = factor
-    assert next_step(asked).memory_bytes == remedy.changes.memory_bytes == more
+MEMORY = [
+    (2 * GB, 1.5, 3 * GB),
+    (1 * GB, 1.1, 1_100_000_000),
+    (1_234_567_890, 1.5, 1_851_851_835),
+    (3 * GB, 1.5, 4_500_000_000),
+]
+WALL_TIME = [(3600, 5400), (8 * 3600, 12 * 3600), (100, 150)]
 
 
-@pytest.mark.parametrize(("had", "more"), [(3600, 5400), (8 * 3600, 12 * 3600), (100, 150)])
-def test_rule_and_proposal_round_wall_time_alike(asked, had, more):
+def test_rule_and_proposal_round_memory_and_wall_time_alike(asked):
     job = asked.job
-    job.time_limit_seconds = had
-    action = Action(kind="more-time", factor=1.5, most_factor=4)
-    remedy = remedy_for(action, job, Asked(time_limit_seconds=had))
-    asked.rule.definition["action"] |= {"kind": "more-time", "factor": 1.5}
-    assert next_step(asked).time_limit_seconds == remedy.changes.time_limit_seconds == more
+    rule_action = asked.rule.definition["action"]
+    for had, factor, more in MEMORY:
+        job.requested_memory_bytes = had
+        action = Action(kind="more-memory", factor=factor, most_factor=4)
+        remedy = remedy_for(action, job, Asked(memory_bytes=had))
+        rule_action["factor"] = factor
+        assert next_step(asked).memory_bytes == remedy.changes.memory_bytes == more
+
+    for had, more in WALL_TIME:
+        job.time_limit_seconds = had
+        action = Action(kind="more-time", factor=1.5, most_factor=4)
+        remedy = remedy_for(action, job, Asked(time_limit_seconds=had))
+        rule_action |= {"kind": "more-time", "factor": 1.5}
+        assert next_step(asked).time_limit_seconds == remedy.changes.time_limit_seconds == more
 
 
 def test_jobs_are_left_failed(client, shifter, asked):
@@ -149,19 +148,19 @@ def test_jobs_are_left_failed(client, shifter, asked):
     check_totals()
 
 
-@pytest.mark.parametrize(
-    ("memory", "reason", "problem"),
-    [
-        ("1 GB", "Why.", "A failed attempt already had 2 GB."),
-        ("999 PB", "Why.", "At most"),
-        ("much", "Why.", "Enter a size with its unit"),
-        ("5 GB", "", "This field is required."),
-    ],
-)
-def test_wrong_answer_is_named_at_its_field(client, shifter, asked, memory, reason, problem):
-    shown = answer(client, shifter, asked, do="retry", memory=memory, reason=reason)
-    assert shown.status_code == 400
-    assert problem in text_of(shown)
+WRONG_ANSWERS = [
+    ("1 GB", "Why.", "A failed attempt already had 2 GB."),
+    ("999 PB", "Why.", "At most"),
+    ("much", "Why.", "Enter a size with its unit"),
+    ("5 GB", "", "This field is required."),
+]
+
+
+def test_wrong_answer_is_named_at_its_field(client, shifter, asked):
+    for memory, reason, problem in WRONG_ANSWERS:
+        shown = answer(client, shifter, asked, do="retry", memory=memory, reason=reason)
+        assert shown.status_code == 400
+        assert problem in text_of(shown)
     assert not RetryBatch.objects.exists()
 
 

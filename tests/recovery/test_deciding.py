@@ -42,6 +42,7 @@ from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryJob, Submission
+from tests.database import rolled_back
 from tests.factories import people, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
@@ -93,39 +94,37 @@ def test_shipped_rules_are_passive_and_store_what_they_would_do(send, fail):
     check_totals()
 
 
-@pytest.mark.parametrize(
-    ("name", "bound", "decision"),
-    [
-        ("More memory", 2_500_000_000, {"memory_bytes": 2_500_000_000}),
-        ("More memory", 2 * GB, "It had 2 GB; the bound is 2 GB."),
-        ("More memory", 90 * GB, {"memory_bytes": 3 * GB}),
-        ("More wall time", 10 * 3600, {"time_limit_seconds": 10 * 3600}),
-        ("More wall time", 8 * 3600, "It had 8 h; the bound is 8 h."),
-    ],
-)
-def test_retries_keep_the_bound_of_their_request(
-    assignment, rule, send, fail, name, bound, decision
-):
-    rule(name, control_percent=0)
-    stage = assignment.request.stages.get(position=0)
-    stage.memory_bytes = 2 * GB
-    stage.wall_seconds = 8 * 3600
-    if name == "More memory":
-        stage.retry_memory_bytes = bound
-        facts = OUT_OF_MEMORY
-    else:
-        stage.retry_wall_seconds = bound
-        facts = OUT_OF_TIME
-    stage.save()
+BOUNDS = [
+    ("More memory", 2_500_000_000, {"memory_bytes": 2_500_000_000}),
+    ("More memory", 2 * GB, "It had 2 GB; the bound is 2 GB."),
+    ("More memory", 90 * GB, {"memory_bytes": 3 * GB}),
+    ("More wall time", 10 * 3600, {"time_limit_seconds": 10 * 3600}),
+    ("More wall time", 8 * 3600, "It had 8 h; the bound is 8 h."),
+]
 
+
+def test_retries_keep_the_bound_of_their_request(assignment, rule, send, fail):
     first = send()
-    fail(first, {1}, "resource", **facts)
-    arm = decide()[f"{first.spool_id}_1"]
-    decided = Decision.objects.get()
-    if isinstance(decision, str):
-        assert (arm, decided.why) == ("question", decision)
-    else:
-        assert (arm, decided.changes) == ("acted", decision)
+    for name, bound, decision in BOUNDS:
+        stage = assignment.request.stages.get(position=0)
+        stage.memory_bytes = 2 * GB
+        stage.wall_seconds = 8 * 3600
+        if name == "More memory":
+            stage.retry_memory_bytes = bound
+            facts = OUT_OF_MEMORY
+        else:
+            stage.retry_wall_seconds = bound
+            facts = OUT_OF_TIME
+        with rolled_back():
+            rule(name, control_percent=0)
+            stage.save()
+            fail(first, {1}, "resource", **facts)
+            arm = decide()[f"{first.spool_id}_1"]
+            decided = Decision.objects.get()
+            if isinstance(decision, str):
+                assert (arm, decided.why) == ("question", decision)
+            else:
+                assert (arm, decided.changes) == ("acted", decision)
 
 
 def test_more_memory_up_to_the_bound_then_a_question(assignment, rule, send, fail, release):

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from apps.clusters.models import Site
+from apps.clusters.models import Cluster, Site
 from apps.core.models import Event
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
@@ -34,6 +34,7 @@ from apps.submission.domain.dispatch.recall import recall_sent
 from apps.submission.domain.retries.links import find_retried_job, find_retry
 from apps.submission.domain.retries.other_clusters import OtherClusters
 from apps.submission.models import RetryBatch, RetryJob, Submission
+from tests.database import rolled_back
 from tests.factories import clusters, statusboard
 from tests.factories.submissions import end_jobs
 from tests.factories.verdicts import judge
@@ -301,24 +302,28 @@ def test_jobs_that_the_portal_did_not_submit_stay_on_their_cluster():
     assert remedy.question.startswith("The portal did not submit the job")
 
 
-@pytest.mark.parametrize(
-    ("submission", "fields", "expected"),
-    [
-        ({}, {}, "jura"),
-        ({"experiments": ["NOVA"]}, {}, "jura"),
-        ({"experiments": ["MU2E"]}, {}, None),
-        ({"automatic": False}, {}, None),
-        ({}, {"submits": False}, None),
-        ({}, {"scheduler": "torque", "options": {}}, None),
-        ({}, {"max_memory_bytes": 1_000_000}, None),
-        ({}, {"max_wall_seconds": 60}, None),
-        ({}, {"max_wall_seconds": 10**6, "max_memory_bytes": 10**12}, "jura"),
-    ],
-)
-def test_clusters_that_a_request_may_use(add_cluster, send, submission, fields, expected):
+#: What a cluster is set to, its fields, and whether the request may use it.
+CLUSTERS = [
+    ({}, {}, True),
+    ({"experiments": ["NOVA"]}, {}, True),
+    ({"experiments": ["MU2E"]}, {}, False),
+    ({"automatic": False}, {}, False),
+    ({}, {"submits": False}, False),
+    ({}, {"scheduler": "torque", "options": {}}, False),
+    ({}, {"max_memory_bytes": 1_000_000}, False),
+    ({}, {"max_wall_seconds": 60}, False),
+    ({}, {"max_wall_seconds": 10**6, "max_memory_bytes": 10**12}, True),
+]
+
+
+def test_clusters_that_a_request_may_use(jura, send):
     first = send()
-    add_cluster("jura", submission=submission, **fields)
-    assert choose(first) == expected
+    for submission, fields, may_use in CLUSTERS:
+        with rolled_back():
+            Cluster.objects.filter(pk=jura.pk).update(
+                submission={**jura.submission, **submission}, **fields
+            )
+            assert choose(first) == ("jura" if may_use else None), (submission, fields)
 
 
 def test_cluster_with_wrong_options_is_not_used(jura, send):

@@ -47,7 +47,7 @@ def test_both_engines_give_the_same_hits(engine, shifter: User, monkeypatch) -> 
     """`SEARCH_LOGS` and `SEARCH_QUESTIONS` are how many there are; each 20th is read, too."""
     # Of a busy machine, too, the answers count and not the seconds.
     monkeypatch.setattr(expressions, "BUDGET_SECONDS", 60.0)
-    questions = int(os.environ.get("SEARCH_QUESTIONS", "60"))
+    questions = int(os.environ.get("SEARCH_QUESTIONS", "30"))
     world = World(engine, jobs=int(os.environ.get("SEARCH_LOGS", "30")))
     in_postgresql = PostgresEngine()
     in_postgresql.store(world.logs)

@@ -10,7 +10,7 @@ from apps.accounts.models import User
 from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.query.clauses import Phrase, Query
 from tests.search.engine_contract import AT, SEED, EngineContract, found, generated_text
-from tests.search.kept_logs import job, keep_logs
+from tests.search.kept_logs import jobs, keep_logs
 
 pytestmark = pytest.mark.django_db
 
@@ -25,9 +25,8 @@ def test_phrases_are_found_where_grep_finds_them(tmp_path: Path, shifter: User) 
     chance = random.Random(SEED)
     kept = []
     texts = []
-    for number in range(1, 121):
+    for row in jobs({number: {"at": AT} for number in range(1, 121)}):
         text = generated_text(chance, most_lines=4)
-        row = job(number, at=AT)
         (tmp_path / str(row.pk)).write_text(text)
         kept.append((row, [text.encode()]))
         texts.append(text)

@@ -15,7 +15,7 @@ from benchmarks.search_questions.world import fill, read_texts
 
 pytestmark = pytest.mark.django_db
 
-LOGS, QUESTIONS, SEED = 80, 100, 20_261_130
+LOGS, QUESTIONS, SEED = 60, 70, 20_261_130
 
 
 def test_each_kind_of_question_has_the_hits_of_a_recount(shifter: User) -> None:

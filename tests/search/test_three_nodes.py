@@ -26,7 +26,7 @@ from apps.search.domain.query.parser import parse
 from apps.search.models import LogToIndex
 from tests.programs.elasticsearch_cluster import Cluster, cluster
 from tests.search.engine_contract import AT, SEED, found, generated_text
-from tests.search.kept_logs import job, keep_logs
+from tests.search.kept_logs import jobs, keep_logs
 
 __all__ = ["cluster"]
 pytestmark = [
@@ -39,6 +39,7 @@ pytestmark = [
 BASE = 60
 #: Logs that are queued in each round.
 ROUND = 25
+ROUND_SECONDS = 0.2
 #: The trouble lasts so long, and until searches were answered during it, but not for ever.
 TROUBLE_SECONDS = 8
 ANSWERS_IN_TROUBLE = 3
@@ -59,15 +60,15 @@ class Work:
         self.failed_rounds = 0
 
     def keep(self, count: int) -> set[int]:
+        numbers = range(len(self.kept) + 1, len(self.kept) + count + 1)
         logs = []
-        for number in range(len(self.kept) + 1, len(self.kept) + count + 1):
-            row = job(number, at=AT - timedelta(hours=number))
+        for row in jobs({number: {"at": AT - timedelta(hours=number)} for number in numbers}):
             logs.append((row, [b"common " + generated_text(self.chance).encode()]))
         keep_logs(logs, engine=PostgresEngine())
-        jobs = {row.pk for row, _ in logs}
-        self.kept |= jobs
-        queue_words(jobs, at=self.at)
-        return jobs
+        keys = {row.pk for row, _ in logs}
+        self.kept |= keys
+        queue_words(keys, at=self.at)
+        return keys
 
     def index(self) -> None:
         self.at += timedelta(minutes=6)
@@ -175,6 +176,7 @@ def test_one_of_three_nodes_is_gone_while_logs_are_indexed_and_searched(
             work.keep(ROUND)
             work.index()
             work.search(base)
+            time.sleep(ROUND_SECONDS)
             lasted = time.monotonic() - begun
     answers = work.answers
     # Back again: the node catches up beside the work.

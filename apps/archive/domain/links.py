@@ -20,6 +20,7 @@ from apps.clusters.schedulers.base import (
     SchedulerError,
     Submission,
 )
+from apps.core.domain.bulk import update_objects
 from apps.core.domain.events import publish
 from apps.core.domain.secrets.masking import Masker
 from apps.jobs.domain.collection.masking_rules import current_masker, masker_of
@@ -324,6 +325,6 @@ def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
             setattr(row, name, value)
 
     fields = ["experiment", "state", "tasks", "worst_tasks", "user", "account", "name", "arguments"]
-    saved = ArchivedJob.objects.bulk_update(changed, fields, batch_size=_BATCH)
+    saved = update_objects(changed, fields)
     send_described(archived=described)
     return saved

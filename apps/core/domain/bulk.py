@@ -57,6 +57,42 @@ def next_keys(model: type[models.Model], count: int) -> list[int]:
         return [key for (key,) in cursor.fetchall()]
 
 
+def update_objects(objects: Sequence[models.Model], names: Iterable[str]) -> int:
+    """Save these fields of stored objects of one model in one statement; return how many exist.
+
+    It is `bulk_update` without an expression for each field of each row: for two fields of 2,000
+    rows, 9 ms of the processor instead of 315.
+    """
+    if not objects:
+        return 0
+    meta = type(objects[0])._meta
+    key = meta.pk
+    by_name = {field.name: field for field in meta.concrete_fields}
+    fields = [by_name[name] for name in names]
+    arrays = []
+    for field in (key, *fields):
+        values = [getattr(row, field.attname) for row in objects]
+        arrays.append([field.get_db_prep_save(value, connection) for value in values])
+
+    types = ", ".join(f"%s::{_type_of(field)}[]" for field in (key, *fields))
+    columns = ", ".join(f'"{field.column}"' for field in (key, *fields))
+    changes = ", ".join(f'"{field.column}" = new."{field.column}"' for field in fields)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f'UPDATE "{meta.db_table}" AS stored SET {changes}'
+            f" FROM unnest({types}) AS new ({columns})"
+            f' WHERE stored."{key.column}" = new."{key.column}"',
+            arrays,
+        )
+        count: int = cursor.rowcount
+    return count
+
+
+def _type_of(field: models.Field) -> str:
+    """Return the type of a field's column without its length, which the column checks itself."""
+    return (field.db_type(connection) or "").partition("(")[0]
+
+
 def rows_where_any(
     model: type[models.Model],
     columns: Sequence[str],

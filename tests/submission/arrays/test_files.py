@@ -340,7 +340,7 @@ steps = st.one_of(
 
 @given(script=st.lists(steps, max_size=25))
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_the_ledger_is_the_truth_over_whole_lives(started, approver, script):
     with transaction.atomic():

@@ -18,6 +18,7 @@ from django.db import transaction
 from apps.clusters.domain import log_url_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.bulk import update_objects
 from apps.diagnosis.domain.causes.totals import mark_dirty
 from apps.diagnosis.domain.reading.job_facts import log_paths, submission_of
 from apps.diagnosis.domain.reading.log_access import log_access
@@ -221,7 +222,7 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     for row in verdicts.order_by("pk"):
         if note_later_attempt(row, attempts[row.job_id]):
             changed.append(row)
-    Verdict.objects.bulk_update(changed, ["advice", "later_attempt", "later_state"], batch_size=500)
+    update_objects(changed, ["advice", "later_attempt", "later_state"])
     mark_dirty({hour_of(row.ended_at) for row in changed})
     return len(changed)
 
@@ -270,7 +271,7 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
         if note_later_attempt(verdict, attempts[_key(job)]):
             changed.append(verdict)
     fields = ["advice", "later_attempt", "later_state", "retried_as", "retried_on", "retry_state"]
-    Verdict.objects.bulk_update(changed, fields, batch_size=500)
+    update_objects(changed, fields)
     mark_dirty({hour_of(row.ended_at) for row in changed})
     return len(changed)
 

@@ -12,6 +12,7 @@ from apps.accounts.models import Experiment, Principal
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import LogPaths, SchedulerError
+from apps.core.domain.bulk import update_objects
 from apps.core.domain.events import publish
 from apps.jobs.domain.collection.proof import Membership, lock_proofs, prove_jobs
 from apps.jobs.domain.phases.logs import mark_log_phases
@@ -86,7 +87,7 @@ def attach_origin(*, origins: Mapping[int, tuple[str, str]], at: datetime) -> in
     for job in named:
         job.claimed_key, stage = origins[job.pk]
         job.stage = clean_text(stage.strip(), 64)
-    Job.objects.bulk_update(named, ["claimed_key", "stage"], batch_size=500)
+    update_objects(named, ["claimed_key", "stage"])
     prove_jobs(Job.objects.filter(pk__in=[job.pk for job in named]), at=at)
     return len(named)
 

@@ -14,6 +14,7 @@ from apps.accounts.models import Experiment
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
+from apps.core.domain.bulk import update_objects
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty
@@ -156,9 +157,7 @@ def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
     changed: list[Job] = []
     for of_cluster in _by_cluster(rows):
         changed += _prove(of_cluster)
-    Job.objects.bulk_update(
-        changed, ["request_key", "request", "release", "experiment", "proof"], batch_size=500
-    )
+    update_objects(changed, ["request_key", "request", "release", "experiment", "proof"])
     mark_dirty({hour_of(job.ended_at) for job in changed})
     if changed:
         mark_log_phases(Job.objects.filter(pk__in=[job.pk for job in changed]))

@@ -28,7 +28,7 @@ from apps.production.domain.estimates.figures import (
     estimate_stages,
     jobs_at_once,
 )
-from apps.production.domain.experiment_shares import read_shares
+from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import Request, Stage, StageHistory
 
@@ -49,16 +49,18 @@ def estimate_for(
     at: datetime,
     *,
     without: Request | None = None,
+    shares: Shares | None = None,
 ) -> Estimate:
     """Return the estimate, counted from today, without expected start.
 
     Jobs of the request `without` do not count, so that the estimate can be compared with them.
+    The shares are read unless given.
     """
     past = past_stages(stage_names(content.stages), experiment, without)
     outputs = {row.output_dataset for row in chain.from_iterable(past.values())}
     datasets, _ = find_datasets(outputs - {""})
     today = timezone.localdate(at)
-    at_once = past_at_once(experiment)
+    at_once = past_at_once(experiment, shares)
     return estimate(content, past=past, datasets=datasets or {}, today=today, at_once=at_once)
 
 
@@ -158,17 +160,20 @@ def past_stages(
     return stages
 
 
-def past_at_once(experiment: Experiment | int) -> Range | None:
+def past_at_once(experiment: Experiment | int, shares: Shares | None = None) -> Range | None:
     """Return how many jobs of an experiment ran at once in its newest stages.
 
-    Without past stages, return its share of the cores.
+    Without past stages, return its share of the cores, from `shares` if given.
     """
     if isinstance(experiment, Experiment):
         pk = experiment.pk
     else:
         pk = experiment
     rows: list[Any] = list(_newest(experiment).values_list(*_PACE, named=True)[:MOST_PAST])
-    return jobs_at_once(rows) or _cores_at_once(read_shares().cores(pk))
+    at_once = jobs_at_once(rows)
+    if at_once is None:
+        at_once = _cores_at_once((shares or read_shares()).cores(pk))
+    return at_once
 
 
 def _cores_at_once(cores: float | None) -> Range | None:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from django.db import transaction
 from django.utils import timezone
 
+from apps.core.domain.bulk import update_objects
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.experiment_shares import Shares, read_shares
@@ -40,16 +41,18 @@ def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
     if request.state not in SCORED:
         QueueEntry.objects.filter(pk=request.pk).delete()
         return None
-    entry = QueueEntry.objects.filter(pk=request.pk).first() or QueueEntry(
-        request=request, tie=float(request.pk)
-    )
+    entry = QueueEntry.objects.filter(pk=request.pk).first()
+    is_new = entry is None
+    if entry is None:
+        entry = QueueEntry(tie=float(request.pk))
     entry.request = request
     if not entry.is_queued and request.state == RequestState.QUEUED:
         clear_manual_move(entry)
+    shares = read_shares()
     if entry.sized_version is None or _is_stale(entry, at):
-        _estimate_size(entry, request, at)
-    score_entry(entry, read_shares(), at)
-    entry.save()
+        _estimate_size(entry, request, shares, at)
+    score_entry(entry, shares, at)
+    entry.save(force_insert=is_new)
     return entry
 
 
@@ -115,14 +118,14 @@ def rescore_entries(*, at: datetime) -> int:
     stale = [entry for entry in entries if _is_stale(entry, at)][:MOST_SIZED]
     requests = with_stages(Request.objects.filter(pk__in=[entry.pk for entry in stale])).in_bulk()
     for entry in stale:
-        _estimate_size(entry, requests[entry.pk], at)
+        _estimate_size(entry, requests[entry.pk], shares, at)
     score_of = attrgetter(*_SCORE_FIELDS)
     before = {entry.pk: score_of(entry) for entry in entries}
     for entry in entries:
         score_entry(entry, shares, at)
     keep_manual_moves(entries)
     changed = [entry for entry in entries if score_of(entry) != before[entry.pk] or entry in stale]
-    QueueEntry.objects.bulk_update(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS], batch_size=500)
+    update_objects(changed, [*_SCORE_FIELDS, *_SIZE_FIELDS])
     state.scored_at = at
     count_starts(state, at=at)
     state.save(update_fields=["scored_at", "starts", "starts_days"])
@@ -202,9 +205,9 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
     return entry.sized_version != entry.request.version or at - entry.sized_at >= SIZE_LIFETIME
 
 
-def _estimate_size(entry: QueueEntry, request: Request, at: datetime) -> None:
+def _estimate_size(entry: QueueEntry, request: Request, shares: Shares, at: datetime) -> None:
     """Set size and duration from the estimate, and the first limit that most jobs will exceed."""
-    estimate = estimate_for(content_of(request), entry.request.experiment, at)
+    estimate = estimate_for(content_of(request), entry.request.experiment, at, shares=shares)
     entry.needed_change = estimate.needed_change
     days = estimate.days
     entry.days_low, entry.days, entry.days_high = (
