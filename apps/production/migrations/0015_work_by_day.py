@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('production', '0013_starts_and_limits'),
+        ('production', '0014_needs_change'),
     ]
 
     operations = [
