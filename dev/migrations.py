@@ -99,6 +99,8 @@ def _is_required(operation: operations.AddField, present: ProjectState, key: Key
     field: Any = operation.field
     if model is not None:
         field = model.fields.get(operation.name, field)
+    if field.generated:
+        return False
     return not (field.null or field.many_to_many or field.has_db_default())
 
 

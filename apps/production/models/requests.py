@@ -5,12 +5,13 @@ Only domain functions write them.
 
 from collections.abc import Callable, Collection
 from datetime import date
+from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Upper
 from django.utils.dateparse import parse_date
 
@@ -257,10 +258,24 @@ class Request(models.Model):
 
 
 class Attention(models.Model):
-    """A reason why a request needs attention, since when. Kept by `progress.domain.needs`."""
+    """A reason why a request needs attention, since when. Kept by `progress.domain.needs`.
+
+    Release 1.0.0 fails at a kind that it does not know. So a needed change is stored as an idle
+    request, which is never marked for both, with a column that only later releases read.
+    """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="attention")
-    kind = models.CharField(max_length=16, choices=AttentionKind)
+    stored_kind = models.CharField(db_column="kind", max_length=16, editable=False)
+    needs_change = models.BooleanField(default=False, db_default=False, editable=False)
+    kind = models.GeneratedField(
+        expression=Case(
+            When(needs_change=True, then=Value(AttentionKind.NEEDS_CHANGE)), default="stored_kind"
+        ),
+        output_field=models.CharField(max_length=16, choices=AttentionKind),
+        choices=AttentionKind,
+        db_column="shown_kind",
+        db_persist=True,
+    )
     since = models.DateTimeField()
     words = models.CharField(max_length=300)
 
@@ -268,15 +283,21 @@ class Attention(models.Model):
         verbose_name_plural = "attention"
         ordering = ["-kind"]
         constraints = [
-            models.UniqueConstraint(fields=["request", "kind"], name="attention_once"),
+            models.UniqueConstraint(fields=["request", "stored_kind"], name="attention_once"),
             models.CheckConstraint(
-                condition=Q(kind__in=AttentionKind.values), name="attention_kind"
+                condition=Q(stored_kind__in=["stuck", "test_failed", "idle", "late"]),
+                name="attention_kind",
             ),
         ]
-        indexes = [models.Index(fields=["kind"], name="attention_of_kind")]
+        indexes = [models.Index(fields=["stored_kind"], name="attention_of_kind")]
 
     def __str__(self) -> str:
         return f"{self.request_id}: {self.words}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self.needs_change = self.kind == AttentionKind.NEEDS_CHANGE
+        self.stored_kind = AttentionKind.IDLE if self.needs_change else self.kind
+        super().save(*args, **kwargs)
 
 
 class Stage(models.Model):
