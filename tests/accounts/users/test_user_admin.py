@@ -1,6 +1,7 @@
 """Users in the back office: added in one step, looked up, deactivated and let in again."""
 
 import pytest
+from axes.models import AccessAttempt
 from django.urls import reverse
 from django.utils import timezone
 
@@ -149,6 +150,10 @@ def test_page_says_who_the_user_is_and_hides_what_the_portal_does_not_use(office
     assert "Last sign-in" in summary
     assert "cron job</a>, read and change, until" in summary
     assert "Deactivate…" in summary
+    assert "failed logins" not in summary
+    AccessAttempt.objects.create(username=liaison.username, failures_since_start=5)
+    page = text_of(office.get(reverse("admin:accounts_user_change", args=[liaison.pk])))
+    assert f"/admin/axes/accessattempt/?q={liaison.username}" in page
     for unused in ("Superuser status", "Staff status", "Groups", "identity at single sign-on"):
         assert unused.casefold() not in page.casefold()
     assert "/delete/" not in page

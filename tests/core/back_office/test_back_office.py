@@ -292,6 +292,27 @@ def test_lists_have_plain_titles(client, admin, nova):
     assert ">Target<" in events
 
 
+def test_page_of_a_record_is_named_after_it_and_leads_back(client, admin):
+    cluster = clusters.cluster()
+    client.force_login(admin)
+    page = text_of(client.get(reverse("admin:clusters_cluster_change", args=[cluster.pk])))
+    assert "<title>alps · opsportal admin</title>" in page
+    assert "<h1>alps</h1>" in page
+    crumbs = page.partition('class="breadcrumbs"')[2].partition("</div>")[0]
+    assert (
+        '<a href="/admin/">Back office</a> › <a href="/admin/clusters/cluster/">Clusters</a>'
+        in (crumbs)
+    )
+    assert 'href="/admin/clusters/"' not in crumbs
+
+
+def test_list_that_is_changed_elsewhere_leads_there(client, admin):
+    client.force_login(admin)
+    page = text_of(client.get("/admin/diagnosis/knownerror/"))
+    assert '<a href="/failures/known-errors/">Known errors</a>' in page
+    assert "Changes in the back office</a>" in text_of(client.get("/admin/"))
+
+
 def test_history_of_a_user_leads_back_to_the_user(client, admin, shifter):
     client.force_login(admin)
     page = text_of(client.get(reverse("admin:accounts_user_history", args=[shifter.pk])))
