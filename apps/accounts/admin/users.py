@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.text import get_text_list
 
 from apps.accounts import domain
-from apps.accounts.admin.user_form import NewUserForm, UserForm
+from apps.accounts.admin.user_form import NewUserForm, PasswordForm, UserForm
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import ApiToken, ClusterLogin, Membership, User
 from apps.accounts.web.http_request import user_of
@@ -48,6 +48,8 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
     never = ("delete",)
     form = UserForm
     add_form = NewUserForm
+    change_password_form = PasswordForm
+    change_user_password_template = "accounts/admin_password.html"  # noqa: S105 (a path)
     add_form_template = "accounts/admin_user_add.html"
     change_form_template = "accounts/admin_user.html"
     add_fieldsets = (

@@ -211,6 +211,20 @@ def test_name_of_a_user_is_fixed_after_the_first_sign_in(office):
     assert 'name="username"' not in text_of(office.get(address))
 
 
+def test_password_is_set_or_deleted(office, liaison):
+    address = reverse("admin:auth_user_password_change", args=[liaison.pk])
+    page = text_of(office.get(address))
+    assert "Signs in by password:" in page
+    assert "LDAP" not in page
+    new = {"usable_password": "true", "password1": "long enough 1", "password2": "long enough 1"}
+    assert office.post(address, new).status_code == 302
+    liaison.refresh_from_db()
+    assert liaison.check_password("long enough 1")
+    office.post(address, {"usable_password": "false", "unset-password": "1"})
+    liaison.refresh_from_db()
+    assert not liaison.has_usable_password()
+
+
 def test_shifter_can_neither_deactivate_nor_send(client, shifter, liaison):
     client.force_login(shifter)
     for name in ("access", "link"):

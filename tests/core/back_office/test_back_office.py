@@ -306,6 +306,16 @@ def test_page_of_a_record_is_named_after_it_and_leads_back(client, admin):
     assert 'href="/admin/clusters/"' not in crumbs
 
 
+def test_page_of_an_experiment_leads_to_what_belongs_to_it(client, admin, nova):
+    people.person("ana", ("liaison", nova))
+    client.force_login(admin)
+    page = text_of(client.get(reverse("admin:accounts_experiment_change", args=[nova.pk])))
+    link = f"/admin/accounts/membership/?experiment__id__exact={nova.pk}"
+    assert f'<a href="{link}">Roles of users: 1</a>' in page
+    assert client.get(link).context["cl"].result_count == 1
+    assert "Accounts of its jobs: 0</a>" in page
+
+
 def test_list_that_is_changed_elsewhere_leads_there(client, admin):
     client.force_login(admin)
     page = text_of(client.get("/admin/diagnosis/knownerror/"))
