@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from apps.accounts.admin import user_of
 from apps.accounts.domain import save_experiment
@@ -223,7 +223,7 @@ class ExperimentAdmin(PortalAdmin):
         for name, parameter, text in links:
             value = experiment.key if parameter == "q" else experiment.pk
             rows.append((reverse(f"admin:{name}_changelist"), parameter, value, text))
-        return format_html_join(mark_safe("<br>"), '<a href="{}?{}={}">{}</a>', rows)
+        return format_html_join("", '<a href="{}?{}={}">{}</a><br>', rows)
 
 
 def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) -> None:

@@ -152,6 +152,9 @@ def test_every_list_says_what_its_records_are_for():
     for model, model_admin in site._registry.items():
         purposes[model._meta.label] = getattr(model_admin, "purpose", "")
     assert [label for label, purpose in purposes.items() if purpose[-1:] not in (".", ":")] == []
+    for model_admin in site._registry.values():
+        for place in model_admin.changed_on[1:]:
+            assert reverse(place)
 
 
 @pytest.mark.parametrize("label", sorted(EDITABLE))
