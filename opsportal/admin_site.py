@@ -249,7 +249,10 @@ class PortalSite(AdminSite):
     def _by_task(self, app_list: list[dict[str, Any]]) -> list[dict[str, Any]]:
         by_label: dict[str, dict[str, Any]] = {}
         for app in app_list:
-            by_label |= {model["model"]._meta.label: model for model in app["models"]}
+            for model in app["models"]:
+                title = getattr(self._registry[model["model"]], "list_title", "")
+                model["name"] = title or model["name"]
+                by_label[model["model"]._meta.label] = model
         tasks = []
         for number, (name, labels) in enumerate(TASKS.items()):
             if models := [by_label[label] for label in labels if label in by_label]:

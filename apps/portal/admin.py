@@ -15,7 +15,8 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from apps.accounts.admin import user_of
 from apps.accounts.domain import save_experiment
@@ -199,9 +200,30 @@ class ExperimentAdmin(PortalAdmin):
     def save_model(self, request: HttpRequest, obj: Experiment, form: Any, change: bool) -> None:
         save_experiment(experiment=obj, by=user_of(request), at=timezone.now())
 
+    def get_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[Any]:
+        return ["key", "name", "belongings"]
+
     def get_readonly_fields(self, request: HttpRequest, obj: Experiment | None = None) -> list[str]:
         """Fix the key of an experiment in use: request keys and job environments contain it."""
-        return ["key"] if obj and _is_used(obj) else []
+        return ["key", "belongings"] if obj and _is_used(obj) else ["belongings"]
+
+    @admin.display(description="belongs to it")
+    def belongings(self, experiment: Experiment) -> SafeString:
+        """Link what was set up with the experiment, and is changed in lists of its own."""
+        people = experiment.memberships.count()
+        accounts = AccountMap.objects.filter(experiment=experiment).count()
+        share = ExperimentShare.objects.filter(experiment=experiment).first()
+        weight = share.weight if share else DEFAULT_WEIGHT
+        links = [
+            ("accounts_membership", "experiment__id__exact", f"Roles of users: {people}"),
+            ("jobs_accountmap", "experiment__id__exact", f"Accounts of its jobs: {accounts}"),
+            ("production_experimentshare", "q", f"Weight of its share: {weight}"),
+        ]
+        rows = []
+        for name, parameter, text in links:
+            value = experiment.key if parameter == "q" else experiment.pk
+            rows.append((reverse(f"admin:{name}_changelist"), parameter, value, text))
+        return format_html_join("", '<a href="{}?{}={}">{}</a><br>', rows)
 
 
 def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) -> None:

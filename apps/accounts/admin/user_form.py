@@ -4,6 +4,7 @@ from typing import Any, ClassVar, cast
 
 from django import forms
 from django.conf import settings
+from django.contrib.auth.forms import AdminPasswordChangeForm
 from django.contrib.auth.password_validation import (
     password_validators_help_texts,
     validate_password,
@@ -23,6 +24,21 @@ class UserForm(forms.ModelForm):
         fields = ("username", "first_name", "last_name", "email", "time_zone")
         labels: ClassVar = {"username": "User name", "email": "E-mail"}
         help_texts: ClassVar = {"username": "Fixed after the first sign-in: records name it."}
+
+
+class PasswordForm(AdminPasswordChangeForm):
+    """A new password of a user, or none."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "usable_password" in self.fields:
+            choice = cast(forms.ChoiceField, self.fields["usable_password"])
+            choice.label = "Signs in by password"
+            choice.choices = [("true", "Yes"), ("false", "No")]
+            choice.help_text = "No: the password is deleted, and only single sign-on is left."
+        self.fields["password1"].help_text = " ".join(password_validators_help_texts())
+        self.fields["password2"].label = "Password again"
+        self.fields["password2"].help_text = ""
 
 
 class NewUserForm(forms.ModelForm):

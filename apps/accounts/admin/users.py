@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from axes.models import AccessAttempt
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.options import IS_POPUP_VAR
@@ -17,7 +18,7 @@ from django.utils import timezone
 from django.utils.text import get_text_list
 
 from apps.accounts import domain
-from apps.accounts.admin.user_form import NewUserForm, UserForm
+from apps.accounts.admin.user_form import NewUserForm, PasswordForm, UserForm
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import ApiToken, ClusterLogin, Membership, User
 from apps.accounts.web.http_request import user_of
@@ -47,6 +48,8 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
     never = ("delete",)
     form = UserForm
     add_form = NewUserForm
+    change_password_form = PasswordForm
+    change_user_password_template = "accounts/admin_password.html"  # noqa: S105 (a path)
     add_form_template = "accounts/admin_user_add.html"
     change_form_template = "accounts/admin_user.html"
     add_fieldsets = (
@@ -152,10 +155,12 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
     ) -> HttpResponse:
         if obj is not None:
             context |= _summary(obj, user_of(request))
-            context |= {"title": obj.get_full_name() or obj.username, "subtitle": None}
-        # A new user's page follows in any case.
+        # The page of a new user follows in any case.
         context["show_save_and_continue"] = not add
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        response = super().render_change_form(request, context, add, change, form_url, obj)
+        if obj is not None and isinstance(response, TemplateResponse):
+            cast(dict[str, Any], response.context_data)["title"] = obj.get_full_name() or str(obj)
+        return response
 
     def _user(self, request: HttpRequest, pk: int) -> User:
         user = cast(User | None, self.get_object(request, str(pk)))
@@ -244,6 +249,7 @@ def _summary(user: User, by: User) -> dict[str, Any]:
         "deactivation": events_of(user).filter(kind="user.deactivated").last(),
         "tokens": ApiToken.objects.filter(user=user, expiry__gt=now).order_by("expiry"),
         "sign_in": _sign_in_of(user),
+        "failed_logins": AccessAttempt.objects.filter(username=user.username).exists(),
         "can_get_link": _can_get_link(user),
         "sends_mail": bool(settings.EMAIL_HOST),
         "is_self": user == by,

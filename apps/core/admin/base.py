@@ -73,6 +73,8 @@ class PortalAdmin(admin.ModelAdmin):
     #: Without `about`, the sentence is that of the model.
     about = ""
     document = ""
+    #: The title of the list, if the plural name of the model says too little.
+    list_title = ""
     #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
     #: The page of the portal that changes the rows: its name and that of its address.
@@ -189,6 +191,20 @@ class PortalAdmin(admin.ModelAdmin):
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
         allowed = {str(model._meta.verbose_name) for model in self.deleted_too}
         return deleted, counts, {name for name in needed if str(name) not in allowed}, protected
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        """Name the page of a record after it."""
+        if obj is not None:
+            context |= {"title": str(obj), "subtitle": None}
+        return super().render_change_form(request, context, add, change, form_url, obj)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Report conflicts with a simultaneous change by another user; nothing is saved then."""

@@ -1,6 +1,7 @@
 """The admin of changes that were made in the back office, also of records that are deleted."""
 
 from types import MappingProxyType
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -9,6 +10,14 @@ from django.utils.safestring import SafeString
 
 from apps.core.admin.base import ReadOnlyAdmin
 from apps.core.admin.history import entry_of_log
+
+
+class ActionFilter(admin.ChoicesFieldListFilter):
+    """Added, changed or deleted."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = "what was done"
 
 
 @admin.register(LogEntry)
@@ -20,15 +29,21 @@ class LogEntryAdmin(ReadOnlyAdmin):
         "after."
     )
     document = "administration"
-    list_display = ("action_time", "user", "content_type", "record", "what")
-    list_filter = ("action_flag", ("content_type", admin.RelatedOnlyFieldListFilter))
+    list_title = "Changes in the back office"
+    list_display = ("action_time", "user", "kind", "record", "what")
+    list_filter = (
+        ("action_flag", ActionFilter),
+        ("content_type", admin.RelatedOnlyFieldListFilter),
+    )
     search_fields = ("object_repr", "user__username", "change_message")
     list_select_related = ("user", "content_type")
     fields = ("action_time", "user", "content_type", "object_repr", "what")
     readonly_fields = ("what",)
-    column_titles = MappingProxyType(
-        {"action_time": "time", "user": "by", "content_type": "kind of record"}
-    )
+    column_titles = MappingProxyType({"action_time": "time", "user": "by"})
+
+    @admin.display(description="kind of record", ordering="content_type__model")
+    def kind(self, log_entry: LogEntry) -> str:
+        return str(log_entry.content_type.name) if log_entry.content_type else "–"
 
     @admin.display(description="record", ordering="object_repr")
     def record(self, log_entry: LogEntry) -> str:

@@ -152,6 +152,9 @@ def test_every_list_says_what_its_records_are_for():
     for model, model_admin in site._registry.items():
         purposes[model._meta.label] = getattr(model_admin, "purpose", "")
     assert [label for label, purpose in purposes.items() if purpose[-1:] not in (".", ":")] == []
+    for model_admin in site._registry.values():
+        for place in model_admin.changed_on[1:]:
+            assert reverse(place)
 
 
 @pytest.mark.parametrize("label", sorted(EDITABLE))
@@ -290,6 +293,37 @@ def test_lists_have_plain_titles(client, admin, nova):
     events = client.get("/admin/core/event/").text
     assert "Target label" not in events
     assert ">Target<" in events
+
+
+def test_page_of_a_record_is_named_after_it_and_leads_back(client, admin):
+    cluster = clusters.cluster()
+    client.force_login(admin)
+    page = text_of(client.get(reverse("admin:clusters_cluster_change", args=[cluster.pk])))
+    assert "<title>alps · opsportal admin</title>" in page
+    assert "<h1>alps</h1>" in page
+    crumbs = page.partition('class="breadcrumbs"')[2].partition("</div>")[0]
+    assert (
+        '<a href="/admin/">Back office</a> › <a href="/admin/clusters/cluster/">Clusters</a>'
+        in (crumbs)
+    )
+    assert 'href="/admin/clusters/"' not in crumbs
+
+
+def test_page_of_an_experiment_leads_to_what_belongs_to_it(client, admin, nova):
+    people.person("ana", ("liaison", nova))
+    client.force_login(admin)
+    page = text_of(client.get(reverse("admin:accounts_experiment_change", args=[nova.pk])))
+    link = f"/admin/accounts/membership/?experiment__id__exact={nova.pk}"
+    assert f'<a href="{link}">Roles of users: 1</a>' in page
+    assert client.get(link).context["cl"].result_count == 1
+    assert "Accounts of its jobs: 0</a>" in page
+
+
+def test_list_that_is_changed_elsewhere_leads_there(client, admin):
+    client.force_login(admin)
+    page = text_of(client.get("/admin/diagnosis/knownerror/"))
+    assert '<a href="/failures/known-errors/">Known errors</a>' in page
+    assert "Changes in the back office</a>" in text_of(client.get("/admin/"))
 
 
 def test_history_of_a_user_leads_back_to_the_user(client, admin, shifter):

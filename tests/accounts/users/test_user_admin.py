@@ -1,6 +1,7 @@
 """Users in the back office: added in one step, looked up, deactivated and let in again."""
 
 import pytest
+from axes.models import AccessAttempt
 from django.urls import reverse
 from django.utils import timezone
 
@@ -149,6 +150,10 @@ def test_page_says_who_the_user_is_and_hides_what_the_portal_does_not_use(office
     assert "Last sign-in" in summary
     assert "cron job</a>, read and change, until" in summary
     assert "Deactivate…" in summary
+    assert "failed logins" not in summary
+    AccessAttempt.objects.create(username=liaison.username, failures_since_start=5)
+    page = text_of(office.get(reverse("admin:accounts_user_change", args=[liaison.pk])))
+    assert f"/admin/axes/accessattempt/?q={liaison.username}" in page
     for unused in ("Superuser status", "Staff status", "Groups", "identity at single sign-on"):
         assert unused.casefold() not in page.casefold()
     assert "/delete/" not in page
@@ -204,6 +209,20 @@ def test_name_of_a_user_is_fixed_after_the_first_sign_in(office):
     ana.refresh_from_db()
     assert ana.username == "ana"
     assert 'name="username"' not in text_of(office.get(address))
+
+
+def test_password_is_set_or_deleted(office, liaison):
+    address = reverse("admin:auth_user_password_change", args=[liaison.pk])
+    page = text_of(office.get(address))
+    assert "Signs in by password:" in page
+    assert "LDAP" not in page
+    new = {"usable_password": "true", "password1": "long enough 1", "password2": "long enough 1"}
+    assert office.post(address, new).status_code == 302
+    liaison.refresh_from_db()
+    assert liaison.check_password("long enough 1")
+    office.post(address, {"usable_password": "false", "unset-password": "1"})
+    liaison.refresh_from_db()
+    assert not liaison.has_usable_password()
 
 
 def test_shifter_can_neither_deactivate_nor_send(client, shifter, liaison):
