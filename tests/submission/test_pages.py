@@ -47,6 +47,7 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     assert f"The portal submits {first_stage.jobs} jobs of {first_stage.name}" in text
     assert page.partition("<main")[2].partition("</main>")[0].count('class="button main"') == 1
     assert "<summary>Limit and reason</summary>" in page
+    assert "When its turn comes in the queue" in page
     answer = client.post(
         f"{url}assign/",
         {"cluster": "farm", "verb": "start", "version": request.version},
@@ -265,6 +266,7 @@ def test_the_start_says_that_no_cluster_is_chosen(browse, liaison, make, cluster
     assert "Limit concurrent jobs" in dialog
     make_move(verb=Verb.START, request=request, by=approver, at=AT)
     Attention.objects.create(request=request, kind="late", since=AT, words="its deadline passed")
+    assert 'name="verb"' not in client.get(f"/submissions/{request.key}/").text
     page = text_of(client.get(own))
     assert "Next action · approvers and shifters" in page
     assert "Started, but no cluster is chosen." in page

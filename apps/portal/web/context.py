@@ -236,13 +236,13 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
     the list of groups says which hosts need not be drained. The status board names clusters with
     excluded hosts, and loads what probes measured.
     """
-    links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
+    links: Mapping[str, Any] = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
     if may_see_health(user):
         links = {**links, "account": PAGE_LINKS["account"]}
     may_retry = operates_any(user)
     links = {**links, "may_retry": may_retry}
     if not may_retry:
-        links["example"] = []
+        links = {**links, "example": []}
     match = request.resolver_match
     if match is not None and match.view_name == "statusboard:board":
         at = timezone.now()

@@ -70,7 +70,7 @@ def _hopeless_jobs(stuck: Collection[Request]) -> dict[int, Counter[str]]:
     for experiment, key, stage, verdict, number in (
         failed.order_by().values_list(*place).annotate(Count("pk"))
     ):
-        pk = request_by_stage.get((experiment, key, stage.lower()))
-        if pk is not None:
-            jobs[pk][verdict] += number
+        request = request_by_stage.get((experiment, key, stage.lower()))
+        if request is not None:
+            jobs[request][verdict] += number
     return jobs

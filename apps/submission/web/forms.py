@@ -8,8 +8,9 @@ from django.http import QueryDict
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
+from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.domain.reasons import MAX_REASON
-from apps.production.enums import Verb
+from apps.production.enums import RequestState, Verb
 from apps.submission.domain.arrays.ignored_advice import MOST_HOURS
 from apps.submission.domain.arrays.limits import MAX_LIMIT
 from apps.submission.domain.retries.bad_hosts import BadHost
@@ -26,6 +27,10 @@ from apps.submission.models import DebugProfile
 #: Characters of the names in a form.
 MOST_NAMES_LENGTH = 1_000_000
 MOST_HOST_LENGTH = 255
+_STARTS = (
+    (Verb.TEST.value, "With a test of each stage, then production if it succeeds"),
+    (Verb.START.value, "With production of all jobs"),
+)
 _REASON = "Shown in the timeline of the request."
 
 
@@ -43,11 +48,7 @@ class AssignForm(forms.Form):
         required=False,
         coerce=Verb,
         empty_value=None,
-        choices=[
-            ("", "Keep the state of the request"),
-            (Verb.TEST.value, "With a test of each stage, then production if it succeeds"),
-            (Verb.START.value, "With production of all jobs"),
-        ],
+        choices=[("", "Keep the state of the request"), *_STARTS],
     )
     most_in_flight = forms.IntegerField(
         label="Maximum concurrent jobs",
@@ -58,6 +59,14 @@ class AssignForm(forms.Form):
     )
     reason = forms.CharField(required=False, max_length=MAX_REASON, help_text=_REASON)
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+    def offer_starts_from(self, state: str) -> None:
+        """Offer the starts that are possible in a state of the request."""
+        if state == RequestState.QUEUED:
+            choices = [("", "When its turn comes in the queue"), *_STARTS]
+            self.fields["verb"].choices = choices  # type: ignore[attr-defined]
+        elif not any(transitions_from(state, Verb(name)) for name, _ in _STARTS):
+            del self.fields["verb"]
 
 
 class FilesForm(forms.Form):

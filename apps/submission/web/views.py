@@ -252,6 +252,7 @@ def _page(
             "most_in_flight": chosen and chosen.most_in_flight,
         }
         context["assign_form"] = AssignForm(initial=initial)
+        context["assign_form"].offer_starts_from(production_request.state)
     if operator and context["against"]:
         context["ignore_form"] = IgnoreAdviceForm(auto_id="ignore_%s")
     if operator and chosen and production_request.state in LIMITABLE:

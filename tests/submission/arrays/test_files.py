@@ -128,7 +128,7 @@ def test_a_job_that_completed_late_makes_its_files_done_twice(started, end_jobs,
     dispatch.refresh_progress(cluster=array.cluster, at=AT + HOUR)
     retry_stage(request=started.request, position=0, by=approver, at=AT + HOUR)
     again = send(started, AT + HOUR)
-    retried = end_jobs(again, at=AT + 2 * HOUR).submissions[0]
+    retried = end_jobs(again, at=AT + 2 * HOUR)[0]
     OutputFile.objects.create(
         stage=stage, key=retried.job_id, name="reco_again", size_bytes=1, at=AT
     )
@@ -183,9 +183,8 @@ def test_give_up_and_take_back(started, end_jobs, approver, liaison):
         give_up(**how, names=["raw_0.root"], reason="Unreadable.")
     assert give_up(**how, names=["raw_3.root"], reason="Unreadable.") == 1
     assert counts(started.request) == {"done": 5, "failed": 4, "given_up": 1}
-    again = retry_stage(request=started.request, position=0, by=approver, at=AT + HOUR).submissions[
-        0
-    ]
+    retries = retry_stage(request=started.request, position=0, by=approver, at=AT + HOUR)
+    again = retries.submissions[0]
     assert "1) files=(raw_4.root);;" in again.script
     assert list(indices_of(again)) == [1, 2]
     sent = send(started, AT + HOUR)
@@ -193,9 +192,8 @@ def test_give_up_and_take_back(started, end_jobs, approver, liaison):
     dispatch.refresh_progress(cluster=array.cluster, at=AT + 2 * HOUR)
 
     assert give_up(**how, names=["raw_4.root"], reason="Unreadable.") == 1
-    rest = retry_stage(
-        request=started.request, position=0, by=approver, at=AT + 2 * HOUR
-    ).submissions[0]
+    retries = retry_stage(request=started.request, position=0, by=approver, at=AT + 2 * HOUR)
+    rest = retries.submissions[0]
     assert list(indices_of(rest)) == [2], "a job without files is not retried"
     assert take_back(**how, names=[], reason="") == 2
     assert counts(started.request) == {"done": 5, "failed": 2, "taken": 3}

@@ -356,6 +356,11 @@ def test_liaison_sees_that_the_opg_retries_other_jobs(pages, liaison, browse):
     visit = pages(liaison, owners=True)
     text = visit()["group"]
     assert "Approvers and shifters decide whether to retry 3 jobs" in text
+    offer = retry_offer(source=FailureGroup.objects.get(), user=liaison, at=timezone.now())
+    planned = replace(offer, planned=1)
+    assert planned.who_retries == (
+        "1 with recovery rules, 2 with approvers and shifters, 2 cannot be retried."
+    )
     job = Job.objects.get(job_id="1").get_absolute_url()
     text = text_of(browse(liaison).get(job))
     assert "Approvers and shifters decide whether to retry it." in text

@@ -135,8 +135,10 @@ def _left_to_rules(arrays: Collection[Submission]) -> dict[int, set[int]]:
     planned = planned_among(job.pk for job in failed)
     numbers: dict[int, set[int]] = defaultdict(set)
     for job in failed:
-        array = array_of(job, by_spool) if job.pk in planned else None
-        index = index_of(array, job.job_id) if array else None
-        if array and index is not None:
-            numbers[array.pk].add(index)
+        array_of_job = array_of(job, by_spool)
+        if job.pk not in planned or array_of_job is None:
+            continue
+        index = index_of(array_of_job, job.job_id)
+        if index is not None:
+            numbers[array_of_job.pk].add(index)
     return numbers

@@ -119,16 +119,21 @@ class RetryOffer:
         """
         left_out = dict(self.left_out)
         in_batches = sum(left_out.get(reason, 0) for reason in _IN_BATCHES)
+        by_others = left_out.get(LeftOut.FORBIDDEN, 0)
+        by_rules = self.by_rules + by_others - self._by_opg
+        by_owners = sum(left_out.get(reason, 0) for reason in ONLY_BY_OWNER) or self.bundle
+        impossible = self.open - self.jobs - by_owners - by_others
         counts = [
             (in_batches, "in batches of retries"),
-            (self.by_rules, "with recovery rules"),
+            (by_rules, "with recovery rules"),
+            (self._by_opg, "with approvers and shifters"),
             (self.jobs, "with nobody"),
-            (self.bundle, "with their owners"),
-            (self.open - self.jobs - self.bundle, "cannot be retried"),
+            (by_owners, "with their owners"),
+            (impossible, "cannot be retried"),
             (left_out.get(LeftOut.RETRIED, 0), "failed again since"),
             (left_out.get(LeftOut.SUCCEEDED, 0), "succeeded since"),
         ]
-        if not in_batches and not self.by_rules:
+        if not in_batches and not by_rules:
             return ""
         return ", ".join(f"{jobs:,} {who}" for jobs, who in counts if jobs) + "."
 
@@ -185,10 +190,18 @@ class RetryOffer:
         return f"No job to retry: {', '.join(counts)}." if counts else ""
 
     @property
+    def _by_opg(self) -> int:
+        """Return how many jobs neither this user nor a rule will retry, but someone else may."""
+        forbidden = dict(self.left_out).get(LeftOut.FORBIDDEN, 0)
+        if not self.may_retry:
+            forbidden -= self.planned
+        return max(0, forbidden)
+
+    @property
     def _who_decides(self) -> str:
         """Return a sentence for a user who may not retry the open jobs: who decides about them."""
         left_out = dict(self.left_out)
-        by_opg = max(0, left_out.get(LeftOut.FORBIDDEN, 0) - self.planned)
+        by_opg = self._by_opg
         by_owners = sum(left_out.get(reason, 0) for reason in _BY_OWNERS)
         if self.failed == 1:
             if by_owners:
