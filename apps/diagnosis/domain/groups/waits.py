@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from django.db.models import Q
 from django.utils import timezone
 
 from apps.statusboard.domain.board.board import disruptions
 from apps.statusboard.enums import State
+from apps.statusboard.models import Service
 
 
 def waits_by_service(at: datetime) -> Mapping[str, str]:
@@ -25,3 +27,11 @@ def waits_by_service(at: datetime) -> Mapping[str, str]:
         step = f"wait until {trouble.service.name} is up (down since {clock})"
         waits |= dict.fromkeys((trouble.service.slug.lower(), trouble.service.name.lower()), step)
     return waits
+
+
+def name_of_service(text: str) -> str:
+    """Return how the status board names a service that a known error names, or that text itself."""
+    if not text:
+        return ""
+    named = Service.objects.filter(Q(slug__iexact=text) | Q(name__iexact=text))
+    return named.values_list("name", flat=True).first() or text

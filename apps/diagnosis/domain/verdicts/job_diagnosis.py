@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
 from apps.archive.models import ArchivedJob
-from apps.diagnosis.domain.groups.waits import waits_by_service
+from apps.diagnosis.domain.groups.waits import name_of_service, waits_by_service
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
@@ -49,6 +49,8 @@ class JobDiagnosis:
     ending: Explanation | None = None
     #: What to do first: while the service of the verdict is down, to wait for it.
     wait: str = ""
+    #: The name of the service to wait for.
+    wait_for: str = ""
 
     @property
     def is_waiting(self) -> bool:
@@ -110,7 +112,8 @@ def job_diagnosis(
     headline = headline_of(verdict, wait=wait)
     if ending is not None and not _agrees(ending, verdict):
         ending = None
-    return JobDiagnosis(job, verdict, harvest, headline, ending, wait)
+    wait_for = name_of_service(verdict.service) if wait else ""
+    return JobDiagnosis(job, verdict, harvest, headline, ending, wait, wait_for)
 
 
 def _agrees(ending: Explanation, verdict: Verdict) -> bool:
