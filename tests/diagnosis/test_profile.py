@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.diagnosis.domain.groups.profile import Profile, Trait, by_excess, compute_profile
+from apps.diagnosis.domain.groups.waits import name_of_service
 from apps.jobs.models import Job
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
@@ -116,3 +117,15 @@ def test_figures_of_a_finding_equal_a_recount(group):
     expected = 13 * in_hour.count() / compared.count()
     assert hour.expected_jobs == pytest.approx(expected)
     assert hour.excess == pytest.approx(hour.jobs - expected)
+
+
+def test_service_has_its_name_on_the_status_board(db):
+    service = statusboard.service("dcache", NOW)
+    service.name = "dCache"
+    service.save()
+    assert [name_of_service(text) for text in ("DCACHE", "dCache", "frontier", "")] == [
+        "dCache",
+        "dCache",
+        "frontier",
+        "",
+    ]

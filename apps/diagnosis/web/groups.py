@@ -33,6 +33,7 @@ from apps.diagnosis.domain.groups import group_list
 from apps.diagnosis.domain.groups import triage as groups
 from apps.diagnosis.domain.groups.example_log import ExampleLine, list_example_lines
 from apps.diagnosis.domain.groups.profile import profile_of
+from apps.diagnosis.domain.groups.waits import name_of_service
 from apps.diagnosis.domain.verdicts.experience import experience_of
 from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
 from apps.diagnosis.filters import Failures
@@ -198,6 +199,7 @@ def _page(
         )
     context = {
         "group": group,
+        "service_name": name_of_service(group.service),
         "row": row,
         "counted_until": _counted_until(row, newest),
         "chart": _chart(row, end),

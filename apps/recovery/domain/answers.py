@@ -244,7 +244,7 @@ def ask_again(*, at: datetime) -> int:
         arm__in=[Arm.QUESTION, Arm.BUDGET], outcome=RecoveryOutcome.WAITING, batch__isnull=False
     )
     reopened = answered.filter(Exists(cancelled))
-    overridden = list(reopened.filter(OVERRIDDEN_SINCE).values_list("job", flat=True))
+    overridden = list(reopened.filter(OVERRIDDEN_SINCE).values_list("job_id", flat=True))
     questions: int = reopened.update(batch=None)
     for job in overridden:
         decide_again_about(job, at=at)

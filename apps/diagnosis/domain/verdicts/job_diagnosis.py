@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
 from apps.archive.models import ArchivedJob
-from apps.diagnosis.domain.groups.waits import waits_by_service
+from apps.diagnosis.domain.groups.waits import down_services, wait_for, waits_by_service
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
@@ -49,6 +49,8 @@ class JobDiagnosis:
     ending: Explanation | None = None
     #: What to do first: while the service of the verdict is down, to wait for it.
     wait: str = ""
+    #: The name of the service to wait for.
+    service_name: str = ""
 
     @property
     def is_waiting(self) -> bool:
@@ -102,15 +104,17 @@ def job_diagnosis(
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "", ending=ending)
 
+    trouble = None
+    wait = ""
     if at and verdict.verdict == VerdictKind.SERVICE:
-        waits = waits_by_service(at)
-    else:
-        waits = {}
-    wait = waits.get(verdict.service.lower(), "")
+        trouble = down_services(at).get(verdict.service.lower())
+    if at and trouble is not None:
+        wait = wait_for(trouble, at)
     headline = headline_of(verdict, wait=wait)
     if ending is not None and not _agrees(ending, verdict):
         ending = None
-    return JobDiagnosis(job, verdict, harvest, headline, ending, wait)
+    service_name = trouble.service.name if trouble is not None else ""
+    return JobDiagnosis(job, verdict, harvest, headline, ending, wait, service_name)
 
 
 def _agrees(ending: Explanation, verdict: Verdict) -> bool:
