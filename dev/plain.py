@@ -58,7 +58,7 @@ def vague_names(source: str) -> Iterator[tuple[int, str]]:
     attributes of classes are none.
     """
     tree = ast.parse(source)
-    attributes = set()
+    attributes: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for statement in node.body:
