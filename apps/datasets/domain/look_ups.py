@@ -15,7 +15,7 @@ from django.utils import timezone
 from apps.core.domain.work import BackOff, Queue
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import open_catalogue
-from apps.datasets.domain.asking import error_text
+from apps.datasets.domain.catalogue_queue import error_text
 from apps.datasets.domain.places import UNKNOWN_PLACES, Places, locate_files
 from apps.datasets.domain.staging_options import STAGING_OPTIONS, can_stage
 from apps.datasets.domain.steps import is_possible_name
