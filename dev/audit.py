@@ -24,33 +24,27 @@ COMMAND = [
 
 
 def verdict(output: str, errors: str) -> tuple[bool, str]:
-    """Return whether the check passes, and its result in words, from the output of pip-audit."""
+    """Return whether the check passes, and its result as a text, from the output of pip-audit."""
     try:
         packages = json.loads(output)["dependencies"]
     except (ValueError, KeyError, TypeError):
-        return (
-            True,
-            (
-                "skipped, no answer of the database: "
-                f"{(errors.strip().splitlines() or ['no output'])[-1][:200]}"
-            ),
-        )
-    known = [
-        (
-            f"{package['name']} {package['version']}: {flaw['id']}, fixed in "
-            f"{', '.join(flaw['fix_versions']) or 'none'}"
-        )
-        for package in packages
-        for flaw in package.get("vulns", [])
-    ]
-    if known:
-        return False, "\n".join(known)
-    unknown = [package for package in packages if "skip_reason" in package]
-    if unknown:
-        return (
-            True,
-            f"skipped for {len(unknown)} of {len(packages)} packages: {unknown[0]['skip_reason']}",
-        )
+        last_error = (errors.strip().splitlines() or ["no output"])[-1]
+        return True, f"skipped, no answer of the database: {last_error[:200]}"
+
+    flaws = []
+    skip_reasons = []
+    for package in packages:
+        for flaw in package.get("vulns", []):
+            fixed_in = ", ".join(flaw["fix_versions"]) or "none"
+            name = f"{package['name']} {package['version']}"
+            flaws.append(f"{name}: {flaw['id']}, fixed in {fixed_in}")
+        if "skip_reason" in package:
+            skip_reasons.append(package["skip_reason"])
+    if flaws:
+        return False, "\n".join(flaws)
+    if skip_reasons:
+        count = f"{len(skip_reasons)} of {len(packages)}"
+        return True, f"skipped for {count} packages: {skip_reasons[0]}"
     return True, f"none known in {len(packages)} packages"
 
 
@@ -60,10 +54,11 @@ def main() -> int:
         done = subprocess.run(
             audit, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
         )
-        passed, words = verdict(done.stdout, done.stderr)
+        passed, result = verdict(done.stdout, done.stderr)
     except subprocess.TimeoutExpired:
-        passed, words = True, "skipped, the database did not answer within 120 s"
-    say(f"vulnerabilities: {words}")
+        passed = True
+        result = "skipped, the database did not answer within 120 s"
+    say(f"vulnerabilities: {result}")
     return not passed
 
 

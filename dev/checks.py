@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dev.messages import say
@@ -36,37 +36,42 @@ CHECKS: dict[str, list[str | Path]] = {
 }
 
 
-#: What these print in their only line, after their name, is shown even if they pass.
-_SPEAKING = ("plain", "vulnerabilities")
+#: Checks whose only line of output, without their name, is shown even if they pass.
+_WITH_RESULT = ("plain", "vulnerabilities")
 
 
 def run_checks(
-    names: Sequence[str] = tuple(CHECKS), *, tell: Callable[[str], object] = say
+    names: Sequence[str] = tuple(CHECKS), *, report: Callable[[str], object] = say
 ) -> list[str]:
-    """Run these checks in parallel; tell the output of those that fail and return their names."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.endswith("_FILE")
-    } | PRODUCTION
+    """Run these checks in parallel; report their results, and return the names of failed ones."""
+    own = {name: value for name, value in os.environ.items() if not name.endswith("_FILE")}
+    environment = own | PRODUCTION
     began = time.monotonic()
-    running = {
-        name: subprocess.Popen(
-            [str(part) for part in CHECKS[name]], cwd=ROOT, env=environment, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for name in names
-    }  # fmt: skip
+    running = {name: _start(CHECKS[name], environment) for name in names}
     failed = []
     for name, process in running.items():
         output, _ = process.communicate(timeout=600)
-        verdict = "passed"
+        result = "passed"
         if process.returncode:
-            verdict = f"failed:\n{output.rstrip()}"
-        elif name in _SPEAKING:
-            verdict = output.strip().partition(": ")[2]
-        tell(f"check {name} {verdict}")
-        failed += [name] if process.returncode else []
-    tell(f"checks took {time.monotonic() - began:.1f} s")
+            result = f"failed:\n{output.rstrip()}"
+            failed.append(name)
+        elif name in _WITH_RESULT:
+            result = output.strip().partition(": ")[2]
+        report(f"check {name} {result}")
+    report(f"checks took {time.monotonic() - began:.1f} s")
     return failed
+
+
+def _start(command: Sequence[str | Path], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 if __name__ == "__main__":

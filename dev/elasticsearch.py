@@ -109,9 +109,9 @@ class Elasticsearch:
             "transport.host": self.host,
             "transport.port": "0",
             "discovery.type": "single-node",
-            # a disk that is nearly full is no hindrance
+            # Run on a disk that is nearly full, too.
             "cluster.routing.allocation.disk.threshold_enabled": "false",
-            # each look at the disk lifts the block of a full one, a test's too
+            # Each check of the disk removes the blocks of indexes, also those that tests set.
             "cluster.info.update.interval": "24h",
             **self.settings,
         }
@@ -127,44 +127,38 @@ class Elasticsearch:
         return changed
 
     def _command(self, home: Path) -> list[str]:
-        native, tmp = home / "native", self.directory / "tmp"
+        native = home / "native"
+        tmp = self.directory / "tmp"
         return [
+            "java",
             # A start takes half the CPU time without the second compiler and the parallel
             # collector, and a third of the rest is saved without verifying published jars.
-            *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
-            *(
-                f"-Xms{self.heap_mb}m",
-                f"-Xmx{self.heap_mb}m",
-                f"-XX:MaxDirectMemorySize={self.heap_mb // 2}m",
-            ),
-            *(
-                "-Dfile.encoding=UTF-8",
-                "--enable-native-access=ALL-UNNAMED",
-                f"-Des.nativelibs.path={native}",
-            ),
-            *(
-                f"-Djna.library.path={native}",
-                "-Djna.nosys=true",
-                f"-Djna.tmpdir={tmp}",
-                f"-Djava.io.tmpdir={tmp}",
-            ),
-            # The vector library is in no jar; looked for in vain, it would take all native calls
-            # with it.
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-XX:+UnlockDiagnosticVMOptions",
+            "-XX:-BytecodeVerificationRemote",
+            f"-Xms{self.heap_mb}m",
+            f"-Xmx{self.heap_mb}m",
+            f"-XX:MaxDirectMemorySize={self.heap_mb // 2}m",
+            "-Dfile.encoding=UTF-8",
+            "--enable-native-access=ALL-UNNAMED",
+            f"-Des.nativelibs.path={native}",
+            f"-Djna.library.path={native}",
+            "-Djna.nosys=true",
+            f"-Djna.tmpdir={tmp}",
+            f"-Djava.io.tmpdir={tmp}",
+            # No jar has the vector library, and without it all native calls would fail.
             "-Dorg.elasticsearch.nativeaccess.enableVectorLibrary=false",
-            *(
-                "-Dlog4j2.disable.jmx=true",
-                "-Dlog4j.shutdownHookEnabled=false",
-                "-Dio.netty.noUnsafe=true",
-            ),
-            *("-Dio.netty.noKeySetOptimization=true", "-Dio.netty.recycler.maxCapacityPerThread=0"),
-            *(
-                "-cp",
-                f"{home / 'jars'}/*",
-                "ElasticsearchNode",
-                str(home),
-                str(self.directory / "config"),
-            ),
+            "-Dlog4j2.disable.jmx=true",
+            "-Dlog4j.shutdownHookEnabled=false",
+            "-Dio.netty.noUnsafe=true",
+            "-Dio.netty.noKeySetOptimization=true",
+            "-Dio.netty.recycler.maxCapacityPerThread=0",
+            "-cp",
+            f"{home / 'jars'}/*",
+            "ElasticsearchNode",
+            str(home),
+            str(self.directory / "config"),
         ]
 
     def _wait_ready(self, began_at: int) -> None:
@@ -217,10 +211,12 @@ def _prepare(home: Path) -> None:
     """Arrange the jars as the home the server expects: the transport as a module,
     and our own main class.
     """
-    modules, jars = home / "modules" / _TRANSPORT, home / "jars"
+    modules = home / "modules" / _TRANSPORT
     modules.mkdir(parents=True)
-    for jar in [path for path in jars.iterdir() if path.name.startswith(_TRANSPORT_JARS)]:
-        jar.rename(modules / jar.name)  # a jar that is at both places stops the server
+    # Moved, not copied: a jar in both directories stops the server.
+    for jar in list((home / "jars").iterdir()):
+        if jar.name.startswith(_TRANSPORT_JARS):
+            jar.rename(modules / jar.name)
     descriptor = {
         "name": _TRANSPORT,
         "description": _TRANSPORT,

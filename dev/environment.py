@@ -173,11 +173,16 @@ def _pip_environment() -> dict[str, str]:
     """Return an environment in which `python -m pip` runs from the wheel of `ensurepip`,
     without being installed.
     """
+    environment = _tool_environment()
     directories = [Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/nonexistent")]
     if spec := importlib.util.find_spec("ensurepip"):
         directories += [Path(home) / "_bundled" for home in spec.submodule_search_locations or []]
-    wheels = [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))]
-    return _tool_environment() | ({"PYTHONPATH": str(wheels[0])} if wheels else {})
+    for directory in directories:
+        wheels = sorted(directory.glob("pip-*.whl"))
+        if wheels:
+            environment["PYTHONPATH"] = str(wheels[0])
+            break
+    return environment
 
 
 def _uv_environment() -> dict[str, str]:
@@ -209,7 +214,8 @@ def _run(command: list[str], environment: dict[str, str], count: int = 0) -> boo
     """Run an installer with its output in the log; print progress every few seconds if it
     installs `count` packages.
     """
-    fetched, told_at = 0, time.monotonic()
+    fetched = 0
+    reported_at = time.monotonic()
     with (
         LOG.open("w") as log,
         subprocess.Popen(
@@ -219,8 +225,8 @@ def _run(command: list[str], environment: dict[str, str], count: int = 0) -> boo
         for line in installer.stdout or ():
             log.write(line)
             fetched += line.startswith("Collecting ")
-            if count and time.monotonic() - told_at > 5:
-                told_at = time.monotonic()
+            if count and time.monotonic() - reported_at > 5:
+                reported_at = time.monotonic()
                 say(f"{fetched} of {count} packages fetched")
     return installer.returncode == 0
 

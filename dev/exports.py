@@ -19,5 +19,5 @@ def write_exports(path: Path, settings: dict[str, str]) -> None:
 
 def read_exports(path: Path) -> dict[str, str]:
     """Return the settings that `write_exports` wrote. Raises `OSError`."""
-    words = shlex.split(path.read_text())
-    return dict(word.split("=", 1) for word in words if word != "export")
+    assignments = [part for part in shlex.split(path.read_text()) if part != "export"]
+    return dict(assignment.split("=", 1) for assignment in assignments)

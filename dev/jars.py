@@ -20,7 +20,8 @@ _DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 )
 _PROJECT = (
-    "<project><modelVersion>4.0.0</modelVersion><groupId>opsportal</groupId><artifactId>servers</artifactId>"
+    "<project><modelVersion>4.0.0</modelVersion>"
+    "<groupId>opsportal</groupId><artifactId>servers</artifactId>"
     "<version>1</version><packaging>pom</packaging><dependencies>{}</dependencies></project>"
 )
 _COPY_ONE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
@@ -80,8 +81,12 @@ def run_tool(*command: str | Path) -> None:
     try:
         done = subprocess.run(
             [str(part) for part in command],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_SECONDS,
+            check=False,
+        )
     except FileNotFoundError:
         raise SetupError(
             f"{command[0]} is not found: apt-get install default-jdk-headless maven"

@@ -16,9 +16,8 @@ LONGEST_SOCKET_NAME = "/.s.PGSQL.5432"
 def _can_hold_sockets(directory: Path) -> bool:
     """Whether a path is short enough for sockets and needs no quoting in URLs."""
     path = f"{directory}{LONGEST_SOCKET_NAME}"
-    return len(os.fsencode(path)) <= SOCKET_PATH_BYTES and bool(
-        re.fullmatch(r"[\w./-]+", path, re.ASCII)
-    )
+    needs_no_quoting = re.fullmatch(r"[\w./-]+", path, re.ASCII) is not None
+    return needs_no_quoting and len(os.fsencode(path)) <= SOCKET_PATH_BYTES
 
 
 class Layout:
@@ -30,11 +29,12 @@ class Layout:
         self.log = self.var / "log"
         self.postgres = self.var / "postgres"
         self.valkey = self.var / "valkey"
-        near = self.var / "sockets"
-        self.sockets = near if _can_hold_sockets(near) else self._far()
+        self.sockets = self.var / "sockets"
+        if not _can_hold_sockets(self.sockets):
+            self.sockets = self._directory_outside_var()
 
-    def _far(self) -> Path:
-        """Return a short temporary directory for sockets, for a VAR whose path is unsuitable."""
+    def _directory_outside_var(self) -> Path:
+        """Return a directory with a short path for the sockets of this VAR."""
         base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
         digest = hashlib.sha256(os.fsencode(self.var)).hexdigest()[:12]
         return base / f"opsportal-{os.getuid()}-{digest}"
@@ -49,14 +49,14 @@ class Layout:
                 directory.mkdir(parents=True, exist_ok=True)
             self.run.chmod(0o700)
             self.sockets.mkdir(mode=0o700, exist_ok=True)
-            found = self.sockets.lstat()
+            status = self.sockets.lstat()
             if not os.access(self.var, os.W_OK | os.X_OK):
                 raise PermissionError(13, "no permission to write in", str(self.var))
         except OSError as error:
             raise SetupError(
                 f"{error.filename}: {error.strerror}: choose another directory: make run VAR=DIR"
             ) from error
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), 65534):
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (os.getuid(), 65534):
             raise SetupError(
                 f"{self.sockets} belongs to another user: remove it, or choose a shorter VAR"
             )

@@ -13,7 +13,7 @@ from pathlib import Path
 from dev.messages import say
 from dev.processes import ROOT
 
-FOLDERS = ("apps", "capture", "opsportal")
+FOLDERS = ("apps", "capture", "dev", "opsportal")
 #: Names that fit everything and say nothing.
 VAGUE_NAMES = frozenset({"found", "one", "each", "wanted", "given", "words"})
 #: At most so many per 1,000 lines. They only ever go down.
@@ -58,12 +58,11 @@ def vague_names(source: str) -> Iterator[tuple[int, str]]:
     attributes of classes are none.
     """
     tree = ast.parse(source)
-    attributes = set()
+    attributes: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            attributes |= {
-                id(target) for statement in node.body for target in _targets_of(statement)
-            }
+            for statement in node.body:
+                attributes.update(map(id, _targets_of(statement)))
 
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):

@@ -63,8 +63,8 @@ def _major(bin_dir: Path) -> int | None:
 
 
 def _candidates() -> Iterator[Path]:
-    if given := os.environ.get("POSTGRES_BIN"):
-        yield Path(given)
+    if configured := os.environ.get("POSTGRES_BIN"):
+        yield Path(configured)
         return
     system = [p for p in Path("/usr/lib/postgresql").glob("*/bin") if p.parent.name.isdigit()]
     for bin_dir in sorted(system, key=lambda p: int(p.parent.name), reverse=True):
@@ -88,28 +88,30 @@ def find_binaries(data: Path) -> Path:
 
     Raises `SetupError`.
     """
-    found = {
-        path: major for path in _candidates() if (major := _major(path)) and major >= OLDEST_MAJOR
-    }
-    if not found:
-        place = (
-            f"POSTGRES_BIN={given}" if (given := os.environ.get("POSTGRES_BIN")) else "this machine"
-        )
+    major_by_path = {}
+    for path in _candidates():
+        major = _major(path)
+        if major and major >= OLDEST_MAJOR:
+            major_by_path[path] = major
+    if not major_by_path:
+        configured = os.environ.get("POSTGRES_BIN")
+        place = f"POSTGRES_BIN={configured}" if configured else "this machine"
         raise SetupError(
             f"no PostgreSQL {OLDEST_MAJOR} or later in {place}: apt-get install postgresql, "
             "or set POSTGRES_BIN"
         )
+
     version = data / "PG_VERSION"
     if not version.exists():
-        return next(iter(found))
-    wanted = int(version.read_text())
-    for path, major in found.items():
-        if major == wanted:
+        return next(iter(major_by_path))
+    major_of_data = int(version.read_text())
+    for path, major in major_by_path.items():
+        if major == major_of_data:
             return path
-    have = ", ".join(str(m) for m in sorted(set(found.values())))
+    available = ", ".join(map(str, sorted(set(major_by_path.values()))))
     raise SetupError(
-        f"{data} was made by PostgreSQL {wanted}, found is {have}: "
-        f"set POSTGRES_BIN to version {wanted}, or move the directory away"
+        f"{data} was made by PostgreSQL {major_of_data}, found is {available}: "
+        f"set POSTGRES_BIN to version {major_of_data}, or move the directory away"
     )
 
 
@@ -131,7 +133,8 @@ class Postgres:
     """One data directory and the command that serves it. The caller starts and stops it."""
 
     def __init__(self, data: Path, sockets: Path, *, fast: bool = False) -> None:
-        self.data, self.sockets = data, sockets
+        self.data = data
+        self.sockets = sockets
         self.settings = SETTINGS | (UNSAFE_BUT_FAST if fast else {})
         self.fast = fast
         self.bin = find_binaries(data)
@@ -210,12 +213,9 @@ class Postgres:
         self.bin = copy / package.name / "pginstall/bin"
 
     def _can(self, command: list[str]) -> bool:
-        return (
-            subprocess.run(
-                [*self.prefix, *command], cwd="/", capture_output=True, check=False
-            ).returncode
-            == 0
-        )
+        """Return whether a command succeeds as the user that PostgreSQL runs as."""
+        done = subprocess.run([*self.prefix, *command], cwd="/", capture_output=True, check=False)
+        return done.returncode == 0
 
     def clear_stale(self) -> None:
         """Stop processes that a killed server left running on this data,
@@ -239,16 +239,15 @@ class Postgres:
 
     def _serves(self, process: Path) -> bool:
         with suppress(OSError):
-            return (process / "cwd").readlink() == self.data and (
-                process / "comm"
-            ).read_text() == "postgres\n"
+            is_postgres = (process / "comm").read_text() == "postgres\n"
+            return is_postgres and (process / "cwd").readlink() == self.data
         return False
 
     def command(self) -> list[str]:
         """Return the command line of the server, to be run in the foreground."""
-        settings = [
-            part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")
-        ]
+        settings = []
+        for name, value in self.settings.items():
+            settings += ["-c", f"{name}={value}"]
         return [
             *self.prefix,
             str(self.bin / "postgres"),

@@ -24,6 +24,8 @@ SERVER_GRACE_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class Stat:
+    """The status of a process; `started` is the boot ID and the start in clock ticks since then."""
+
     state: str
     session: int
     started: str
@@ -53,9 +55,11 @@ def spawn(
     name: str, command: list[str], run_dir: Path, **options: object
 ) -> subprocess.Popen[bytes]:
     """Start a process in a new session and write its pid file to `run_dir`."""
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)  # type: ignore[call-overload]
+    options = {"stdin": subprocess.DEVNULL, "start_new_session": True} | options
+    child = subprocess.Popen(command, **options)  # type: ignore[call-overload]
     stat = read_stat(child.pid)
-    (run_dir / f"{name}.pid").write_text(f"{child.pid} {stat.started if stat else '-'}\n")
+    started = stat.started if stat else "-"
+    (run_dir / f"{name}.pid").write_text(f"{child.pid} {started}\n")
     return child  # type: ignore[no-any-return]
 
 
@@ -94,9 +98,8 @@ def _signal(pid: int, number: int) -> None:
 
 def _is_of_run(pid: int, run_dir: Path) -> bool:
     with suppress(OSError):
-        return f"OPSPORTAL_RUN={run_dir}".encode() in Path(
-            f"/proc/{pid}/environ"
-        ).read_bytes().split(b"\0")
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return f"OPSPORTAL_RUN={run_dir}".encode() in environment
     return False
 
 

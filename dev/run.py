@@ -37,7 +37,8 @@ class Run:
     """One run of the portal with its demo."""
 
     def __init__(self, port: int, layout: Layout) -> None:
-        self.port, self.layout = port, layout
+        self.port = port
+        self.layout = layout
         self.url = f"http://localhost:{port}"
         self.supervisor = Supervisor(layout.run, layout.log, ROOT)
         self.environment: dict[str, str] = {}
@@ -85,21 +86,14 @@ class Run:
         settings = demo_settings(self.port, self.layout, postgres.url(DATABASE), valkey.url())
         write_exports(self.layout.var / "env", settings)
         self.environment = base | settings
-        for name in [
-            name
-            for name in self.environment
-            if name.endswith("_FILE") and name[:-5] in self.environment
-        ]:
-            del self.environment[name]
+        for name in list(self.environment):
+            self.environment.pop(f"{name}_FILE", None)
 
     def _start_servers(self, postgres: Postgres, valkey: Valkey) -> None:
         tick = self.supervisor.pump
         base = clean_environment() | {"OPSPORTAL_RUN": str(self.layout.run)}
-        say(
-            "starting PostgreSQL and Valkey"
-            if self.layout.postgres.exists()
-            else "making the database"
-        )
+        is_new = not self.layout.postgres.exists()
+        say("making the database" if is_new else "starting PostgreSQL and Valkey")
         postgres.prepare()
         self.supervisor.start(
             "postgres", postgres.command(), base, quiet=True, before=postgres.clear_stale
@@ -111,12 +105,9 @@ class Run:
 
     def _begin(self, *arguments: str, niceness: int = 0) -> Child:
         """Start a management command."""
-        command = [
-            *(["nice", "-n", str(niceness)] if niceness else []),
-            sys.executable,
-            "manage.py",
-            *arguments,
-        ]
+        command = [sys.executable, "manage.py", *arguments]
+        if niceness:
+            command = ["nice", "-n", str(niceness), *command]
         return self.supervisor.start(
             arguments[0], command, self.environment, quiet=True, restart=False
         )
@@ -164,12 +155,13 @@ class Run:
 
 
 class Preparation:
-    """Static files, migrations and the demo's data of a VAR:
-    made once for each state of the code.
+    """What a VAR needs, made once for each state of the code.
+
+    That is static files, migrations and the data of the demo.
     """
 
     def __init__(self, layout: Layout) -> None:
-        # Read at the start: what is changed meanwhile is prepared the next time.
+        # Computed at the start, so that changes made meanwhile are prepared the next time.
         self.code = digest_of_code()
         self.stamp = layout.var / "prepared.json"
         self.results = (layout.postgres / "PG_VERSION", layout.var / "static")
@@ -223,13 +215,15 @@ class Parent:
         return self.caught and not self._catches_interrupt()
 
     def _catches_interrupt(self) -> bool:
-        with suppress(OSError):
+        try:
             status = Path(f"/proc/{os.getppid()}/status").read_text()
-            caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
-            return status.startswith("Name:\tmake\n") and bool(
-                caught and int(caught[1], 16) >> (signal.SIGINT - 1) & 1
-            )
-        return False
+        except OSError:
+            return False
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+        if caught is None or not status.startswith("Name:\tmake\n"):
+            return False
+        mask = int(caught[1], 16)
+        return bool(mask >> (signal.SIGINT - 1) & 1)
 
 
 def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) -> dict[str, str]:
@@ -271,12 +265,12 @@ def _secret(path: Path) -> str:
 
 def read_procfile(path: Path) -> dict[str, str]:
     """Return the commands of a Procfile by name."""
-    lines = [
-        line.partition(":")
-        for line in path.read_text().splitlines()
-        if line.strip() and not line.startswith("#")
-    ]
-    return {name.strip(): command.strip() for name, _, command in lines}
+    commands = {}
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, command = line.partition(":")
+            commands[name.strip()] = command.strip()
+    return commands
 
 
 def main() -> int:

@@ -38,11 +38,9 @@ class Terminal:
         self.lost = 0
 
     def show(self, label: str, number: int, line: bytes) -> None:
-        head = (
-            f"\x1b[{COLOURS[number % len(COLOURS)]}m{label:9}|\x1b[0m "
-            if self.colour
-            else f"{label:9}| "
-        )
+        head = f"{label:9}| "
+        if self.colour:
+            head = f"\x1b[{COLOURS[number % len(COLOURS)]}m{label:9}|\x1b[0m "
         if self.lost and self._write(
             f"supervisor| {self.lost} lines not shown here; they are in the logs\n".encode()
         ):
@@ -100,7 +98,9 @@ class Supervisor:
     """The processes of one run."""
 
     def __init__(self, run_dir: Path, log_dir: Path, cwd: Path) -> None:
-        self.run_dir, self.log_dir, self.cwd = run_dir, log_dir, cwd
+        self.run_dir = run_dir
+        self.log_dir = log_dir
+        self.cwd = cwd
         self.children: dict[str, Child] = {}
         self.terminal = Terminal()
         self.stop_asked = False
@@ -125,7 +125,8 @@ class Supervisor:
         return child
 
     def _launch(self, child: Child) -> None:
-        child.started_at, child.retry_at = time.monotonic(), 0.0
+        child.started_at = time.monotonic()
+        child.retry_at = 0.0
         options = {
             "stdout": subprocess.PIPE,
             "stderr": subprocess.STDOUT,
@@ -150,9 +151,7 @@ class Supervisor:
         """
         self._read(seconds)
         for child in self.children.values():
-            if child.process and os.waitid(
-                os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG
-            ):
+            if child.process and _has_ended(child.process.pid):
                 self._reap(child)
             elif child.retry_at and time.monotonic() >= child.retry_at and not self.stopping:
                 self._launch(child)
@@ -172,7 +171,8 @@ class Supervisor:
                 child.pipe = -1
             *lines, child.rest = (child.rest + data).split(b"\n")
             if child.rest and (not data or len(child.rest) > LINE_BYTES):
-                lines, child.rest = [*lines, child.rest], b""
+                lines.append(child.rest)
+                child.rest = b""
             for line in lines:
                 self._line(child, line)
 
@@ -221,6 +221,11 @@ class Supervisor:
         self.stopping = True
         stop_all(self.run_dir, tick=self.pump)
         self.pump()
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child process has ended; it stays to be reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def describe(status: int | None) -> str:

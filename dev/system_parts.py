@@ -69,14 +69,15 @@ def install(say: Callable[[str], None], *marks: str) -> None:
     If that is not possible, print why and continue.
     """
     missing = {mark: PARTS[mark] for mark in marks or PARTS if PARTS[mark].missing()}
-    packages = list(dict.fromkeys(name for part in missing.values() for name in part.packages))
+    packages: list[str] = []
+    for part in missing.values():
+        packages += [name for name in part.packages if name not in packages]
     if not packages:
         return
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        say(
-            f"not installed, for want of {'root' if shutil.which('apt-get') else 'apt-get'}: "
-            f"{' '.join(packages)}"
-        )
+    has_apt = shutil.which("apt-get") is not None
+    if os.geteuid() != 0 or not has_apt:
+        lacking = "root" if has_apt else "apt-get"
+        say(f"not installed, for want of {lacking}: {' '.join(packages)}")
         return
     say(f"installing for the tests: {' '.join(packages)}")
     with _no_daemons():

@@ -17,7 +17,7 @@ def main() -> int:
     options = [option for option in sys.argv[1:] if option != "--fast"]
     checked: list[str] = []
     with ThreadPoolExecutor(1) as thread:
-        checks = thread.submit(run_checks, tell=checked.append)
+        checks = thread.submit(run_checks, report=checked.append)
         try:
             if not fast:
                 install(say)
@@ -74,7 +74,7 @@ def compile_tests(environment: Mapping[str, str]) -> None:
         return
     say("compiling the tests")
     command = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "--quiet"]
-    # What cannot be collected is said by the run that follows.
+    # The run that follows reports what cannot be collected.
     subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True)
 
 

@@ -31,7 +31,8 @@ class Valkey:
     """One data directory and the command that serves it."""
 
     def __init__(self, data: Path, sockets: Path, *, fast: bool = False) -> None:
-        self.data, self.socket = data, sockets / "valkey.sock"
+        self.data = data
+        self.socket = sockets / "valkey.sock"
         self.durable = not fast
         self.binary = find_binary()
 
@@ -48,10 +49,10 @@ class Valkey:
             "loglevel": "warning",
             "daemonize": "no",
         }
-        return [
-            str(self.binary),
-            *(part for name, value in options.items() for part in (f"--{name}", value)),
-        ]
+        command = [str(self.binary)]
+        for name, value in options.items():
+            command += [f"--{name}", value]
+        return command
 
     def wait_ready(self, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
         """Wait until the server answers. Raises `SetupError`."""

@@ -8,7 +8,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.domain.locks import exclusive_lock
-from apps.datasets.domain.asking import catalogues_to_ask_about
+from apps.datasets.domain.catalogue_queue import catalogues_to_ask_about
 from apps.datasets.domain.look_ups import ASKING_LOCK, LOOK_UPS, ask_catalogue, forget_datasets
 from apps.datasets.domain.making import MAKING_LOCK, MAKINGS, make_datasets
 from apps.datasets.domain.staging import (

@@ -1,1 +1,1 @@
-"""Which lines the logs of jobs have, in which jobs each occurs, and since when."""
+"""Search in logs and scripts; which jobs wrote a line of a log, and since when."""

@@ -1,10 +1,10 @@
-"""What a portal says about itself: rows, totals, what each person sees, and its main pages.
+"""Facts about a portal: its rows, totals, what each person sees, and its main pages.
 
-A release is asked this when its dump is made, and the same database is asked again after it was
-migrated by later code. So this module uses only what stays: SQL on tables as they are found,
-addresses of pages, and the API. Run as a program, it describes the portal of the environment and
-of the working directory, whatever its version, and prints JSON. Given the facts of an earlier release
-as a file, it describes the same at the same time.
+They are read from a release when its dump is made, and from the same database after later code has
+migrated it. So this module uses only what stays: SQL on the tables that there are, addresses of
+pages, and the API. Run as a program, it prints the facts of the portal of the environment and the
+working directory, whatever its version, as JSON. Given the facts of an earlier release as a file,
+it reads the same facts, at the time of that release.
 """
 
 import json
@@ -56,24 +56,26 @@ _ONE_OF_EACH_ROLE = """
 """
 
 
-def describe(asked: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return what the database and its pages say; `asked` are the facts of the earlier release.
+def describe(earlier: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the facts; `earlier` are those of the earlier release.
 
     `rows` are numbers of rows by table, `columns` digests of each column's values by table,
     `jobs` numbers by hour and state, `requests` numbers by state, `visible` what each person gets
     of the API, and `pages` status and title of each page, by one person of each role.
-    With `asked`, only its tables and columns are read, as far as there are any.
+    With `earlier`, only its tables and columns are read, as far as they still exist.
     """
     tables = [table for table in _names(_TABLES) if table not in NOT_COMPARED]
-    if asked:
-        tables = [table for table in tables if table in asked["columns"]]
+    if earlier:
+        tables = [table for table in tables if table in earlier["columns"]]
+    rows = {}
     columns = {}
     for table in tables:
-        compared = list(asked["columns"][table]) if asked else _names(_COLUMNS, table)
-        columns[table] = _digests(table, compared)
+        rows[table] = _rows(f'SELECT count(*) FROM "{table}"')[0][0]
+        names = list(earlier["columns"][table]) if earlier else _names(_COLUMNS, table)
+        columns[table] = _digests(table, names)
     people = _names("SELECT username FROM accounts_user WHERE is_active ORDER BY username")
     return {
-        "rows": {table: _rows(f'SELECT count(*) FROM "{table}"')[0][0] for table in tables},
+        "rows": rows,
         "columns": columns,
         "jobs": _numbers(
             "SELECT to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24') || ' ' || state, "
@@ -159,18 +161,18 @@ def _pages(person: str) -> dict[str, list[Any]]:
 
 def main() -> int:
     """Print the facts of the portal in the working directory."""
-    asked = json.loads(Path(sys.argv[1]).read_text()) if sys.argv[1:] else None
+    earlier = json.loads(Path(sys.argv[1]).read_text()) if sys.argv[1:] else None
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
     import django
 
     django.setup()
-    if asked is None:
+    if earlier is None:
         print(json.dumps(describe()))
         return 0
     import time_machine
 
-    with time_machine.travel(datetime.fromisoformat(asked["at"])):
-        print(json.dumps(describe(asked)))
+    with time_machine.travel(datetime.fromisoformat(earlier["at"])):
+        print(json.dumps(describe(earlier)))
     return 0
 
 

@@ -1,6 +1,7 @@
 """`make release`: build what a site installs into `dist/`, then tag the commit.
 
-It refuses before it builds anything; the tag is its last step, so a release that failed leaves none.
+It refuses before it builds anything. The tag is its last step, so a release that failed leaves
+none.
 """
 
 import argparse

@@ -361,7 +361,7 @@ def test_rules_are_there_before_the_first_job_is_read(make_capture, spool, porta
 
 
 def test_rules_reach_a_running_capture_and_reports_go_out(make_capture, spool, portal, monkeypatch):
-    monkeypatch.setattr(capture_module, "_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(capture_module, "_REPORT_SECONDS", 0.05)
     with running(make_capture()) as capture:
         write_job(spool, 1, variables=[("PIN", "1234")])
         wait_for(lambda: portal.ids == [1])
@@ -379,7 +379,7 @@ def no_disk():
 
 
 def test_rules_come_where_the_journal_cannot_be_asked(make_capture, portal, journal, monkeypatch):
-    monkeypatch.setattr(capture_module, "_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(capture_module, "_REPORT_SECONDS", 0.05)
     with running(make_capture()) as capture:
         wait_for(lambda: portal.reports)
         monkeypatch.setattr(journal, "backlog", no_disk)

@@ -14,7 +14,7 @@ from apps.datasets import tasks
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import CATALOGUES
 from apps.datasets.domain import look_ups
-from apps.datasets.domain.asking import catalogues_to_ask_about
+from apps.datasets.domain.catalogue_queue import catalogues_to_ask_about
 from apps.datasets.domain.look_ups import (
     ABSENT_FOR,
     FRESH,

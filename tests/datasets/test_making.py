@@ -9,7 +9,7 @@ from django.utils import timezone
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets import tasks
-from apps.datasets.domain.asking import catalogues_to_ask_about
+from apps.datasets.domain.catalogue_queue import catalogues_to_ask_about
 from apps.datasets.domain.ledger import NewFile, add_files, give_up_files
 from apps.datasets.domain.making import (
     MAKINGS,

@@ -11,7 +11,7 @@ from apps.core.errors import InvalidTransition, NotAllowed
 from apps.datasets import tasks
 from apps.datasets.catalogues.base import Refused
 from apps.datasets.domain import staging
-from apps.datasets.domain.asking import catalogues_to_ask_about
+from apps.datasets.domain.catalogue_queue import catalogues_to_ask_about
 from apps.datasets.domain.look_ups import BackOfficeCatalogues
 from apps.datasets.domain.staging import (
     DEADLINE,

@@ -15,7 +15,7 @@ from apps.diagnosis.domain.groups.where_else import search_for, template_of, tex
 from apps.diagnosis.domain.known_errors.proposal import pattern_of_template
 from apps.diagnosis.engine.evidence.novelty import Templates
 from apps.diagnosis.models import KnownError
-from apps.search.domain.query.matching import Matcher
+from apps.search.domain.query.matcher import Matcher
 from apps.search.domain.query.parser import parse
 from apps.search.models import LineWatch
 from tests.diagnosis.conftest import read_all

@@ -36,7 +36,7 @@ COMPILE = {
     ("apps/core/domain/expressions/line_search.py", "_compile"): "see CALLERS",
     ("apps/diagnosis/engine/evidence/matchers.py", "Re2Matcher"): "see CALLERS",
     ("apps/diagnosis/engine/evidence/messages.py", "_load"): "lines of messages.csv",
-    ("apps/search/domain/query/matching.py", "_word_spans"): "escaped words",
+    ("apps/search/domain/query/matcher.py", "_word_spans"): "escaped words",
     (
         "apps/production/domain/types/arguments.py",
         "Argument",

@@ -18,7 +18,7 @@ from apps.search.domain.query.clauses import (
     Word,
     moment,
 )
-from apps.search.domain.query.matching import Matcher
+from apps.search.domain.query.matcher import Matcher
 from apps.search.domain.query.parser import LONGEST_QUERY, MOST_CLAUSES, parse
 from tests.search.query_strategies import CLAUSES, QUERIES
 

@@ -161,10 +161,14 @@ def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
     return ticks
 
 
-_GRID_LINE = (
-    '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/>'
-    '<text x="-8" y="{1}" text-anchor="end">{2}</text>'
-)
+def _grid_lines(lines: Iterable[tuple[object, object, str]]) -> SafeString:
+    """Return grid lines with labels, each given by its height, that of its label, and its text."""
+    return format_html_join(
+        "",
+        '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/>'
+        '<text x="-8" y="{1}" text-anchor="end">{2}</text>',
+        lines,
+    )
 
 
 def _grid(scale: _Scale, height: int) -> SafeString:
@@ -172,7 +176,7 @@ def _grid(scale: _Scale, height: int) -> SafeString:
     for step in scale.steps:
         y = height - scale.share(step) * height
         lines.append((f"{y:.1f}", f"{y + 4:.1f}", short_number(step)))
-    return format_html_join("", _GRID_LINE, lines)
+    return _grid_lines(lines)
 
 
 def _title(point: Bin, series: Sequence[Series]) -> str:
@@ -247,7 +251,7 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
     return format_html(
         '{}<svg y="{}" width="100%" height="48" viewBox="0 0 {} 48" preserveAspectRatio="none">'
         '<path class="rate" vector-effect="non-scaling-stroke" d="{}"/></svg>',
-        format_html_join("", _GRID_LINE, lines),
+        _grid_lines(lines),
         top,
         max(len(bins), 1),
         _path(rates, most, 48),

@@ -15,7 +15,7 @@ from django.utils import timezone
 from apps.core.domain.work import BackOff, Queue
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import open_catalogue
-from apps.datasets.domain.asking import error_text
+from apps.datasets.domain.catalogue_queue import error_text
 from apps.datasets.domain.places import UNKNOWN_PLACES, Places, locate_files
 from apps.datasets.domain.staging_options import STAGING_OPTIONS, can_stage
 from apps.datasets.domain.steps import is_possible_name
@@ -69,7 +69,9 @@ class BackOfficeCatalogues:
             dataset = _existing(answers)
             if dataset is not None:
                 datasets[name] = dataset
-            elif len(answers) < len(catalogues) or not all(_is_absent(row, at) for row in answers):
+                continue
+            is_absent = all(_is_absent(row, at) for row in answers)
+            if not is_absent or len(answers) < len(catalogues):
                 unknown.append(name)
         if unknown:
             raise CatalogueError(_why_unknown(unknown, rows))
@@ -230,18 +232,20 @@ def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
         claimed = LOOK_UPS.claim(LOOK_UPS.due(now()).filter(catalogue=row)[:1], at=now())
         if not claimed:
             break
+        [waiting] = claimed
         try:
-            summary = catalogue.describe(claimed[0].name)
+            summary = catalogue.describe(waiting.name)
         except base.BadName:
-            summary = base.DatasetSummary(claimed[0].name, exists=False)
+            summary = base.DatasetSummary(waiting.name, exists=False)
+        except base.Refused as error:  # it concerns this dataset alone
+            LOOK_UPS.fail(waiting, error_text(error), at=now())
+            continue
         except base.CatalogueError as error:
-            LOOK_UPS.fail(claimed[0], error_text(error), at=now())
-            if isinstance(error, base.Refused):
-                continue  # it is about this dataset alone
+            LOOK_UPS.fail(waiting, error_text(error), at=now())
             Catalogue.objects.filter(pk=row.pk).update(error=error_text(error))
             break
         places, catalogue_fault = _ask_where(catalogue, summary, now=now)
-        stored += _store_answer(claimed[0], summary, places, now())
+        stored += _store_answer(waiting, summary, places, now())
         if catalogue_fault:
             Catalogue.objects.filter(pk=row.pk).update(error=catalogue_fault)
             break
@@ -253,16 +257,18 @@ def _ask_where(
 ) -> tuple[Places, str]:
     """Return where the files of a dataset are, and why the catalogue does not answer now.
 
-    A failure is never raised: that the dataset exists is known, and is to be stored.
+    The reason is empty if it answers, or refuses only this dataset. No failure is raised, so that
+    the caller can store that the dataset exists.
     """
     if not summary.exists:
         return UNKNOWN_PLACES, ""
     try:
         return locate_files(catalogue, summary, now=now), ""
+    except base.Refused as error:
+        return Places(reason=error_text(error)), ""
     except base.CatalogueError as error:
         reason = error_text(error)
-        # A refusal is about this dataset alone.
-        return Places(reason=reason), "" if isinstance(error, base.Refused) else reason
+        return Places(reason=reason), reason
 
 
 @transaction.atomic

@@ -17,7 +17,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
-from apps.datasets.domain.asking import ask_in_turn
+from apps.datasets.domain.catalogue_queue import ask_in_turn
 from apps.datasets.domain.look_ups import open_row
 from apps.datasets.domain.steps import LONGEST_NAME, has_placeholder
 from apps.datasets.enums import NOT_IN_A_JOB, ChosenFiles, FileState, MakingState

@@ -17,7 +17,7 @@ from apps.search.domain.engine.contents import content_of
 from apps.search.domain.engine.expressions import expression_spans
 from apps.search.domain.logs.kept_texts import KeptText, texts_of
 from apps.search.domain.query.clauses import Field, FieldValue, Query, Source
-from apps.search.domain.query.matching import Matcher, Span, in_lower_case, merged, text_of
+from apps.search.domain.query.matcher import Matcher, Span, in_lower_case, merged, text_of
 
 #: Matching lines that are shown of each text, and letters of a line.
 LINES = 3

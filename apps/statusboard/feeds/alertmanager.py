@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import json_of, text_of, texts, time_of
+from apps.statusboard.feeds.values import json_of, text_of, texts, time_of
 
 #: Name of the always-firing alert, by Prometheus convention. While it arrives, the alerting chain
 #: works.

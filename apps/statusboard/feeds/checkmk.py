@@ -6,7 +6,7 @@ Its dates are local time without a zone, so only MICROTIME is used; without it, 
 from datetime import datetime
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, variables, without_empty
+from apps.statusboard.feeds.values import epoch, variables, without_empty
 
 _OPENS = ("PROBLEM", "FLAPPINGSTART")
 _ENDS = ("RECOVERY", "FLAPPINGSTOP")

@@ -12,7 +12,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from apps.statusboard.feeds.base import Feed, Message, UnreadablePayload, Window
-from apps.statusboard.feeds.reading import epoch, text_of
+from apps.statusboard.feeds.values import epoch, text_of
 
 _OSG_EFFECTS = {"outage": "down", "severe": "down", "intermittent outage": "degraded"}
 _GOCDB_EFFECTS = {"outage": "down", "warning": "degraded"}

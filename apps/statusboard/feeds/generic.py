@@ -3,7 +3,7 @@
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, json_of, text_of, time_of
+from apps.statusboard.feeds.values import epoch, json_of, text_of, time_of
 
 #: Names of a mapping with their descriptions; `key` and `state` are required.
 FIELDS = {

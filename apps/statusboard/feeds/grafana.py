@@ -2,7 +2,7 @@
 
 from apps.statusboard.feeds.alertmanager import Alertmanager
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import json_of, text_of, texts
+from apps.statusboard.feeds.values import json_of, text_of, texts
 
 
 class Grafana(Feed):

@@ -11,7 +11,7 @@ from typing import Any
 from dateutil.rrule import rrulestr
 
 from apps.statusboard.feeds.base import Feed, Message, UnreadablePayload, Window
-from apps.statusboard.feeds.reading import text_of
+from apps.statusboard.feeds.values import text_of
 
 #: Limits of a recurring event: number of windows, and time after its first start.
 MOST = 1_000

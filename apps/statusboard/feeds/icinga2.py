@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, json_lines, text_of, without_empty
+from apps.statusboard.feeds.values import epoch, json_lines, text_of, without_empty
 
 _HARD = 1
 #: The states of Icinga Notifications' severities, as numbers.

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, json_documents, text_of, variables
+from apps.statusboard.feeds.values import epoch, json_documents, text_of, variables
 
 _SEVERITIES = {"CRITICAL": "critical", "DOWN": "critical", "UNREACHABLE": "critical"}
 _OPENS = ("PROBLEM", "FLAPPINGSTART")

@@ -7,7 +7,7 @@ these disagree.
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload, Window
-from apps.statusboard.feeds.reading import json_of, text_of, time_of
+from apps.statusboard.feeds.values import json_of, text_of, time_of
 
 _SEVERITIES = {
     "major_outage": "critical",

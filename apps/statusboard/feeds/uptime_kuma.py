@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import json_documents, json_of, text_of, without_empty
+from apps.statusboard.feeds.values import json_documents, json_of, text_of, without_empty
 
 _DOWN, _UP, _PENDING, _MAINTENANCE = range(4)
 

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, json_lines, json_of, text_of
+from apps.statusboard.feeds.values import epoch, json_lines, json_of, text_of
 
 #: Severities from this one on (high and disaster) mean down.
 _CRITICAL = 4

@@ -76,35 +76,50 @@ def mark_conflicts(
     changed: list[ArchivedJob] = []
     job_ids: set[str] = set()
     for same in _submissions([*map(_stored, rows), *captures]):
-        stored = [capture.row for capture in same if capture.row]
-        marked = [row for row in stored if row.conflict]
-        conflict = marked[0].conflict if marked else _difference(same)
-        if not conflict:
-            continue
-
-        has_new_content = _has_new_content(same)
-        version = max(row.conflict_version for row in stored) + has_new_content
-        unmarked = [
-            row for row in stored if row.conflict != conflict or row.conflict_version != version
-        ]
-        if has_new_content:
-            chosen = [row for row in stored if row.chosen_at]
-            _keep_hashes(same, at=at)
-            if chosen:
-                conflict = _difference([*same, *_unstored(stored)]) or conflict
-            if chosen or len(marked) < len(stored):
-                job_ids.add(stored[0].job_id)
-            _set_choice(chosen, by="", reason="", at=None)
-        for row in unmarked:
-            row.conflict = conflict
-            row.conflict_version = version
-        changed += unmarked
+        changed_rows, is_news = _mark(same, at)
+        changed += changed_rows
+        if is_news:
+            job_ids.add(same[0].job_id)
     if changed:
         ArchivedJob.objects.bulk_update(changed, _FIELDS, batch_size=1000)
     if job_ids:
         publish(
             kind="archive.conflict", target=cluster, by=by, at=at, data={"job_ids": sorted(job_ids)}
         )
+
+
+def _mark(captures: Sequence[Capture], at: datetime) -> tuple[list[ArchivedJob], bool]:
+    """Mark the stored captures of one submission if they differ, without saving them.
+
+    Return the changed ones, and whether the conflict is new or ends a choice.
+    """
+    stored = [capture.row for capture in captures if capture.row]
+    marked = [row for row in stored if row.conflict]
+    conflict = marked[0].conflict if marked else _difference(captures)
+    if not conflict:
+        return [], False
+
+    has_new_content = _has_new_content(captures)
+    version = max(row.conflict_version for row in stored)
+    if has_new_content:
+        version += 1
+    outdated = []
+    for row in stored:
+        if (row.conflict, row.conflict_version) != (conflict, version):
+            outdated.append(row)
+
+    is_news = False
+    if has_new_content:
+        chosen = [row for row in stored if row.chosen_at]
+        _keep_hashes(captures, at=at)
+        if chosen:
+            conflict = _difference([*captures, *_unstored(stored)]) or conflict
+        is_news = bool(chosen) or len(marked) < len(stored)
+        _set_choice(chosen, by="", reason="", at=None)
+    for row in outdated:
+        row.conflict = conflict
+        row.conflict_version = version
+    return outdated, is_news
 
 
 def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
@@ -266,11 +281,12 @@ def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
 
     Arguments are compared only if both captures have them.
     """
-    return any(
-        (capture.script, capture.environment) == (other.script, other.environment)
-        and (capture.arguments == other.arguments or not capture.arguments or not other.arguments)
-        for other in known
-    )
+    for other in known:
+        has_same_files = (capture.script, capture.environment) == (other.script, other.environment)
+        are_comparable = bool(capture.arguments and other.arguments)
+        if has_same_files and (not are_comparable or capture.arguments == other.arguments):
+            return True
+    return False
 
 
 def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:

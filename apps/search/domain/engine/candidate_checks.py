@@ -15,7 +15,7 @@ from apps.search.domain.engine.expressions import ExpressionCheck, expression_ch
 from apps.search.domain.engine.places import Candidate
 from apps.search.domain.logs.kept_texts import joined, texts_of
 from apps.search.domain.query.clauses import Query, Source
-from apps.search.domain.query.matching import Matcher, in_lower_case, text_of
+from apps.search.domain.query.matcher import Matcher, in_lower_case, text_of
 
 K = TypeVar("K")
 

@@ -8,7 +8,7 @@ from apps.core.domain.expressions.line_search import LineSearch, Span
 from apps.core.domain.expressions.runs import expression_run
 from apps.search.domain.engine.base import SearchRefused
 from apps.search.domain.query.clauses import Query
-from apps.search.domain.query.matching import expressions_of
+from apps.search.domain.query.matcher import expressions_of
 
 #: Of all expressions of a search together.
 BUDGET_SECONDS = 1.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from apps.archive.domain.search import words as word_rules
 from apps.search.domain.query.clauses import Phrase, Query, Word
-from apps.search.domain.query.matching import TWO_LOWER_CASES, Sought, in_lower_case
+from apps.search.domain.query.matcher import TWO_LOWER_CASES, Sought, in_lower_case
 
 #: The index has these letters as `str.lower` chose them, so none of them is looked up.
 _UNCERTAIN = re.compile(f"[{''.join([*TWO_LOWER_CASES, *TWO_LOWER_CASES.values()])}]")

@@ -22,6 +22,12 @@ from apps.statusboard.feeds.base import Window
 from apps.statusboard.models import DowntimeWindow, MonitoringSource, Service
 from apps.statusboard.permissions import require_board_role
 
+#: Frequency and interval of repeated work for `rrule`; for monthly work, see `_starts`.
+_FREQUENCIES = {
+    Repeat.DAILY: (DAILY, 1),
+    Repeat.WEEKLY: (WEEKLY, 1),
+    Repeat.FORTNIGHTLY: (WEEKLY, 2),
+}
 #: How far ahead repeated work can be planned.
 AHEAD = timedelta(days=731)
 
@@ -96,8 +102,10 @@ def _checked_starts(
     if not repeat:
         problem = "Select how often it takes place, or leave the last day empty."
         return [starts_at], {"repeat": [problem]} if last_day else {}
-    if last_day is None or (problem := _problem_of_last_day(starts_at, last_day, zone)):
-        return [], {"last_day": [problem if last_day else "Enter the last day."]}
+    if last_day is None:
+        return [], {"last_day": ["Enter the last day."]}
+    if problem := _problem_of_last_day(starts_at, last_day, zone):
+        return [], {"last_day": [problem]}
     starts = _starts(starts_at, Repeat(repeat), last_day, zone)
     if any(later - earlier < length for earlier, later in pairwise(starts)):
         return [], {"ends_at": ["Each window must end before the next one starts."]}
@@ -125,11 +133,7 @@ def _starts(starts_at: datetime, repeat: Repeat, last_day: date, zone: tzinfo) -
             MONTHLY, dtstart=local, until=until, byweekday=weekday(local.weekday(), place)
         )
     else:
-        frequency, every = {
-            Repeat.DAILY: (DAILY, 1),
-            Repeat.WEEKLY: (WEEKLY, 1),
-            Repeat.FORTNIGHTLY: (WEEKLY, 2),
-        }[repeat]
+        frequency, every = _FREQUENCIES[repeat]
         starts = rrule(frequency, interval=every, dtstart=local, until=until)
     return [start.astimezone(UTC) for start in starts]
 
@@ -188,24 +192,35 @@ def record_window(
         data = {"services": [service.slug], **times}
         publish(kind="window.scheduled", target=row, by=str(source), at=at, data=data)
         return {service.pk}
-    before = set(row.services.values_list("pk", flat=True))
+    services_before = set(row.services.values_list("pk", flat=True))
     values["cancelled_at"] = row.cancelled_at
     if window.is_cancelled and row.cancelled_at is None:
         values["cancelled_at"] = at
-    if before == {service.pk} and all(
-        getattr(row, name) == value for name, value in values.items()
-    ):
+    is_unchanged = all(getattr(row, name) == value for name, value in values.items())
+    if is_unchanged and services_before == {service.pk}:
         return set()
-    moved = (row.starts_at, row.ends_at) != (window.starts_at, window.ends_at)
-    old = f"{row.starts_at:%Y-%m-%dT%H:%MZ} to {row.ends_at:%Y-%m-%dT%H:%MZ}"
+
+    has_moved = (row.starts_at, row.ends_at) != (window.starts_at, window.ends_at)
+    old_period = _period_of(row)
     for name, value in values.items():
         setattr(row, name, value)
     row.save()
     row.services.set([service])
-    if moved:
-        new = f"{row.starts_at:%Y-%m-%dT%H:%MZ} to {row.ends_at:%Y-%m-%dT%H:%MZ}"
-        publish(kind="window.moved", target=row, by=str(source), at=at, old=old, new=new)
-    return before | {service.pk}
+    if has_moved:
+        publish(
+            kind="window.moved",
+            target=row,
+            by=str(source),
+            at=at,
+            old=old_period,
+            new=_period_of(row),
+        )
+    return services_before | {service.pk}
+
+
+def _period_of(window: DowntimeWindow) -> str:
+    """Return start and end of a window as events have them."""
+    return f"{window.starts_at:%Y-%m-%dT%H:%MZ} to {window.ends_at:%Y-%m-%dT%H:%MZ}"
 
 
 def cancel_missing(*, source: MonitoringSource, kept: Collection[str], at: datetime) -> set[int]:

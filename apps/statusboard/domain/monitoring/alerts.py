@@ -51,7 +51,8 @@ def record_episode(
         source=source, dedup_key=alert.dedup_key
     )
     if alert.started_at is None:
-        if (episode_start := _episode_at(rows, alert, at)) is None:
+        episode_start = _episode_at(rows, alert, at)
+        if episode_start is None:
             record_early_end(source=source, alert=alert, at=at)
             return set()
         alert = replace(alert, started_at=episode_start)
@@ -71,13 +72,10 @@ def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetim
     """
     reported_at = alert.reported_at or alert.ended_at or at
     going_on = Q(ended_at=None) | Q(ended_at__gte=reported_at)
-    known = (
-        rows.filter(going_on, episode_started_at__lte=reported_at)
-        .order_by("-episode_started_at")
-        .first()
-    )
-    if known is not None:
-        return known.episode_started_at
+    open_then = rows.filter(going_on, episode_started_at__lte=reported_at)
+    latest = open_then.order_by("-episode_started_at").first()
+    if latest is not None:
+        return latest.episode_started_at
     return None if alert.status is Status.RESOLVED else reported_at
 
 
@@ -93,10 +91,13 @@ def record_early_end(*, source: MonitoringSource, alert: Alert, at: datetime) ->
 
 
 def _open(report: _Report) -> set[int]:
+    """Open the incident of a new episode, which may have ended already.
+
+    Return the primary keys of the services whose earlier episodes it supersedes.
+    """
     alert = report.alert
     source = report.source
     started_at = report.started_at
-    episodes = Incident.objects.filter(source=source, dedup_key=alert.dedup_key)
     incident = Incident(
         service=report.service,
         source=source,
@@ -114,11 +115,7 @@ def _open(report: _Report) -> set[int]:
     elif early := _early_end(report):
         _end(incident, early.ended_at, Resolution.RESOLVED, source.slug)
         early.delete()
-    elif (
-        following := episodes.filter(episode_started_at__gt=started_at)
-        .order_by("episode_started_at")
-        .first()
-    ):
+    elif following := _following_episode(report):
         _end(incident, following.episode_started_at, Resolution.SUPERSEDED, source.slug)
     incident.save()
     record_state(incident=incident, state=report.state, at=report.at)
@@ -139,6 +136,13 @@ def _open(report: _Report) -> set[int]:
 def _early_end(report: _Report) -> EarlyEnd | None:
     ends = EarlyEnd.objects.filter(source=report.source, dedup_key=report.alert.dedup_key)
     return ends.filter(ended_at__gte=report.started_at).first()
+
+
+def _following_episode(report: _Report) -> Incident | None:
+    """Return the next episode of the same alert, if its start arrived before this one's."""
+    episodes = Incident.objects.filter(source=report.source, dedup_key=report.alert.dedup_key)
+    later = episodes.filter(episode_started_at__gt=report.started_at)
+    return later.order_by("episode_started_at").first()
 
 
 def _supersede(report: _Report) -> set[int]:
@@ -167,7 +171,7 @@ def _update(incident: Incident, report: _Report) -> bool:
     before = _content(incident)
     was_open = incident.is_open
     was_stale = incident.stale_at is not None
-    before_at = str(report.state)
+    state_before = str(report.state)
     incident.service = report.service
     if incident.resolution != Resolution.MANUAL:
         if report.alert.status is Status.RESOLVED:
@@ -184,17 +188,17 @@ def _update(incident: Incident, report: _Report) -> bool:
             _reopen(incident, report)
         elif incident.resolution not in (Resolution.RESOLVED, Resolution.MISSING):
             _renew_lease(incident, report)
-        before_at = record_state(incident=incident, state=report.state, at=report.at)
-    if _content(incident) == before and before_at == report.state:
+        state_before = record_state(incident=incident, state=report.state, at=report.at)
+    if _content(incident) == before and state_before == report.state:
         return False
     incident.save()
-    if incident.is_open and before_at != report.state:
+    if incident.is_open and state_before != report.state:
         publish(
             kind="incident.changed",
             target=incident,
             by=str(report.source),
             at=report.at,
-            old=before_at,
+            old=state_before,
             new=report.state,
         )
     if was_open and not incident.is_open:
@@ -211,6 +215,7 @@ def _update(incident: Incident, report: _Report) -> bool:
 
 
 def _content(incident: Incident) -> tuple[object, ...]:
+    """Return the values that a report may change."""
     return (
         incident.service_id,
         incident.state,
@@ -250,11 +255,11 @@ def close_missing(*, source: MonitoringSource, reported: Collection[str], at: da
     row must be locked.
     """
     lease = at + timedelta(seconds=source.lease_seconds)
-    missing = Incident.objects.select_for_update(of=("self",)).select_related("service")
+    rows = Incident.objects.select_for_update(of=("self",)).select_related("service")
+    # A later lease was renewed by a report after `at`.
+    reported_before = rows.filter(source=source, ended_at=None, lease_expires_at__lte=lease)
     touched = set()
-    for row in missing.filter(source=source, ended_at=None, lease_expires_at__lte=lease).exclude(
-        dedup_key__in=reported
-    ):
+    for row in reported_before.exclude(dedup_key__in=reported):
         _end(row, max(at, row.started_at), Resolution.MISSING, source.slug)
         row.save()
         touched.add(row.service_id)
@@ -279,9 +284,10 @@ def _end(incident: Incident, ended_at: datetime, resolution: Resolution, by: str
     incident.ended_at = ended_at
     incident.resolution = resolution
     incident.closed_by = by
+    incident.stale_at = None
     lease = incident.lease_expires_at
-    stale = resolution is Resolution.SUPERSEDED and lease is not None and lease < ended_at
-    incident.stale_at = lease if stale else None
+    if resolution is Resolution.SUPERSEDED and lease is not None and lease < ended_at:
+        incident.stale_at = lease
 
 
 def _end_of(report: _Report) -> datetime:

@@ -71,7 +71,7 @@ class Matcher:
         return bool(self._words or self._phrases)
 
     def fits(self, text: str) -> bool:
-        """Return whether a text has the words and phrases that it must, and none that it must not."""
+        """Return whether a text has all words and phrases of the query, and no negated one."""
         for pieces, negated in self._phrases:
             if _has_phrase(text, pieces) is negated:
                 return False
