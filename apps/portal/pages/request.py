@@ -18,6 +18,7 @@ from apps.datasets.domain.input_datasets import InputDataset, input_datasets
 from apps.datasets.domain.staging import may_stage
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
+from apps.portal.pages.late_end import status_of_late
 from apps.portal.pages.request_ends import EndingChange, earlier_end
 from apps.portal.pages.request_start import lacks_cluster, status_without_cluster, waits_for_cluster
 from apps.portal.pages.request_use import (
@@ -46,6 +47,7 @@ from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
+from apps.production.domain.priority.current_forecasts import update_forecasts
 from apps.production.domain.priority.listing import QueueRow, queue_row_of
 from apps.production.domain.priority.prospects import ranks_by_class, with_expected_end
 from apps.production.domain.priority.ranks import has_rank, ranked_requests
@@ -212,11 +214,10 @@ def _production_waits_for(
 
 def _keep_deadline(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
     """Return the button with which a user answers that a request is late, if they may."""
-    if _kinds(attention) != {AttentionKind.LATE} or not (
-        may_prioritise(user, request) or may_reschedule(user, request)
-    ):
+    if _kinds(attention) != {AttentionKind.LATE}:
         return None
-    return action_for(request, AttentionKind.LATE, user)
+    action = action_for(request, AttentionKind.LATE, user)
+    return action if action.url != request.get_absolute_url() else None
 
 
 #: How many events the overview shows.
@@ -311,6 +312,7 @@ def request_page(
     `checks`, an open request is checked now; otherwise only while it waits for approval.
     """
     prefetch_related_objects([request], "attention")
+    update_forecasts([request], at=at)
     # Neither the moves nor the approval need the slots in every state.
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
     moves = moves_for(user, request, at, slots=slots)
@@ -338,9 +340,10 @@ def request_page(
     needed = needed_changes(request, content, estimate or NO_ESTIMATE, at=at)
     advice = _advice(request, content, user, at)
     turn = _next_turn(request, user, events, approval, attention, progress, needed, advice)
+    status = status_of_late(turn.status, request, progress, changes)
     return RequestPage(
         object=request,
-        status=turn.status,
+        status=status,
         steps=steps_of(request),
         next_by=turn.next_by,
         lacks_cluster=bool(open_form) and lacks_cluster(request),

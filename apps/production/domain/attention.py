@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 
 from apps.core.domain.events import publish
-from apps.production.domain.approvals.inbox import NEXT_STEPS, responsible_users
+from apps.production.domain.approvals.inbox import next_step_of, responsible_users
 from apps.production.enums import CLOSED, PORTAL, AttentionKind
 from apps.production.models import Attention, Request
 
@@ -65,7 +65,8 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         row.since = need.since if kind == AttentionKind.STUCK else row.since
         row.save()
         if is_new:
-            _publish(EVENTS[kind], row, at, f"{row.words}. {NEXT_STEPS[kind]}.".replace("..", "."))
+            reason = f"{row.words}. {next_step_of(current, kind)}."
+            _publish(EVENTS[kind], row, at, reason.replace("..", "."))
     for row in rows.values():
         row.delete()
         if current.state not in CLOSED:

@@ -26,8 +26,17 @@ from apps.production.domain.approvals.requirements import (
     slots_of,
     slots_to_sign,
 )
+from apps.production.domain.forecast import forecast_of, last_stage
 from apps.production.domain.outlook import find_hindrances
-from apps.production.enums import EDITABLE, NOT_STARTED, AttentionKind, RequestState, Verb
+from apps.production.domain.priority.ranks import has_rank
+from apps.production.enums import (
+    EDITABLE,
+    IN_PRODUCTION,
+    NOT_STARTED,
+    AttentionKind,
+    RequestState,
+    Verb,
+)
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
 from apps.production.permissions import may_prioritise, may_reschedule
 
@@ -71,6 +80,19 @@ HEADINGS: Mapping[RequestState | AttentionKind | None, str] = {
     RequestState.DRAFT: "Drafts",
     None: "Others",
 }
+
+
+def next_step_of(request: Request, wait: RequestState | AttentionKind) -> str:
+    """Return the next step of a waiting request.
+
+    A higher priority does not help a late request that has left the queue.
+    """
+    if wait != AttentionKind.LATE or request.state not in IN_PRODUCTION or has_rank(request):
+        return NEXT_STEPS[wait]
+    forecast = forecast_of(request)
+    stage = last_stage(forecast.stages) if forecast else ""
+    holds = f"holds {stage}, which ends last," if stage else "it waits for"
+    return f"See what {holds} or postpone its deadline"
 
 
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
@@ -157,6 +179,7 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
             why = f"{event.actor}: “{event.reason}”"
         waits[request.pk].append(Wait(RequestState(request.state), since, why))
 
+    by_pk = {request.pk: request for request in requests}
     not_started = {request.pk for request in requests if request.state in NOT_STARTED}
     needed = F("request__queue_entry__needed_change")
     for row in Attention.objects.filter(request__in=requests).annotate(needed_change=needed):
@@ -168,6 +191,8 @@ def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
         if kind == AttentionKind.IDLE and row.request_id in not_started and row.needed_change:
             special_step = NEEDS_CHANGE
             why = f"{why.removesuffix('.')}. {row.needed_change}"
+        elif kind == AttentionKind.LATE:
+            special_step = next_step_of(by_pk[row.request_id], kind)
         waits[row.request_id].append(Wait(kind, row.since, why, special_step))
 
     for waits_of_request in waits.values():
@@ -369,11 +394,19 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
         label, place = _BUTTONS[RequestState.ON_HOLD]
     elif wait == AttentionKind.IDLE and request.state == RequestState.QUEUED:
         label, place = f"{Verb.START.label}…", f"?do={Verb.START}#do"
-    elif wait == AttentionKind.LATE and may_prioritise(user, request):
-        label, place = "Set priority…", "?do=priority#do"
-    elif wait == AttentionKind.LATE and may_reschedule(user, request):
-        label, place = "Deadline or class…", "?do=reschedule#do"
+    elif wait == AttentionKind.LATE:
+        label, place = _button_of_late(request, user)
     return Action(label, request.get_absolute_url() + place)
+
+
+def _button_of_late(request: Request, user: User) -> tuple[str, str]:
+    """Return label and place of the button for a late request: what can still help it."""
+    is_ahead = request.state not in IN_PRODUCTION or has_rank(request)
+    if is_ahead and may_prioritise(user, request):
+        return "Set priority…", "?do=priority#do"
+    if may_reschedule(user, request):
+        return "Deadline or class…" if is_ahead else "Postpone deadline…", "?do=reschedule#do"
+    return "Open", ""
 
 
 def _item(
