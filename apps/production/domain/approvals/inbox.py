@@ -28,7 +28,6 @@ from apps.production.domain.approvals.requirements import (
 )
 from apps.production.domain.forecast import forecast_of, last_stage
 from apps.production.domain.outlook import find_hindrances
-from apps.production.domain.priority.ranks import has_rank
 from apps.production.enums import (
     EDITABLE,
     IN_PRODUCTION,
@@ -87,12 +86,20 @@ def next_step_of(request: Request, wait: RequestState | AttentionKind) -> str:
 
     A higher priority does not help a late request that has left the queue.
     """
-    if wait != AttentionKind.LATE or request.state not in IN_PRODUCTION or has_rank(request):
+    if wait != AttentionKind.LATE or not _has_left_queue(request):
         return NEXT_STEPS[wait]
     forecast = forecast_of(request)
     stage = last_stage(forecast.stages) if forecast else ""
     holds = f"holds {stage}, which ends last," if stage else "it waits for"
     return f"See what {holds} or postpone its deadline"
+
+
+def _has_left_queue(request: Request) -> bool:
+    """Whether a request is past the queue, so that a priority no longer brings it forward."""
+    is_held_in_queue = (
+        request.state == RequestState.ON_HOLD and request.held_from == RequestState.QUEUED
+    )
+    return request.state in IN_PRODUCTION and not is_held_in_queue
 
 
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
@@ -401,7 +408,7 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
 
 def _button_of_late(request: Request, user: User) -> tuple[str, str]:
     """Return label and place of the button for a late request: what can still help it."""
-    is_ahead = request.state not in IN_PRODUCTION or has_rank(request)
+    is_ahead = not _has_left_queue(request)
     if is_ahead and may_prioritise(user, request):
         return "Set priority…", "?do=priority#do"
     if may_reschedule(user, request):

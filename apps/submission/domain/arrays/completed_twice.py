@@ -21,21 +21,22 @@ def count_completed_twice(
     `completed` has the completed jobs of stages by the request's primary key and the position, as
     accounting counts them. Only stages of which the portal knows fewer are examined.
     """
-    retries: dict[tuple[int, int], list[Submission]] = {}
+    retries: dict[tuple[int, int], list[tuple[Submission, Submission]]] = {}
     unknown = Counter(completed)
     arrays = Submission.objects.filter(
         request__in={pk for pk, _ in completed}, purpose=Purpose.PRODUCTION
-    ).defer("script", "asked", "last_error")
+    ).defer("script", "asked", "last_error", "retry_of__script", "retry_of__asked")
     for array in arrays.select_related("retry_of"):
         key = array.request_id, array.position
         unknown[key] -= array.completed
-        if array.retry_of_id and array.completed:
-            retries.setdefault(key, []).append(array)
+        if array.retry_of and array.completed:
+            retries.setdefault(key, []).append((array.retry_of, array))
 
     stage_of_job: dict[tuple[int, str], tuple[int, int]] = {}
     for key, arrays_of_stage in retries.items():
-        for retry in arrays_of_stage if unknown[key] > 0 else ():
-            first = retry.retry_of
+        if unknown[key] <= 0:
+            continue
+        for first, retry in arrays_of_stage:
             done = completed_of(retry)
             for task, number in enumerate(indices_of(first)):
                 if number in done:
