@@ -311,10 +311,8 @@ def request_page(
     `open_form` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`. With
     `checks`, an open request is checked now; otherwise only while it waits for approval.
     """
-    prefetch_related_objects([request], "attention")
-    update_forecasts([request], at=at)
-    # Neither the moves nor the approval need the slots in every state.
-    slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
+    _read_current(request, at)
+    slots = _slots_when_needed(request, user, at)
     moves = moves_for(user, request, at, slots=slots)
     approval = approval_of(request, user, at, slots=slots)
     events = list(events_of(request))
@@ -339,11 +337,10 @@ def request_page(
     attention = _attention(request, schedule)
     needed = needed_changes(request, content, estimate or NO_ESTIMATE, at=at)
     advice = _advice(request, content, user, at)
-    turn = _next_turn(request, user, events, approval, attention, progress, needed, advice)
-    status = status_of_late(turn.status, request, progress, changes)
+    turn = _next_turn(request, user, events, approval, attention, progress, needed, advice, changes)
     return RequestPage(
         object=request,
-        status=status,
+        status=turn.status,
         steps=steps_of(request),
         next_by=turn.next_by,
         lacks_cluster=bool(open_form) and lacks_cluster(request),
@@ -397,6 +394,17 @@ def request_page(
     )
 
 
+def _read_current(request: Request, at: datetime) -> None:
+    """Read the attention of a request, and its forecast if the queue has changed since."""
+    prefetch_related_objects([request], "attention")
+    update_forecasts([request], at=at)
+
+
+def _slots_when_needed(request: Request, user: User, at: datetime) -> Any:
+    """Return the slots of a request, read once. Not every state needs them."""
+    return SimpleLazyObject(lambda: slots_of(request, user, at))
+
+
 def _next_turn(
     request: Request,
     user: User,
@@ -406,6 +414,7 @@ def _next_turn(
     progress: RequestNow | None,
     needed: Sequence[NeededChange],
     advice: SubmitAdvice | None,
+    changes: Sequence[EndingChange],
 ) -> _Turn:
     """Return who must act next.
 
@@ -439,6 +448,7 @@ def _next_turn(
             status, answer="Needs a change before it starts.", next_step="", is_late=False
         )
         whose_turn = f"liaisons of {request.experiment}"
+    status = status_of_late(status, request, progress, changes)
     return _Turn(status, whose_turn, without_cluster)
 
 

@@ -19,8 +19,7 @@ from apps.jobs.enums import NONE
 from apps.production.domain.priority.ranks import by_place, startable_requests
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Attention, Request, Stage
-from apps.submission.domain.arrays.completed_twice import count_completed_twice
-from apps.submission.domain.arrays.submissions import sent_again
+from apps.submission.domain.arrays.submissions import count_completed_twice, sent_again
 
 #: How many requests the home page shows.
 MOST_REQUESTS = 3

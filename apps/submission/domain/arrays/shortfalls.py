@@ -19,12 +19,15 @@ from apps.jobs.domain.totals.totals import stage_sums
 from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
-from apps.submission.domain.arrays.completed_twice import count_completed_twice
 from apps.submission.domain.arrays.files import merge_sources, takes_files
 from apps.submission.domain.arrays.keepup import is_over, jobs_of_files
 from apps.submission.domain.arrays.merging import ended_stages
 from apps.submission.domain.arrays.plan import locked
-from apps.submission.domain.arrays.submissions import StageSubmissions, stage_submissions_of
+from apps.submission.domain.arrays.submissions import (
+    StageSubmissions,
+    count_completed_twice,
+    stage_submissions_of,
+)
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
 
