@@ -13,7 +13,7 @@ from tests.factories.requests import AT, draft, request_in, stage
 
 @pytest.fixture
 def late(transactional_db, nova, liaison, approver):
-    request = request_in("running", by=liaison, experiment=nova, approver=approver)
+    request = request_in("queued", by=liaison, experiment=nova, approver=approver)
     Attention.objects.create(
         request=request, kind="late", since=AT, words="expected after its deadline"
     )

@@ -10,6 +10,7 @@ import pytest
 from django.template.loader import render_to_string
 from django.urls import reverse
 
+from apps.clusters.schedulers.base import JobState
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
 from apps.notifications.domain.notifications import notify, unread, visible_notifications
@@ -20,7 +21,7 @@ from apps.portal.pages.request_use import Use
 from apps.production.domain.approvals.inbox import Action, inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.attention import Need, keep_attention
-from apps.production.domain.forecast import Days, Forecast
+from apps.production.domain.forecast import Days, Expected, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
@@ -36,6 +37,7 @@ from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
+from apps.submission.models import Assignment, Submission
 from tests.factories import clusters
 from tests.factories.jobs import ran, record
 from tests.factories.queue import set_pace
@@ -355,7 +357,7 @@ def test_use_within_a_tenth_of_the_estimate_is_not_marked():
     assert not Use("Disk", "size", None, 111).is_over
 
 
-@pytest.mark.parametrize("state", ["queued", "running"])
+@pytest.mark.parametrize("state", ["testing", "running"])
 def test_end_that_no_worker_has_computed_yet_is_being_computed(made, client, liaison, state):
     request = made(state)
     client.force_login(liaison)
@@ -364,20 +366,127 @@ def test_end_that_no_worker_has_computed_yet_is_being_computed(made, client, lia
     )
 
 
-@pytest.mark.parametrize(
-    ("due_in", "shown"), [(20, "Expected 10 days late"), (-2, "Overdue, expected 32 days late")]
-)
-def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown):
-    request = made("running")
+def late(request, due_in=20, **stages):
+    """Make a request late, with the ends of its stages in days."""
+    ends = {}
+    for name, (days, basis) in stages.items():
+        ends[name] = Expected(days and LATER + timedelta(days), basis).as_data()
     Request.objects.filter(pk=request.pk).update(
         deadline=(LATER + timedelta(days=due_in)).date(),
         expected_end=(LATER + timedelta(days=30)).date(),
         forecast_at=LATER,
+        forecast_stages=ends,
     )
     keep_attention(
         request=request, needs={AttentionKind.LATE: Need(AT, "expected to end late")}, at=AT
     )
-    shown_page = page(request, liaison)
+    return Request.objects.get(pk=request.pk)
+
+
+def test_late_request_that_runs_names_the_stage_that_ends_last_and_no_priority(
+    made, liaison, approver
+):
+    running = made("running", stages=(stage("generation"), stage("reco")))
+    late(running, generation=(30, "9 jobs in 24 h, 90 to go"), reco=(30, "not before generation"))
+    shown_page = page(running, liaison)
+    assert shown_page.status.next_step == (
+        "generation ends last: 9 jobs in 24 h, 90 to go. "
+        "Nothing holds its jobs, but liaisons of NOvA can postpone its deadline."
+    )
+    assert shown_page.keep_deadline.label == "Postpone deadline…"
+    assert page(running, approver).keep_deadline is None, "a priority does not help"
+
+    late(running, generation=(30, "9 jobs in 24 h, 90 to go"), reco=(None, "no past jobs"))
+    assert page(running, liaison).status.next_step.startswith(
+        "reco sets its end, which is unknown: no past jobs."
+    )
+
+
+def test_job_that_completed_as_its_retry_did_counts_once(made, client, shifter):
+    running = made("running", stages=(stage("reco", jobs=4), stage("merge", jobs=None)))
+    farm = clusters.cluster("farm")
+    values = {"request": running, "cluster": farm, "position": 0, "stage_name": "reco"}
+    values |= {"state": "sent", "sent_at": AT - timedelta(hours=3), "settled_at": AT}
+    values |= {"due_at": AT, "created_at": AT}
+    array = Submission.objects.create(
+        **values, number=1, spool_id="7", first=0, tasks=4, ended=4, completed=2
+    )
+    Submission.objects.create(
+        **values,
+        number=2,
+        spool_id="8",
+        retry_of=array,
+        first=3,
+        indices="3",
+        tasks=1,
+        ended=1,
+        completed=1,
+    )
+    states = {"7_0": "completed", "7_1": "completed", "7_2": "failed", "7_3": "completed"}
+    states["8_0"] = "completed"
+    times = {}
+    for hours, name in enumerate(("submitted_at", "started_at", "ended_at"), start=1):
+        times[name] = LATER + timedelta(hours=hours)
+    records = []
+    for number, (job_id, state) in enumerate(states.items()):
+        jobs = {"job_id": job_id, "spool_id": job_id.partition("_")[0]}
+        records.append(record(number, state=JobState(state), **jobs, **times))
+    ran(farm, running.key, "reco", *records, at=LATER + timedelta(hours=3))
+    merges = record(9, state=JobState.FAILED, **times), record(10, **times)
+    ran(farm, running.key, "merge", *merges, at=LATER + timedelta(hours=3))
+
+    client.force_login(shifter)
+    html = text_of(client.get(running.get_absolute_url()))
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
+    assert "75 % of the jobs of reco" in text
+    assert "3 of 4 completed 1 failed merge: 1 completed, 1 failed" in text
+    assert "not submitted here" not in text
+
+
+def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approver):
+    running = late(made("running"), generation=(30, "9 jobs in 24 h, 90 to go"))
+    cluster = clusters.cluster("farm", submits=True, submission={"most_in_flight": 60})
+    assignment = Assignment.objects.create(
+        request=running, cluster=cluster, assigned_by="x", assigned_at=AT, most_in_flight=50
+    )
+    for number, state in enumerate(("sent", "planned"), start=1):
+        Submission.objects.create(
+            request=running,
+            cluster=cluster,
+            number=number,
+            position=0,
+            first=40 * number,
+            tasks=40,
+            state=state,
+            sent_at=AT if state == "sent" else None,
+            spool_id="7" if state == "sent" else "",
+            due_at=AT,
+            created_at=AT,
+        )
+    shown_page = page(running, liaison)
+    [change] = [one for one in shown_page.changes_for_earlier_end if one.is_obstacle]
+    assert change.what == "Raise the limit of 50 concurrent jobs of this request"
+    assert change.obstacle == (
+        "40 jobs wait for the limit of 50 concurrent jobs of this request, which approvers and "
+        "shifters can raise."
+    )
+    assert "Below is what would help." in shown_page.status.next_step
+
+    assignment.most_in_flight = None
+    assignment.save()
+    changes = page(running, approver).changes_for_earlier_end
+    assert [change.what for change in changes] == [
+        "Raise the limit of 60 concurrent jobs of farm",
+        "A higher priority",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("due_in", "shown"), [(20, "Expected 10 days late"), (-2, "Overdue, expected 32 days late")]
+)
+def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown):
+    clusters.cluster("farm", scheduler="slurm", submits=True)
+    shown_page = page(late(made("queued"), due_in), liaison)
     assert shown_page.next_by == "approvers and liaisons of NOvA"
     assert shown_page.status.answer == "Late: expected to end late."
     assert (

@@ -17,7 +17,7 @@ from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.desk import bulk_approval, desk_of, sheet_of
-from apps.production.domain.forecast import Days
+from apps.production.domain.forecast import Days, Expected
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.free_clusters import store_free_clusters
@@ -95,7 +95,10 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     judge(last, {0: "code"}, at=AT)
     assert [note_attention(at=AT), note_attention(at=AT)] == [1, 0]
     again = "1 failed job with a code problem would fail again"
-    assert attention(request) == {"stuck": "1 failed job needs a decision", "needs_change": again}
+    assert attention(request) == {
+        "stuck": "1 failed job of one needs a decision",
+        "needs_change": again,
+    }
     [turn] = inbox_items(waiting_for(liaison, AT), liaison, AT)
     step = "Fix the cause, or tell the OPG whether to continue without these jobs"
     assert (turn.request, turn.todo, turn.why) == (request, step, f"Needs change: {again}")
@@ -105,7 +108,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     assert "approvers, shifters and liaisons of NOvA" in page
     assert again in events_of(request).get(kind="request.needs_change").reason
     page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
-    assert '<div class="main-line">Stuck: 1 failed job needs a decision.</div>' in page
+    assert '<div class="main-line">Stuck: 1 failed job of one needs a decision.</div>' in page
     assert "<p>Retry its failed jobs or continue without them." in page
     assert "In production." not in page
     for url in ("/", "/requests/inbox/", "/requests/?attention=stuck", "/requests/?attention=yes"):
@@ -115,7 +118,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     assert request.key not in browse(shifter).get("/requests/?attention=late").content.decode()
     (row,) = browse(liaison).get("/api/v1/requests/?attention=stuck").json()["results"]
     assert [(need["kind"], need["words"]) for need in row["attention"]] == [
-        ("stuck", "1 failed job needs a decision"),
+        ("stuck", "1 failed job of one needs a decision"),
         ("needs_change", again),
     ]
     deliver_waiting()
@@ -146,7 +149,7 @@ def test_failures_of_another_stage_that_may_be_retried_are_named_beside(running,
     Submission.objects.filter(pk=later_stage.pk).update(position=1)
     note_attention(at=AT)
     assert attention(running.request) == {
-        "stuck": "1 failed job needs a decision; 2 more may be retried automatically"
+        "stuck": "1 failed job of one needs a decision; 2 more of one may be retried automatically"
     }
 
 
@@ -157,7 +160,7 @@ def test_refused_tests_are_stuck(make, cluster, approver):
     plan_next(assignment=request.assignment, at=AT)
     Submission.objects.filter(request=request).update(state="failed")
     note_attention(at=AT)
-    assert attention(request) == {"stuck": "1 refused job needs a decision"}
+    assert attention(request) == {"stuck": "1 refused job of one needs a decision"}
 
 
 def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(
@@ -179,8 +182,12 @@ def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(
     assert '<span class="state down">late</span>' in page
     assert "17 Jan 2027" in browse(liaison).get("/requests/?attention=late").content.decode()
     assert [item.todo for item in inbox_items([request], liaison, AT)] == [
-        "An approver can raise its priority, a liaison postpone its deadline"
+        "See what it waits for or postpone its deadline"
     ]
+    ends = {"one": Expected(AT, "early").as_data(), "two": Expected(AT + DAY, "later").as_data()}
+    Request.objects.filter(pk=request.pk).update(forecast_stages=ends)
+    [item] = inbox_items([Request.objects.get(pk=request.pk)], liaison, AT)
+    assert item.todo == "See what holds two, which ends last, or postpone its deadline"
     assert request in waiting_for(liaison, AT)
     assert request in waiting_for(approver, AT)
     expect(date(2026, 12, 13))

@@ -19,6 +19,7 @@ from apps.datasets.domain.input_datasets import InputDataset, input_datasets
 from apps.datasets.domain.staging import may_stage
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
+from apps.portal.pages.late_end import status_of_late
 from apps.portal.pages.request_ends import EndingChange, earlier_end
 from apps.portal.pages.request_start import lacks_cluster, status_without_cluster, waits_for_cluster
 from apps.portal.pages.request_use import (
@@ -47,6 +48,7 @@ from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import Related, may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
+from apps.production.domain.priority.current_forecasts import update_forecasts
 from apps.production.domain.priority.listing import QueueRow, queue_row_of
 from apps.production.domain.priority.prospects import ranks_by_class, with_expected_end
 from apps.production.domain.priority.ranks import has_rank, ranked_requests
@@ -215,11 +217,10 @@ def _production_waits_for(
 
 def _keep_deadline(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
     """Return the button with which a user answers that a request is late, if they may."""
-    if _kinds(attention) != {AttentionKind.LATE} or not (
-        may_prioritise(user, request) or may_reschedule(user, request)
-    ):
+    if _kinds(attention) != {AttentionKind.LATE}:
         return None
-    return action_for(request, AttentionKind.LATE, user)
+    action = action_for(request, AttentionKind.LATE, user)
+    return action if action.url != request.get_absolute_url() else None
 
 
 #: How many events the overview shows.
@@ -313,9 +314,8 @@ def request_page(
     `open_form` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`. With
     `checks`, an open request is checked now; otherwise only while it waits for approval.
     """
-    prefetch_related_objects([request], "attention")
-    # Neither the moves nor the approval need the slots in every state.
-    slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
+    _read_current(request, at)
+    slots = _slots_when_needed(request, user, at)
     moves = moves_for(user, request, at, slots=slots)
     approval = approval_of(request, user, at, slots=slots)
     events = list(events_of(request))
@@ -340,7 +340,7 @@ def request_page(
     attention = _attention(request, schedule)
     needed = needed_changes(request, content, estimate or NO_ESTIMATE, at=at)
     advice = _advice(request, content, user, at)
-    turn = _next_turn(request, user, events, approval, attention, progress, needed, advice)
+    turn = _next_turn(request, user, events, approval, attention, progress, needed, advice, changes)
     return RequestPage(
         object=request,
         status=turn.status,
@@ -397,6 +397,17 @@ def request_page(
     )
 
 
+def _read_current(request: Request, at: datetime) -> None:
+    """Read the attention of a request, and its forecast if the queue has changed since."""
+    prefetch_related_objects([request], "attention")
+    update_forecasts([request], at=at)
+
+
+def _slots_when_needed(request: Request, user: User, at: datetime) -> Any:
+    """Return the slots of a request, read once. Not every state needs them."""
+    return SimpleLazyObject(lambda: slots_of(request, user, at))
+
+
 def _next_turn(
     request: Request,
     user: User,
@@ -406,6 +417,7 @@ def _next_turn(
     progress: RequestNow | None,
     needed: Sequence[NeededChange],
     advice: SubmitAdvice | None,
+    changes: Sequence[EndingChange],
 ) -> _Turn:
     """Return who must act next.
 
@@ -437,6 +449,7 @@ def _next_turn(
             status, answer="Needs a change before it starts.", next_step="", is_late=False
         )
         whose_turn = f"liaisons of {request.experiment}"
+    status = status_of_late(status, request, progress, changes)
     return _Turn(status, whose_turn, without_cluster)
 
 

@@ -28,6 +28,7 @@ from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestedPriorit
 from apps.production.models import Request
 from apps.progress.domain.progress import RequestNow
 from apps.statusboard.enums import State
+from apps.submission.domain.dispatch.bounds import bound_of
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,9 @@ def earlier_end(
             )
     if progress and state in IN_PRODUCTION:
         changes += _jobs_and_stages(request, progress)
+    is_late = any(row.kind == AttentionKind.LATE for row in request.attention.all())
+    if is_late and state == RequestState.RUNNING:
+        changes += _limits(request, class_url)
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
         prospects = list(prospects_in_queue(request, at=at).items())
         if prospects:
@@ -197,4 +201,29 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
             "its queue is unknown",
             reverse("jobs:list"),
             obstacle=f"The queue of {cluster} is unknown.",
+        )
+
+
+def _limits(request: Request, class_url: str) -> Iterator[EndingChange]:
+    """Yield what helps planned jobs that a limit of concurrent jobs keeps from their cluster."""
+    bound = bound_of(request)
+    if bound is None:
+        return
+    jobs = f"{bound.jobs:,} job{'s' if bound.jobs != 1 else ''}"
+    of = {
+        "request": "this request",
+        "experiment": f"{request.experiment} on {bound.cluster}",
+        "cluster": bound.cluster,
+    }
+    who = "approvers and shifters" if bound.of == "request" else "admins"
+    limit = f"limit of {bound.limit:,} concurrent jobs"
+    yield EndingChange(
+        f"Raise the {limit} of {of[bound.of]}",
+        f"{who} can",
+        reverse("submission:request", args=[request.key]) if bound.of == "request" else "",
+        obstacle=f"{jobs} wait for the {limit} of {of[bound.of]}, which {who} can raise.",
+    )
+    if bound.of != "request":
+        yield EndingChange(
+            "A higher priority", f"its jobs go to {bound.cluster} before those of others", class_url
         )

@@ -17,6 +17,8 @@ from apps.production.models import Request
 FAR_DAYS = 3650
 #: The end of the basis of an expected end that a hold prevents.
 ON_HOLD = "is on hold"
+#: The beginning of the basis of an end that is the one of an earlier stage.
+NOT_BEFORE = "not before "
 #: A basis that begins with this says that a date is unknown, and why.
 UNKNOWN = "Unknown"
 #: What a forecast may assume. The texts follow a date.
@@ -171,6 +173,18 @@ def forecast_of(request: Request) -> Forecast | None:
         expected_class(request),
         assumption,
     )
+
+
+def last_stage(stages: Mapping[str, Expected]) -> str:
+    """Return the stage that is expected to end last; empty if no end is known.
+
+    Of stages that end together, it is the one that the others wait for.
+    """
+    ends = []
+    for name, end in stages.items():
+        if end.at is not None:
+            ends.append((end.at, not end.basis.startswith(NOT_BEFORE), name))
+    return max(ends)[2] if ends else ""
 
 
 def _stored_days(early: date | None, likely: date | None, late: date | None) -> Days | None:

@@ -13,7 +13,7 @@ from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.estimates.past import past_of_stages
-from apps.production.domain.forecast import ON_HOLD, Expected
+from apps.production.domain.forecast import NOT_BEFORE, ON_HOLD, Expected
 from apps.production.domain.holds import stage_holds
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
@@ -109,7 +109,7 @@ def _not_before(input_stage: str, input_end: Expected, end: Expected) -> Expecte
         return end
     return Expected(
         input_end.at,
-        f"not before {input_stage}, whose output it reads",
+        f"{NOT_BEFORE}{input_stage}, whose output it reads",
         max(filter(None, (input_end.early, end.early)), default=None),
         max(filter(None, (input_end.late, end.late)), default=None),
     )

@@ -93,12 +93,17 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
 
 @dataclass
 class _Undecided:
-    """The jobs of a request that need a decision; `moments` are since when, one for each array."""
+    """The jobs of a request that need a decision; `moments` are since when, one for each array.
+
+    `recent_jobs` are others, which failed so lately that they may be retried automatically. The
+    stages of both have their jobs by name.
+    """
 
     failed_jobs: int = 0
     refused_jobs: int = 0
-    #: Others, which failed so lately that they may be retried automatically.
     recent_jobs: int = 0
+    stages: list[str] = field(default_factory=list)
+    stages_of_recent: list[str] = field(default_factory=list)
     moments: list[datetime] = field(default_factory=list)
 
 
@@ -158,6 +163,7 @@ def _add_undecided(
         failed = {}
     elif any(_may_be_retried(array, at) for array in arrays if array.pk in failed):
         undecided.recent_jobs += sum(failed.values())
+        undecided.stages_of_recent.append(arrays[0].stage_name)
         failed = {}
 
     for array in arrays:
@@ -168,6 +174,8 @@ def _add_undecided(
         if is_refused or array.pk in failed:
             since = array.settled_at or array.sending_at or array.created_at
             undecided.moments.append(since)
+            if array.stage_name not in undecided.stages:
+                undecided.stages.append(array.stage_name)
 
 
 def _may_be_retried(array: Submission, at: datetime) -> bool:
@@ -189,10 +197,17 @@ def _decision_text(undecided: _Undecided) -> str:
         if number:
             parts.append(f"{number:,} {word}")
     is_one_job = undecided.failed_jobs + undecided.refused_jobs == 1
-    text = f"{' and '.join(parts)} job{' needs' if is_one_job else 's need'} a decision"
+    jobs = f"{' and '.join(parts)} job{'' if is_one_job else 's'} of {_listed(undecided.stages)}"
+    text = f"{jobs} need{'s' if is_one_job else ''} a decision"
     if undecided.recent_jobs:
-        text += f"; {undecided.recent_jobs:,} more may be retried automatically"
+        stages = _listed(undecided.stages_of_recent)
+        text += f"; {undecided.recent_jobs:,} more of {stages} may be retried automatically"
     return text
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a list with `and`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:

@@ -132,7 +132,22 @@ class RequestNow:
 
     @property
     def failed(self) -> int:
-        return sum(stage.row.sums.failed for stage in self.stages)
+        """The number of failed jobs of the stages that state their number of jobs."""
+        return sum(stage.row.sums.failed for stage in self.with_number)
+
+    @property
+    def with_number(self) -> list[StageNow]:
+        """The stages of which the request states the number of jobs."""
+        return [stage for stage in self.stages if stage.row.requested_jobs is not None]
+
+    @property
+    def without_number(self) -> list[StageNow]:
+        """The requested stages of which it does not: their jobs are in no total."""
+        stages = []
+        for stage in self.stages:
+            if stage.row.requested_stage and stage.row.requested_jobs is None:
+                stages.append(stage)
+        return stages
 
     @property
     def expected(self) -> Expected:

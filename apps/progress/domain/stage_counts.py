@@ -3,6 +3,7 @@
 It never counts jobs.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -18,7 +19,7 @@ from apps.jobs.enums import NONE
 from apps.production.domain.priority.ranks import by_place, startable_requests
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Attention, Request, Stage
-from apps.submission.domain.arrays.submissions import sent_again
+from apps.submission.domain.arrays.submissions import count_completed_twice, sent_again
 
 #: How many requests the home page shows.
 MOST_REQUESTS = 3
@@ -31,7 +32,7 @@ class StageProgress:
     """The progress of a stage. `requested_jobs` is None if the request does not state them.
 
     `sums` count the attempts of all its jobs. `completed` and `ended` count each production job
-    once.
+    once; `twice` are those that completed, and whose retry did, too.
     """
 
     request: Request
@@ -40,10 +41,11 @@ class StageProgress:
     sums: Sums
     requested_stage: Stage | None = None
     outside_production: JobsOutsideProduction = field(default_factory=JobsOutsideProduction)
+    twice: int = 0
 
     @property
     def completed(self) -> int:
-        return max(0, self.sums.completed - self.outside_production.completed)
+        return max(0, self.sums.completed - self.outside_production.completed - self.twice)
 
     @property
     def ended(self) -> int:
@@ -123,4 +125,23 @@ def _progress(
             key = (request.key, row.stage.casefold())
             row.outside_production = outside.get(key, JobsOutsideProduction())
         progress[request.pk] = rows
+    _note_completed_twice(progress, again)
     return progress
+
+
+def _note_completed_twice(
+    progress: Mapping[int, list[StageProgress]], again: Mapping[tuple[int, int], int]
+) -> None:
+    """Set `twice` of the stages with retried jobs. No query is needed if there are none."""
+    retried = {}
+    for pk, rows in progress.items():
+        for row in rows:
+            if row.requested_stage and row.completed:
+                key = pk, row.requested_stage.position
+                if key in again:
+                    retried[key] = row
+    if not retried:
+        return
+    twice = count_completed_twice({key: row.completed for key, row in retried.items()})
+    for key, row in retried.items():
+        row.twice = twice[key]

@@ -158,7 +158,7 @@ def test_deadline_never_moves_earlier(queued, liaison, approver, moves):
 
 
 def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, approver, browse):
-    request = make()
+    request = make(S.QUEUED)
     Attention.objects.create(
         request=request, kind=AttentionKind.LATE, since=AT, words="expected after its deadline"
     )

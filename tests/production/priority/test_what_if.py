@@ -8,10 +8,12 @@ import pytest
 from django.urls import reverse
 
 from apps.core.models import Event
+from apps.portal.pages.request import request_page
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority import manual_moves, shares
 from apps.production.domain.priority.listing import queue_rows
 from apps.production.domain.priority.ranks import ranked_requests
+from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.models import Request, ShareUse
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
@@ -118,6 +120,13 @@ def test_dates_of_the_queue_follow_a_move_before_the_forecasts_are_stored_again(
     starts = [row.start.likely for row in rows]
     assert starts == sorted(starts)
     assert len(set(starts)) == len(starts)
+    behind = rows[1].request
+    [forecast] = shown_forecasts([Request.objects.get(pk=behind.pk)], at=moved_at)
+    assert forecast.start == rows[1].start.days
+    shown = request_page(request=Request.objects.get(pk=behind.pk), user=approver, at=moved_at)
+    assert shown.schedule.forecast.end == shown.estimate.ends == forecast.end
+    assert shown.queue_row.slack == shown.schedule.slack == rows[1].slack
+    assert Request.objects.get(pk=behind.pk).expected_start != forecast.start.likely
     keep_queue_forecasts(at=moved_at)
     stored_again = queue_rows(user=approver, at=moved_at).rows
     assert [(row.start, row.slack) for row in rows] == [

@@ -26,8 +26,16 @@ from apps.production.domain.approvals.requirements import (
     slots_of,
     slots_to_sign,
 )
+from apps.production.domain.forecast import forecast_of, last_stage
 from apps.production.domain.outlook import find_hindrances
-from apps.production.enums import EDITABLE, NOT_STARTED, AttentionKind, RequestState, Verb
+from apps.production.enums import (
+    EDITABLE,
+    IN_PRODUCTION,
+    NOT_STARTED,
+    AttentionKind,
+    RequestState,
+    Verb,
+)
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
 from apps.production.permissions import may_prioritise, may_reschedule
 
@@ -74,6 +82,14 @@ HEADINGS: Mapping[RequestState | AttentionKind | None, str] = {
     RequestState.DRAFT: "Drafts",
     None: "Others",
 }
+
+
+def _has_left_queue(request: Request) -> bool:
+    """Whether a request is past the queue, so that a priority no longer brings it forward."""
+    is_held_in_queue = (
+        request.state == RequestState.ON_HOLD and request.held_from == RequestState.QUEUED
+    )
+    return request.state in IN_PRODUCTION and not is_held_in_queue
 
 
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
@@ -144,7 +160,17 @@ def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: s
             return f"Start its jobs when {waits_for}, or put it on hold with the reason"
     if wait == AttentionKind.NEEDS_CHANGE and request.state not in NOT_STARTED:
         return _CHANGE_IN_PRODUCTION
+    if wait == AttentionKind.LATE and _has_left_queue(request):
+        return _step_of_late(request)
     return NEXT_STEPS[wait]
+
+
+def _step_of_late(request: Request) -> str:
+    """Return the next step of a late request that a higher priority no longer helps."""
+    forecast = forecast_of(request)
+    stage = last_stage(forecast.stages) if forecast else ""
+    holds = f"holds {stage}, which ends last," if stage else "it waits for"
+    return f"See what {holds} or postpone its deadline"
 
 
 def step_of_attention(request: Request, kind: AttentionKind, at: datetime) -> str:
@@ -372,11 +398,19 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
     elif wait == AttentionKind.NEEDS_CHANGE and request.state in NOT_STARTED:
         edit_url = reverse("production:request-edit", args=[request.key])
         return Action("Make changes", f"{edit_url}?check=1#checks")
-    elif wait == AttentionKind.LATE and may_prioritise(user, request):
-        label, place = "Set priority…", "?do=priority#do"
-    elif wait == AttentionKind.LATE and may_reschedule(user, request):
-        label, place = "Deadline or class…", "?do=reschedule#do"
+    elif wait == AttentionKind.LATE:
+        label, place = _button_of_late(request, user)
     return Action(label, request.get_absolute_url() + place)
+
+
+def _button_of_late(request: Request, user: User) -> tuple[str, str]:
+    """Return label and place of the button for a late request: what can still help it."""
+    is_ahead = not _has_left_queue(request)
+    if is_ahead and may_prioritise(user, request):
+        return "Set priority…", "?do=priority#do"
+    if may_reschedule(user, request):
+        return "Deadline or class…" if is_ahead else "Postpone deadline…", "?do=reschedule#do"
+    return "Open", ""
 
 
 def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) -> InboxItem:

@@ -247,7 +247,7 @@ def _start(
 
     It is computed while the request is held, or has no forecast since the last change of the queue.
     """
-    forecast = _current_forecast(request, state)
+    forecast = current_forecast(request, state)
     if forecast is None or held:
         return _computed_start(entry, ahead, throughput, at, held)
     early, likely, late = forecast.start or (None, None, None)
@@ -261,7 +261,7 @@ def _computed_start(
     return expected_start(ahead=ahead, throughput=throughput, at=at, held=held, starts_on=starts_on)
 
 
-def _current_forecast(request: Request, state: QueueState) -> Forecast | None:
+def current_forecast(request: Request, state: QueueState) -> Forecast | None:
     """Return the stored forecast, unless a user has changed the queue since."""
     forecast = forecast_of(request)
     if forecast and forecast.at and state.changed_at and forecast.at < state.changed_at:
@@ -293,7 +293,7 @@ def _line(
     if entry is not None and is_moved:
         terms.append(manual_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
     can_reorder = rank is not None and may_reorder_queue(user, request)
-    forecast = _current_forecast(request, state)
+    forecast = current_forecast(request, state)
     if start and forecast is None:
         forecast = forecast_of_queued(entry, start, at=at)
     slack = slack_of(request.deadline, forecast, today=timezone.localdate(at))

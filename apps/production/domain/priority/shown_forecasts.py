@@ -11,6 +11,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.forecast import Forecast, forecast_of
+from apps.production.domain.priority.current_forecasts import update_forecasts
 from apps.production.domain.priority.prospects import (
     Candidate,
     QueueNow,
@@ -27,8 +28,10 @@ ONCE_APPROVED = "expected once it is approved"
 def shown_forecasts(requests: Sequence[Request], *, at: datetime) -> list[Forecast]:
     """Return the forecast of each request, in a fixed number of queries.
 
-    That of an approved request is stored. Before approval, it is that of a request approved now.
+    That of an approved request is stored, or as of now after a change of the queue. Before
+    approval, it is that of a request approved now.
     """
+    update_forecasts(requests, at=at)
     unapproved = []
     for request in requests:
         if request.state not in SIGNED | CLOSED:

@@ -1,5 +1,6 @@
 """Accept stages without their failed jobs: what is missing, what prevents it, and the decision."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,11 @@ from apps.submission.domain.arrays.files import merge_sources, takes_files
 from apps.submission.domain.arrays.keepup import is_over, jobs_of_files
 from apps.submission.domain.arrays.merging import ended_stages
 from apps.submission.domain.arrays.plan import locked
-from apps.submission.domain.arrays.submissions import StageSubmissions, stage_submissions_of
+from apps.submission.domain.arrays.submissions import (
+    StageSubmissions,
+    count_completed_twice,
+    stage_submissions_of,
+)
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Assignment
 
@@ -164,11 +169,17 @@ def count_other_completed(request: Request, by_stage: Sequence[StageSubmissions]
     the submissions do.
     """
     completed = _completed_jobs(request)
+    ahead = {}
     for stage_submissions in by_stage:
-        if stage_submissions.running:
-            continue
         jobs = completed.get(stage_submissions.stage.name.casefold(), 0)
-        stage_submissions.other_completed = max(0, jobs - stage_submissions.completed)
+        if jobs > stage_submissions.completed and not stage_submissions.running:
+            ahead[request.pk, stage_submissions.stage.position] = jobs
+    twice = count_completed_twice(ahead) if ahead else Counter()
+    for stage_submissions in by_stage:
+        key = request.pk, stage_submissions.stage.position
+        if key in ahead:
+            others = ahead[key] - twice[key] - stage_submissions.completed
+            stage_submissions.other_completed = max(0, others)
 
 
 def _completed_jobs(request: Request) -> dict[str, int]:
