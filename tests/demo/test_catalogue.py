@@ -5,7 +5,7 @@ and nothing the demo reads is missing.
 import json
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.demo.simulation.catalogue import write_catalogue
@@ -15,6 +15,7 @@ NOW = 1_795_000_000
 DAY = 86_400
 
 
+@settings(max_examples=30)
 @given(moments=st.lists(st.integers(NOW, NOW + 3 * DAY), min_size=2, max_size=5).map(sorted))
 def test_growing_dataset_keeps_its_files_and_adds_new_ones(tmp_path_factory, moments):
     path = tmp_path_factory.mktemp("catalogue") / "datasets.json"

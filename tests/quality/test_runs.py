@@ -2,7 +2,7 @@
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from apps.core import tasks as core_tasks
@@ -262,6 +262,7 @@ def ran(produced):
 @settings(
     max_examples=9, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+@example(actions=["few", "judge", *["waive"] * 4, "withdraw", "settle", "done", "part"])
 @given(actions=ACTIONS)
 def test_no_sequence_closes_a_request_with_a_failed_check_that_nobody_waived(
     ran, approver, actions

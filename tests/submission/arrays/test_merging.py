@@ -532,6 +532,8 @@ LATE_IN_RUN = [("work", 0, ALL), ("plan", 0, 0), ("report more", 0, 0), ("plan",
 HALF_A_RUN = [("work", 0, 0b01010101), ("plan", 0, 0), ("wait", 0, 0), ("plan", 0, 0)]
 #: A file stops to count before a job is to read it.
 STOPS_TO_COUNT = [("work", 0, 1), ("lost", 0, 0), ("plan", 0, 0)]
+#: A file stops to count after a job was to read it, and counts again.
+COUNTS_AGAIN = [("work", 0, ALL), ("plan", 0, 0), ("lost", 0, 0), ("late", 0, 0)]
 ONE_EACH = {"split": "per N files", "files_per_job": 1, "whole_runs": False}
 PER_RUN = {"split": "per run"}
 groupings = st.one_of(
@@ -559,6 +561,7 @@ groupings = st.one_of(
 @example(script=LATE_IN_RUN, arguments=PER_RUN, kind="reading")
 @example(script=HALF_A_RUN, arguments=PER_RUN, kind="reading")
 @example(script=HALF_A_RUN, arguments=PER_RUN, kind="generation")
+@example(script=COUNTS_AGAIN, arguments=ONE_EACH, kind="reading")
 @example(script=STOPS_TO_COUNT, arguments={**ONE_EACH, "files_per_job": 9}, kind="reading")
 @given(
     script=st.lists(steps, max_size=25),
