@@ -9,7 +9,7 @@ from apps.archive.models import ArchivedJob
 from apps.diagnosis.domain.groups.where_else import template_of
 from apps.portal.pages import text_search
 from apps.search.api import views
-from apps.search.domain.engine import deciding
+from apps.search.domain.engine import candidate_checks
 from apps.search.domain.engine.base import Hits, Scope
 from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.query.clauses import Query
@@ -102,8 +102,8 @@ class HastyEngine(PostgresEngine):
 def test_a_search_that_runs_out_of_time_goes_on_where_it_stopped(
     logs, browse, shifter, monkeypatch
 ) -> None:
-    monkeypatch.setattr(deciding, "FIRST_STEP", 1)
-    monkeypatch.setattr(deciding, "MOST_STEP", 1)
+    monkeypatch.setattr(candidate_checks, "FIRST_STEP", 1)
+    monkeypatch.setattr(candidate_checks, "MOST_STEP", 1)
     monkeypatch.setattr(views, "engine_in_use", HastyEngine)
     client = browse(shifter)
     address = "/api/v1/search/?q=/cannot.*open/"

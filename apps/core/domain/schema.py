@@ -184,7 +184,8 @@ def _compare_column(
     type_ = _canonical_type(model_field.db_type(connection))
     if column.type != type_:
         yield f"column {table_name}.{model_field.column} is {column.type}, not {type_}"
-    if column.is_nullable and not model_field.null:
+    # Django makes no generated column NOT NULL.
+    if column.is_nullable and not (model_field.null or model_field.generated):
         yield f"column {table_name}.{model_field.column} lacks NOT NULL"
     if model_field.null and not column.is_nullable:
         yield f"column {table_name}.{model_field.column} must not be NOT NULL"

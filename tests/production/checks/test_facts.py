@@ -218,4 +218,4 @@ def test_queries_grow_neither_with_stages_nor_with_requests(nova, liaison, queue
             name=f"s{n}",
         )
     many = content(stages=tuple(stage(f"s{i}", services=("samweb", "dcache")) for i in range(50)))
-    assert count(many) == few <= 24
+    assert count(many) == few <= 25
