@@ -252,9 +252,9 @@ def test_line_leads_to_watch_known_error_and_search(
     assert r"cannot[ \t]+open[ \t]+shared" in pattern.input_value()
     page.locator("[name=title]").fill("Library cannot be read")
     page.locator("[name=category]").select_option("site")
-    page.locator("[name=service]").fill("cvmfs")
+    page.locator("[name=service]").select_option("cvmfs")
     page.locator("[name=advice]").select_option("retry")
-    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Try pattern").click()
     expect(page.locator("#preview")).to_contain_text("6 of 6 failed jobs match.")
     picture(page, f"line-known-error-{width}")
 
