@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from django.db import connection
 from django.test import TestCase, override_settings
 
 from apps.accounts.models import User
@@ -95,6 +96,10 @@ class TestPlantedTruth(TestCase):
             Job.objects.filter(job_id__in=job_ids).update(
                 stage=stage, experiment=experiments[account]
             )
+        with connection.cursor() as cursor:
+            # What PostgreSQL knows of these tables is from other tests, and they are in a
+            # transaction: the analysis took five minutes instead of ten seconds once.
+            cursor.execute("ANALYZE")
         analyse_everything()
 
     def planted_hosts(self) -> dict[str, int]:
