@@ -147,6 +147,7 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     assert "Most jobs of reco will exceed their wall time and memory." in text
 
     # The change is the liaison's turn, also where nothing would start the request.
+    keep_attention(request=queued, needs={AttentionKind.IDLE: Need(LATER, "idle")}, at=LATER)
     note_attention(at=LATER + timedelta(days=9))
     change = "Most jobs of reco will exceed their wall time and memory"
     [mark] = Attention.objects.all()
@@ -180,6 +181,9 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     )
     kinds = {row.event.kind for row in unread(visible_notifications(liaison))}
     assert {"request.needs_change", "request.reminder"} <= kinds
+    keep_attention(request=queued, needs={AttentionKind.IDLE: Need(LATER, "idle")}, at=LATER)
+    assert [row.kind for row in Attention.objects.all()] == ["idle"]
+    note_attention(at=LATER + timedelta(days=13))
 
     shown = page(queued, approver)
     assert (shown.status.answer, shown.status.next_step) == ("Needs a change before it starts.", "")

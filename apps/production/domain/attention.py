@@ -59,8 +59,18 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
     rows = {AttentionKind(row.kind): row for row in Attention.objects.filter(request=current)}
     if not is_news({kind: Need(row.since, row.words) for kind, row in rows.items()}, needs):
         return False
+    # First those that are over: an idle request that needs a change is stored in the same place.
+    for kind, row in rows.items():
+        if kind in needs:
+            continue
+        row.delete()
+        if current.state not in CLOSED:
+            over = f"No longer {row.get_kind_display()}."
+            if kind == AttentionKind.NEEDS_CHANGE:
+                over = "No longer needs a change."
+            _publish("request.recovered", row, at, over)
     for kind, need in needs.items():
-        row = rows.pop(kind, None) or Attention(request=current, kind=kind, since=need.since)
+        row = rows.get(kind) or Attention(request=current, kind=kind, since=need.since)
         is_new = row.pk is None
         row.words = need.text[:MAX_WORDS]
         row.since = need.since if kind == AttentionKind.STUCK else row.since
@@ -68,13 +78,6 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         if is_new:
             step = step_of_attention(current, kind, at)
             _publish(EVENTS[kind], row, at, f"{row.words}. {step}.".replace("..", "."))
-    for row in rows.values():
-        row.delete()
-        if current.state not in CLOSED:
-            over = f"No longer {row.get_kind_display()}."
-            if row.kind == AttentionKind.NEEDS_CHANGE:
-                over = "No longer needs a change."
-            _publish("request.recovered", row, at, over)
     return True
 
 
