@@ -182,12 +182,12 @@ def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(
     assert '<span class="state down">late</span>' in page
     assert "17 Jan 2027" in browse(liaison).get("/requests/?attention=late").content.decode()
     assert [item.todo for item in inbox_items([request], liaison, AT)] == [
-        "See what it waits for or postpone its deadline"
+        "See what it waits for; its liaisons can postpone the deadline"
     ]
     ends = {"one": Expected(AT, "early").as_data(), "two": Expected(AT + DAY, "later").as_data()}
     Request.objects.filter(pk=request.pk).update(forecast_stages=ends)
     [item] = inbox_items([Request.objects.get(pk=request.pk)], liaison, AT)
-    assert item.todo == "See what holds two, which ends last, or postpone its deadline"
+    assert item.todo == "See what holds two, which ends last; its liaisons can postpone the deadline"
     assert request in waiting_for(liaison, AT)
     assert request in waiting_for(approver, AT)
     expect(date(2026, 12, 13))

@@ -423,7 +423,8 @@ def _next_turn(
 
     A needed change comes after trouble, and before all else. An idle request waits for it.
     """
-    without_cluster = not _troubles(attention) and waits_for_cluster(request, progress)
+    troubles = _troubles(attention)
+    without_cluster = not troubles - {AttentionKind.IDLE} and waits_for_cluster(request, progress)
     starts_by_itself = _starts_by_itself(request)
     status = status_of(
         request,
@@ -443,10 +444,14 @@ def _next_turn(
         starts_by_itself=starts_by_itself,
         waits_for_cluster=without_cluster,
     )
-    troubles = _troubles(attention)
     if needed and not troubles - {AttentionKind.IDLE, AttentionKind.NEEDS_CHANGE}:
+        marked = [mark.since for mark in attention if mark.kind == AttentionKind.NEEDS_CHANGE]
         status = replace(
-            status, answer="Needs a change before it starts.", next_step="", is_late=False
+            status,
+            answer="Needs a change before it starts.",
+            next_step="",
+            since=marked[0] if marked else None,
+            is_late=False,
         )
         whose_turn = f"liaisons of {request.experiment}"
     status = status_of_late(status, request, progress, changes)

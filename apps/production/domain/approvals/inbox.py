@@ -169,8 +169,8 @@ def _step_of_late(request: Request) -> str:
     """Return the next step of a late request that a higher priority no longer helps."""
     forecast = forecast_of(request)
     stage = last_stage(forecast.stages) if forecast else ""
-    holds = f"holds {stage}, which ends last," if stage else "it waits for"
-    return f"See what {holds} or postpone its deadline"
+    holds = f"holds {stage}, which ends last" if stage else "it waits for"
+    return f"See what {holds}; its liaisons can postpone the deadline"
 
 
 def step_of_attention(request: Request, kind: AttentionKind, at: datetime) -> str:

@@ -35,7 +35,7 @@ def forecast_of_queued(
         return Forecast(basis=start.basis, at=at, priority_class=name, assumption=assumption)
     end = end_of_entry(entry, start.days or Days.exactly(today))
     if end is None:
-        basis = f"{start.basis} Its running time is unknown, so its end is unknown, too."
+        basis = f"{start.basis} Its running time is unknown, and so is its end."
         return Forecast(start.days, None, basis, at, priority_class=name, assumption=assumption)
     if start.is_known:
         return Forecast(

@@ -413,6 +413,15 @@ class StageSubmissions:
             if submission.state == SubmissionState.SENT
         )
 
+    @property
+    def retries_planned(self) -> int:
+        """Return the number of jobs whose retry has not been submitted yet."""
+        return sum(
+            submission.tasks
+            for submission in self.submissions
+            if submission.state in _WAITING and submission.retry_of_id is not None
+        )
+
     def waits_on(self, cluster: Cluster) -> bool:
         """Return whether an array is planned or refused.
 

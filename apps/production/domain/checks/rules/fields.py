@@ -109,6 +109,9 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
     if not finish or not content.deadline or content.deadline >= finish.late:
         return
     early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
+    when = f"between {early} and {late}, most likely on {likely}"
+    if early == late:
+        when = f"on {likely}"
     sure = content.deadline < finish.early
     begins = facts.estimate.begins
     past_jobs = facts.estimate.past_jobs
@@ -126,8 +129,7 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
         pace = "By the time limits of its jobs"
     yield Problem(
         "deadline",
-        f"{pace} it would finish between {early} and {late}, most likely on {likely}{start}. "
-        f"It {'will' if sure else 'may'} miss the deadline.",
+        f"{pace} it would finish {when}{start}. It {'will' if sure else 'may'} miss the deadline.",
         Fix(f"Use {finish[2]:%-d %b %Y}", {"deadline": finish[2]}),
     )
 
