@@ -1,5 +1,6 @@
 """Charts are drawings with a sentence, escaped text, links, and the same figures in a table."""
 
+import re
 from xml.etree import ElementTree as ET
 
 import hypothesis
@@ -62,6 +63,9 @@ def test_bars_have_a_sentence_links_bands_and_a_table():
         ["Sun 10:00", "0", "0", "–"],
         ["<i>", "0.5", "2", "–"],
     ]
+    # One value alone: the line has gaps where no job ended.
+    [line] = [each.attrib["d"] for each in svg.iter("path") if each.attrib["class"] == "rate"]
+    assert re.fullmatch(r"M0\.5,[0-9.]+", line)
     heights = [
         float(each.attrib["height"])
         for each in svg.iter("rect")

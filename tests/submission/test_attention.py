@@ -187,7 +187,9 @@ def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(
     ends = {"one": Expected(AT, "early").as_data(), "two": Expected(AT + DAY, "later").as_data()}
     Request.objects.filter(pk=request.pk).update(forecast_stages=ends)
     [item] = inbox_items([Request.objects.get(pk=request.pk)], liaison, AT)
-    assert item.todo == "See what holds two, which ends last; its liaisons can postpone the deadline"
+    assert (
+        item.todo == "See what holds two, which ends last; its liaisons can postpone the deadline"
+    )
     assert request in waiting_for(liaison, AT)
     assert request in waiting_for(approver, AT)
     expect(date(2026, 12, 13))

@@ -193,7 +193,9 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
         except NotAllowed as error:
             messages.error(request, str(error))
         else:
-            done = "deactivated" if change is domain.deactivate_user else "active again"
+            is_deactivation = change is domain.deactivate_user
+            self.log_change(request, user, "Deactivated." if is_deactivation else "Reactivated.")
+            done = "deactivated" if is_deactivation else "active again"
             messages.success(request, f"User {user} is {done}.")
         return redirect("admin:accounts_user_change", user.pk)
 

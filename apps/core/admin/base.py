@@ -16,7 +16,7 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.core.admin.deletion import reasons_against_deletion
+from apps.core.admin.deletion import reasons_against_deletion, without_links
 from apps.core.admin.history import MOST, history_of, with_values
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation
@@ -189,6 +189,7 @@ class PortalAdmin(admin.ModelAdmin):
         if reasons:
             return [], {}, set(), reasons
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
+        deleted, counts = without_links(deleted, counts)
         allowed = {str(model._meta.verbose_name) for model in self.deleted_too}
         return deleted, counts, {name for name in needed if str(name) not in allowed}, protected
 

@@ -26,7 +26,7 @@ class LogEntryAdmin(ReadOnlyAdmin):
 
     about = (
         "Who added, changed or deleted a record in the back office, with the values before and "
-        "after."
+        "after. The audit trail (Events) also has what was done by pages, commands and the API."
     )
     document = "administration"
     list_title = "Changes in the back office"

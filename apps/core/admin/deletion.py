@@ -6,9 +6,10 @@ Django would read all of them first, which are millions of jobs for a cluster.
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from django.apps import apps
 from django.contrib.admin import AdminSite
 from django.db import models
-from django.utils.text import get_text_list
+from django.utils.text import capfirst, get_text_list
 
 #: Records are counted up to this limit.
 MOST_COUNTED = 1_000
@@ -37,6 +38,29 @@ def reasons_against_deletion(
             text = f"{record} cannot be deleted: it is used by {get_text_list(uses, 'and')}."
             sentences.append(f"{text} {instead}".strip())
     return sentences
+
+
+def without_links(deleted: list[Any], counts: dict[str, int]) -> tuple[list[Any], dict[str, int]]:
+    """Leave out rows of tables that only link two records, which have no name of their own."""
+    names = set()
+    plurals = set()
+    for model in apps.get_models(include_auto_created=True):
+        if model._meta.auto_created:
+            names.add(str(capfirst(model._meta.verbose_name)))
+            plurals.add(str(model._meta.verbose_name_plural))
+    shown = {name: count for name, count in counts.items() if name not in plurals}
+    return _without_links(deleted, names), shown
+
+
+def _without_links(tree: list[Any], names: Collection[str]) -> list[Any]:
+    kept: list[Any] = []
+    for part in tree:
+        if isinstance(part, list):
+            if below := _without_links(part, names):
+                kept.append(below)
+        elif str(part).partition(":")[0] not in names:
+            kept.append(part)
+    return kept
 
 
 def _uses_of(

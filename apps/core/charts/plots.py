@@ -234,17 +234,23 @@ def _bar(
     return _hit(number, point, series, count, foot, marks)
 
 
-def _path(values: Iterable[float], top: float, height: float) -> str:
-    points = []
+def _path(values: Iterable[float | None], top: float, height: float) -> str:
+    """Return a line through values, with a gap where there are none."""
+    path = ""
+    step = "M"
     for number, value in enumerate(values):
-        points.append(f"{number + 0.5},{height - value / top * height:.1f}")
-    return "M" + "L".join(points)
+        if value is None:
+            step = "M"
+            continue
+        path += f"{step}{number + 0.5},{height - value / top * height:.1f}"
+        step = "L"
+    return path
 
 
 def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
     """Return the line of the rates in a panel of 48 pixels, 16 below the bars."""
-    rates = [point.rate or 0 for point in bins]
-    most, _ = axis(max(rates, default=0))
+    rates = [point.rate for point in bins]
+    most, _ = axis(max((rate for rate in rates if rate is not None), default=0))
     top = height + 16
     bottom = height + 64
     lines = [(top, top + 4, f"{most:.0%}"), (bottom, bottom + 4, f"{0:.0%}")]

@@ -50,6 +50,7 @@ class ExperimentShareAdmin(PortalAdmin):
     form = ShareForm
     never = ("delete",)
     list_display = ["experiment", "weight", "by", "at"]
+    list_select_related = ["experiment"]
     search_fields = ["experiment__key", "by"]
 
     def get_readonly_fields(

@@ -131,7 +131,7 @@ class ExperimentShare(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.experiment_id}: {self.weight}"
+        return f"{self.experiment}: {self.weight}"
 
 
 class ShareUse(models.Model):

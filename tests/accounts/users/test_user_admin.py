@@ -173,6 +173,7 @@ def test_deactivation_says_what_it_does_and_ends_access(office, admin, liaison):
     assert not liaison.is_active
     assert not ApiToken.objects.filter(user=liaison).exists()
     assert f"deactivated by {admin}" in text_of(done)
+    assert "Deactivated." in text_of(office.get("/admin/admin/logentry/"))
     event = events_of(liaison).get(kind="user.deactivated")
     assert (event.actor, event.reason) == (admin.username, "Left the lab.")
 

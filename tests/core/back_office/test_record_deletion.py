@@ -10,7 +10,7 @@ from apps.core.admin import deletion
 from apps.hosts.models import Probe
 from apps.production.models import ExperimentShare
 from apps.statusboard.models import Service
-from tests.factories import clusters, people
+from tests.factories import approvals, clusters, people
 from tests.pages import text_of
 
 
@@ -54,12 +54,20 @@ def test_deletion_says_what_goes_with_the_record(office, nova, at):
     people.person("ana", ("liaison", nova))
     ExperimentShare.objects.create(experiment=nova, weight=3, by="ada", at=at)
     page = text_of(office.get(deletion_of(nova)))
-    assert "<h1>Delete NOvA?</h1>" in page
+    assert "<h1>Delete the experiment “NOvA”?</h1>" in page
     assert "All of these are deleted, and cannot be restored:" in page
     assert "<li>1 memberships</li>" in page
     assert office.post(deletion_of(nova), {"post": "yes"}).status_code == 302
     assert not ExperimentShare.objects.exists()
     assert not Membership.objects.filter(role="liaison").exists()
+
+
+def test_deletion_names_no_rows_that_only_link_records(office, nova):
+    rule = approvals.rule(approvals.group("convenors"), experiment=nova)
+    page = text_of(office.get(deletion_of(rule)))
+    assert f"<h1>Delete the approval rule “{rule}”?</h1>" in page
+    assert "Nothing else is deleted with it." in page
+    assert "relationship" not in page
 
 
 def test_unused_record_goes_alone_and_the_log_of_changes_keeps_it(office, admin):
