@@ -40,8 +40,8 @@ def test_schema_allows_every_empty_choice_that_is_answered(db):
         and not field.allow_blank
         and (field.source or name) == name
         if any(
-            each.name == name and each.blank and not each.generated
-            for each in cls.Meta.model._meta.fields
+            model_field.name == name and model_field.blank and not model_field.generated
+            for model_field in cls.Meta.model._meta.fields
         )
     ]
     assert faults == []

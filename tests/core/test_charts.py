@@ -64,7 +64,7 @@ def test_bars_have_a_sentence_links_bands_and_a_table():
         ["<i>", "0.5", "2", "–"],
     ]
     # One value alone: the line has gaps where no job ended.
-    [line] = [each.attrib["d"] for each in svg.iter("path") if each.attrib["class"] == "rate"]
+    [line] = [path.attrib["d"] for path in svg.iter("path") if path.attrib["class"] == "rate"]
     assert re.fullmatch(r"M0\.5,[0-9.]+", line)
     heights = [
         float(each.attrib["height"])

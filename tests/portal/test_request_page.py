@@ -169,8 +169,8 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     deliver_waiting()
     event = Event.objects.get(kind="request.needs_change")
     assert event.reason == f"{change}. {step}."
-    told = Notification.objects.filter(event=event)
-    assert [(row.user, row.group) for row in told] == [(liaison, Group.TURN)]
+    notifications = Notification.objects.filter(event=event)
+    assert [(row.user, row.group) for row in notifications] == [(liaison, Group.TURN)]
 
     assert remind_of_waiting(at=LATER + timedelta(days=13)) == 1
     reminder = Event.objects.get(kind="request.reminder")
@@ -468,7 +468,7 @@ def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approve
             created_at=AT,
         )
     shown_page = page(running, liaison)
-    [change] = [one for one in shown_page.changes_for_earlier_end if one.is_obstacle]
+    [change] = [row for row in shown_page.changes_for_earlier_end if row.is_obstacle]
     assert change.what == "Raise the limit of 50 concurrent jobs of this request"
     assert change.obstacle == (
         "40 jobs wait for the limit of 50 concurrent jobs of this request, which approvers and "

@@ -6,7 +6,7 @@ from django import forms
 
 from apps.clusters.models import Cluster
 from apps.production.web.forms.moves import ReasonForm
-from apps.submission.domain.arrays.limits import MAX_LIMIT
+from apps.submission.web.forms import limit_field
 
 #: The choice of no cluster.
 BY_HAND = "by-hand"
@@ -23,13 +23,7 @@ class StartForm(ReasonForm):
         help_text="The portal submits the jobs there, stage by stage.",
         error_messages={"invalid_choice": "Choose one of these clusters."},
     )
-    most_in_flight = forms.IntegerField(
-        label="Maximum concurrent jobs",
-        required=False,
-        min_value=1,
-        max_value=MAX_LIMIT,
-        help_text="Queued and running. Empty: as the request and the cluster allow.",
-    )
+    most_in_flight = limit_field()
     field_order = ("cluster", "most_in_flight", "reason")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

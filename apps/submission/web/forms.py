@@ -34,6 +34,17 @@ _STARTS = (
 _REASON = "Shown in the timeline of the request."
 
 
+def limit_field() -> forms.IntegerField:
+    """Return the field for the maximum of jobs of a request that are queued and running."""
+    return forms.IntegerField(
+        label="Maximum concurrent jobs",
+        required=False,
+        min_value=1,
+        max_value=MAX_LIMIT,
+        help_text="Queued and running. Empty: as the request and the cluster allow.",
+    )
+
+
 class AssignForm(forms.Form):
     """The cluster, and how to start."""
 
@@ -50,13 +61,7 @@ class AssignForm(forms.Form):
         empty_value=None,
         choices=[("", "Keep the state of the request"), *_STARTS],
     )
-    most_in_flight = forms.IntegerField(
-        label="Maximum concurrent jobs",
-        required=False,
-        min_value=1,
-        max_value=MAX_LIMIT,
-        help_text="Queued and running. Empty: as the request and the cluster allow.",
-    )
+    most_in_flight = limit_field()
     reason = forms.CharField(required=False, max_length=MAX_REASON, help_text=_REASON)
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 

@@ -203,8 +203,8 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(
     assert 'href="/services/samweb/">samweb</a> down' in page()
     outage_of(samweb, State.DEGRADED, at=row.until)
     assert 'href="/services/samweb/">samweb</a> degraded' in page()
-    found = [{**row.causes[0], "value": f"wn-{number}", "expected": number} for number in range(8)]
-    CauseAnalysis.objects.update(causes=found[::-1])
+    hosts = [{**row.causes[0], "value": f"wn-{number}", "expected": number} for number in range(8)]
+    CauseAnalysis.objects.update(causes=hosts[::-1])
     shown = page()
     assert re.findall('">wn-(\\d)</a>', shown) == [str(number) for number in range(8)]
     assert "8 causes explain about 52 of 10 failures" in shown, "as a sum of the rows"

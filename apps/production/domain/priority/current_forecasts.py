@@ -25,7 +25,7 @@ def update_forecasts(requests: Sequence[Request], *, at: datetime) -> None:
     stale = [request for request in ranked if current_forecast(request, state) is None]
     if not stale:
         return
-    starts = starts_in_queue(at=at)
+    starts = starts_in_queue(at=at, state=state)
     pks = [request.pk for request in stale]
     entries = QueueEntry.objects.select_related("request__experiment").in_bulk(pks)
     for request in stale:
