@@ -88,7 +88,9 @@ class Environment(BaseModel):
             "`unix:///PATH?db=0`. With Sentinels, "
             "`sentinel://USER:PASSWORD@HOST:26379,HOST2:26379/0?service=NAME`, the primary of that "
             "service is used; user and password are its own, `&sentinel_password=…` is that of "
-            "the Sentinels; see docs/scale-out.md."
+            "the Sentinels. By TLS, `rediss://…` and `sentinels://…`, with "
+            "`ssl_ca_certs=/FILE` in the URL for an authority that the host does not know; see "
+            "docs/production.md and docs/scale-out.md."
         ),
     )
     PORTAL_URL: Annotated[str, AfterValidator(check_address)] = Field(

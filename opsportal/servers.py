@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from redis import ConnectionPool, Redis
 
 POSTGRESQL_SCHEMES = ("postgresql", "postgres")
-REDIS_SCHEMES = ("redis", "rediss", "unix", "sentinel")
+REDIS_SCHEMES = ("redis", "rediss", "unix", "sentinel", "sentinels")
+SENTINEL_SCHEMES = ("sentinel", "sentinels")
+#: What a URL `sentinels://…` may have besides its service, as redis-py names it.
+TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 SENTINEL_PORT = 26_379
 POSTGRESQL_PORT = 5_432
 
@@ -27,6 +30,9 @@ UNACKNOWLEDGED_MS = 10_000
 #: Seconds until a connection to PostgreSQL fails, for each of its hosts.
 CONNECT_SECONDS = 5
 CONNECT_SECONDS_OF_SEVERAL = 3
+
+#: The server has a certificate for its name or address, which an authority has signed.
+VERIFIED = {"ssl_cert_reqs": "required"}
 
 _NOT_A_URL = "is not a URL: encode special characters in user and password, such as %40 for @"
 _IPV6 = "has an IPv6 address among several hosts: give its name"
@@ -141,15 +147,25 @@ class SentinelService:
     user: str
     password: str
     sentinel_password: str
+    #: Options of connections by TLS, to Sentinels and primary alike; empty without TLS.
+    tls: dict[str, Any]
 
     @classmethod
     def parse(cls, url: str) -> "SentinelService":
-        """Return what a URL `sentinel://…` names. Raises `ValueError`."""
+        """Return what a URL `sentinel://…`, or `sentinels://…` for TLS, names.
+
+        Raises `ValueError`.
+        """
         credentials, hosts = _split_netloc(url)
         user, _, password = credentials.removesuffix("@").partition(":")
         parts = urlsplit(url)
         options = parse_qs(parts.query)
-        if not hosts or options.keys() - {"sentinel_password"} != {"service"}:
+        optional = {"sentinel_password"}
+        tls: dict[str, Any] = {}
+        if parts.scheme == "sentinels":
+            optional.update(TLS_FILES)
+            tls = VERIFIED | {name: options[name][0] for name in TLS_FILES if name in options}
+        if not hosts or options.keys() - optional != {"service"}:
             raise ValueError(f"must name Sentinels and the service: {_SENTINEL_EXAMPLE}")
         database = parts.path.strip("/") or "0"
         if not (database.isascii() and database.isdigit()):
@@ -161,11 +177,12 @@ class SentinelService:
             user=unquote(user),
             password=unquote(password),
             sentinel_password=options.get("sentinel_password", [""])[0],
+            tls=tls,
         )
 
     @property
     def broker_url(self) -> str:
-        """The URL as Celery has it: one for each Sentinel."""
+        """The URL as Celery has it: one for each Sentinel. TLS is among its other settings."""
         credentials = ""
         if self.password:
             credentials = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@"
@@ -188,13 +205,15 @@ class SentinelService:
         }
         if self.sentinel_password:
             options["password"] = self.sentinel_password
+        if self.tls:
+            options |= {"ssl": True} | self.tls
         return options
 
 
 def check_redis_url(url: str) -> None:
     """Check a URL of Redis or of Sentinels. Raises `ValueError`."""
     _check_scheme(url, REDIS_SCHEMES)
-    if url.startswith("sentinel://"):
+    if _names_sentinels(url):
         SentinelService.parse(url)
         return
     try:
@@ -211,9 +230,11 @@ def redis_pool(url: str, **options: Any) -> "ConnectionPool":
     if url.startswith("unix://"):
         return ConnectionPool.from_url(url, **options)
     options = _keepalive() | options
-    if not url.startswith("sentinel://"):
+    if not _names_sentinels(url):
         return ConnectionPool.from_url(url, **options)
     service = SentinelService.parse(url)
+    if service.tls:
+        options |= {"ssl": True} | service.tls
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         service.sentinels, sentinel_kwargs=service.sentinel_options
     )
@@ -236,7 +257,7 @@ def redis_client(url: str, **options: Any) -> "Redis":
 
 def broker_url(url: str) -> str:
     """Return `CELERY_BROKER_URL`."""
-    if url.startswith("sentinel://"):
+    if _names_sentinels(url):
         return SentinelService.parse(url).broker_url
     return url.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=", 1)
 
@@ -246,11 +267,25 @@ def broker_options(url: str) -> dict[str, Any]:
     if url.startswith("unix://"):
         return {}
     options = _keepalive()
-    if url.startswith("sentinel://"):
+    if _names_sentinels(url):
         service = SentinelService.parse(url)
         options["master_name"] = service.service
         options["sentinel_kwargs"] = service.sentinel_options
     return options
+
+
+def broker_tls(url: str) -> dict[str, Any]:
+    """Return `CELERY_BROKER_USE_SSL`; options in a URL `rediss://…` win over it.
+
+    Without it, Celery would accept any certificate of `rediss://`.
+    """
+    if _names_sentinels(url):
+        return SentinelService.parse(url).tls
+    return VERIFIED if url.startswith("rediss://") else {}
+
+
+def _names_sentinels(url: str) -> bool:
+    return url.partition("://")[0] in SENTINEL_SCHEMES
 
 
 def _keepalive() -> dict[str, Any]:

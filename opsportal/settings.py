@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from apps.core.http.bucket_url import is_object_store
 from opsportal.checkout import FILES
 from opsportal.env import BadEnvironment, Environment
-from opsportal.servers import broker_options, broker_url, database_settings
+from opsportal.servers import broker_options, broker_tls, broker_url, database_settings
 from opsportal.setting_values import split_headers
 from opsportal.version import VERSION
 
@@ -414,6 +414,7 @@ SPECTACULAR_SETTINGS = {
 
 # A task is acknowledged when it is done, so that another worker repeats the task of a killed one.
 CELERY_BROKER_URL = broker_url(REDIS_URL)
+CELERY_BROKER_USE_SSL = broker_tls(REDIS_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {

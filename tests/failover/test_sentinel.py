@@ -1,13 +1,15 @@
-"""The primary of Redis is killed, and Sentinel promotes its replica."""
+"""The primary of Redis is killed, and Sentinel promotes its replica; all of it by TLS, too."""
 
 import os
 from contextlib import ExitStack, closing
 
 import pytest
 from celery import Celery
+from django.conf import settings
 from django.core.cache import caches
 from django.db import connection
 from django.utils import timezone
+from kombu import pools
 from kombu.exceptions import OperationalError
 from redis import RedisError
 
@@ -15,11 +17,12 @@ from apps.core.domain import health
 from apps.core.domain.events import publish
 from apps.core.models import Delivery, Heartbeat
 from apps.portal.pages.doctor.broker import check_broker
-from opsportal.servers import broker_options, broker_url, redis_client
+from opsportal.servers import broker_options, broker_tls, broker_url, redis_client
 from tests.archive.workers import archive_worker
 from tests.factories import people
 from tests.failover.sentinel import Service
 from tests.failover.waiting import wait_for
+from tests.programs.certificates import self_signed
 from tests.upgrade.databases import url_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
@@ -39,14 +42,29 @@ def service(tmp_path_factory, settings):
 
 
 @pytest.fixture
-def broker(service, settings):
+def broker(service):
     """A sender of tasks with the portal's settings."""
-    app = Celery("sender")
-    app.conf.broker_url = broker_url(service.url)
-    options = settings.CELERY_BROKER_TRANSPORT_OPTIONS | broker_options(service.url)
-    app.conf.broker_transport_options = options
-    with closing(app):
+    with closing(sender(service.url)) as app:
         yield app
+
+
+@pytest.fixture
+def service_by_tls(tmp_path_factory):
+    """A service that speaks TLS alone, by a certificate that only its own URL trusts."""
+    with ExitStack() as stack:
+        base = tmp_path_factory.mktemp("t")
+        yield Service(stack, base, self_signed(base, "IP:127.0.0.1"))
+
+
+def sender(url: str) -> Celery:
+    # Pools are kept by URL, whatever the options of TLS are.
+    pools.reset()
+    app = Celery("sender")
+    app.conf.broker_url = broker_url(url)
+    app.conf.broker_use_ssl = broker_tls(url)
+    options = settings.CELERY_BROKER_TRANSPORT_OPTIONS | broker_options(url)
+    app.conf.broker_transport_options = options
+    return app
 
 
 def is_stored(key: str) -> bool:
@@ -98,3 +116,42 @@ def test_cache_queue_and_worker_go_on_with_the_promoted_replica(
         assert client.connection_pool.get_master_address() == ("127.0.0.1", service.replica_port)
     findings = {finding.check: finding.level for finding in check_broker(timezone.now())}
     assert findings["Redis"] == "ok"
+
+
+@pytest.mark.redis
+def test_cache_and_queue_go_on_by_tls_with_the_promoted_replica(service_by_tls):
+    url = service_by_tls.url
+    with redis_client(url) as client, closing(sender(url)) as broker:
+        client.set("key", "before")
+        assert has_sent(broker, "core.beat_heart")
+
+        service_by_tls.kill_primary()
+
+        wait_for(lambda: has_sent(broker, "core.beat_heart"))
+        wait_for(lambda: answers(client))
+        assert client.get("key") == b"before"
+
+
+@pytest.mark.redis
+def test_certificate_that_no_authority_has_signed_is_refused(service_by_tls):
+    trusting = service_by_tls.url
+    distrusting = trusting.partition("&ssl_ca_certs")[0]
+    primary = f"rediss://:p%40ss%2Fword@127.0.0.1:{service_by_tls.primary_port}/2"
+    authority = trusting.rpartition("&")[2]
+    for url, is_trusted in {
+        trusting: True,
+        distrusting: False,
+        f"{primary}?{authority}": True,
+        primary: False,
+        f"{primary.replace('127.0.0.1', '127.0.0.2')}?{authority}": False,
+    }.items():
+        with redis_client(url, retry=None) as client, closing(sender(url)) as broker:
+            assert answers(client) == is_trusted
+            assert has_sent(broker, "core.beat_heart") == is_trusted
+
+
+def answers(client) -> bool:
+    try:
+        return client.ping()
+    except RedisError:
+        return False

@@ -6,6 +6,7 @@ import pytest
 from kombu import Connection
 from kombu.utils.url import parse_url
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from redis import SSLConnection
 
 from opsportal.env import BadEnvironment, Environment
 from opsportal.servers import (
@@ -94,6 +95,16 @@ def test_celery_gets_every_sentinel_with_user_password_and_database():
     assert hosts == [("s1", 26380), ("s2", 26379), ("s3", 26379)]
 
 
+def test_files_of_tls_are_those_of_sentinels_and_primary():
+    url = f"sentinels{SENTINELS.removeprefix('sentinel')}&ssl_ca_certs=/etc/ca%20of%20redis.pem"
+    pool = redis_pool(url)
+    sentinel_pool = pool.sentinel_manager.sentinels[0].connection_pool
+    for connections in (pool, sentinel_pool):
+        assert issubclass(connections.connection_class, SSLConnection)
+        assert connections.connection_kwargs["ssl_ca_certs"] == "/etc/ca of redis.pem"
+        assert connections.connection_kwargs["ssl_cert_reqs"] == "required"
+
+
 @pytest.mark.parametrize("url", ["redis://queue:6379/0", "rediss://queue/1"])
 def test_one_server_is_as_given(url):
     assert broker_url(url) == url
@@ -122,6 +133,7 @@ def test_a_socket_has_no_options_of_tcp():
         ("REDIS_URL", "sentinel://s1,s2/0", "must name Sentinels and the service"),
         ("REDIS_URL", "sentinel:///0?service=ops", "must name Sentinels and the service"),
         ("REDIS_URL", "sentinel://s1/0?service=ops&tls=1", "must name Sentinels and the service"),
+        ("REDIS_URL", "sentinel://s1/0?service=ops&ssl_ca_certs=/f", "must name Sentinels and the"),
         ("REDIS_URL", "sentinel://s1/ops?service=ops", "must name a database by its number"),
         ("REDIS_URL", "sentinel://s1:x/0?service=ops", "is not a URL"),
         ("REDIS_URL", "sentinel://s1,/0?service=ops", "has an empty name among its hosts"),
