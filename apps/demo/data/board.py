@@ -17,7 +17,7 @@ from apps.statusboard.domain.monitoring.sources import (
     rebuild_services_of,
     record_heartbeat,
 )
-from apps.statusboard.domain.states.tree import ensure_service
+from apps.statusboard.domain.states.services import create_service
 from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSource, Service
 
@@ -30,16 +30,7 @@ _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at: datetime) -> None:
     """Create missing parts of the board, monitored since `since`, and a token for the source."""
     source = _load_source(token_file, since, at)
-    services: dict[str, Service] = {}
-    for row in _DATA["services"]:
-        monitoring = Monitoring(row.get("monitoring", Monitoring.NONE))
-        values = {
-            "parent": services.get(row.get("parent")),
-            "monitoring": monitoring,
-            "source": source if monitoring is Monitoring.FEED else None,
-            "monitored_since": since,
-        }
-        services[row["slug"]] = ensure_service(**(row | values), by="demo", at=at)
+    services = _load_services(source, since, at)
     if source.last_seen_at is None:
         # Heartbeats cover the whole history of the simulated cluster.
         silence = source.heartbeat_timeout_seconds
@@ -72,6 +63,23 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
                 by=users["approver"],
                 at=at - timedelta(hours=row["hours_ago"]),
             )
+
+
+def _load_services(source: MonitoringSource, since: datetime, at: datetime) -> dict[str, Service]:
+    """Return the services of the board by slug, creating those that are missing."""
+    services = {service.slug: service for service in Service.objects.all()}
+    for row in _DATA["services"]:
+        if row["slug"] in services:
+            continue
+        monitoring = Monitoring(row.get("monitoring", Monitoring.NONE))
+        values = {
+            "parent": services.get(row.get("parent")),
+            "monitoring": monitoring,
+            "source": source if monitoring is Monitoring.FEED else None,
+            "monitored_since": since,
+        }
+        services[row["slug"]] = create_service(**(row | values), by="demo", at=at)
+    return services
 
 
 def _activate_probes(services: dict[str, Service]) -> None:
