@@ -97,7 +97,7 @@ def earlier_end(
             )
     if progress and state in IN_PRODUCTION:
         changes += _jobs_and_stages(request, progress)
-    is_late = any(row.kind == AttentionKind.LATE for row in request.attention.all())
+    is_late = any(need.kind == AttentionKind.LATE for need in request.attention.all())
     if is_late and state == RequestState.RUNNING:
         changes += _limits(request, class_url)
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:

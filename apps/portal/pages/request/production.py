@@ -1,14 +1,17 @@
-"""Estimated and actual use of a request, and the datasets written by its stages."""
+"""The production of a request: its progress, output, data quality, and estimated and actual use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 
 from apps.production.domain.estimates.figures import ENOUGH, MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.domain.requests.status import Totals
+from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageHistory
-from apps.progress.domain.progress import RequestNow, StageNow
+from apps.progress.domain.progress import RequestNow, StageNow, progress_now
+from apps.quality.domain.data_quality import DataQuality, data_quality_of
 
 #: For how many stages the page shows the use per job.
 MOST_STAGES = 2
@@ -16,6 +19,15 @@ MOST_STAGES = 2
 _MOST = -1
 #: Use above this fraction of the estimate is marked.
 _OVER = 1.1
+_WITH_OUTPUT = frozenset(
+    {
+        RequestState.RUNNING,
+        RequestState.COMPLETING,
+        RequestState.DATA_QUALITY,
+        RequestState.DONE,
+        RequestState.DONE_PARTIAL,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,34 @@ class Output:
         )
 
 
+@dataclass(frozen=True)
+class Production:
+    """The production of a request, which begins with its approval."""
+
+    progress: RequestNow | None
+    outputs: list[Output]
+    uses: list[Use]
+    start_estimate: StartEstimate | None
+    #: Only once there can be output.
+    quality: DataQuality | None
+
+
+def production_of(
+    request: Request, *, totals: Totals, estimate: Estimate | None, at: datetime
+) -> Production:
+    start_estimate = estimate_at_start(request, totals)
+    progress = None
+    outputs: list[Output] = []
+    uses: list[Use] = []
+    if request.approved_at:
+        progress = progress_now(request, at=at)
+        outputs = outputs_of(progress)
+        uses = uses_of(request, progress, estimate, start_estimate, outputs)
+
+    quality = data_quality_of(request) if request.state in _WITH_OUTPUT else None
+    return Production(progress, outputs, uses, start_estimate, quality)
+
+
 def outputs_of(progress: RequestNow) -> list[Output]:
     """Return the output of each stage. Empty if nothing is known about any."""
     named = []
@@ -124,7 +164,7 @@ def uses_of(
 
     last = requested[-1]
     written = next((output.events for output in outputs if output.stage is last), None)
-    rows = [
+    uses = [
         _core_hours(used, _projected_core_seconds(requested), estimate, start_estimate),
         Use("Disk", "size", disk_bytes, sum(sizes) if sizes else None),
         Use(
@@ -139,7 +179,7 @@ def uses_of(
             estimate,
         ),
     ]
-    return [row for row in rows if row.actual is not None]
+    return [use for use in uses if use.actual is not None]
 
 
 def _core_hours(
@@ -201,36 +241,38 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
     for history in StageHistory.objects.filter(request=request):
         stage_estimate = estimates.get(history.name)
         if history.completed and stage_estimate and stage_estimate.past_jobs >= ENOUGH:
-            rows = _uses_per_job(history, stage_estimate)
+            uses = _uses_per_job(history, stage_estimate)
             excess = max(
-                ((row.actual or 0) / row.estimated for row in rows if row.estimated), default=0.0
+                ((use.actual or 0) / use.estimated for use in uses if use.estimated), default=0.0
             )
-            by_excess.append((excess, rows))
+            by_excess.append((excess, uses))
 
     by_excess.sort(key=lambda stage: -stage[0])
-    return list(chain.from_iterable(rows for _, rows in by_excess[:MOST_STAGES]))
+    return list(chain.from_iterable(uses for _, uses in by_excess[:MOST_STAGES]))
 
 
-def _basis_of_time(guess: StageEstimate) -> str:
-    """Return what an estimated time per job is based on."""
-    basis = f"median of {guess.jobs_text}"
-    return f"{basis}, scaled by events" if guess.scaled else basis
-
-
-def _uses_per_job(row: StageHistory, guess: StageEstimate) -> list[Use]:
-    rows = []
-    if guess.wall_used and row.wall_seconds:
-        rows.append(
+def _uses_per_job(history: StageHistory, estimate: StageEstimate) -> list[Use]:
+    uses = []
+    if estimate.wall_used and history.wall_seconds:
+        basis = f"median of {estimate.jobs_text}"
+        if estimate.scaled:
+            basis += ", scaled by events"
+        uses.append(
             Use(
-                f"{row.name} time per job",
+                f"{history.name} time per job",
                 "time",
-                guess.wall_used[MEDIAN],
-                row.wall_seconds[MEDIAN],
-                basis=_basis_of_time(guess),
+                estimate.wall_used[MEDIAN],
+                history.wall_seconds[MEDIAN],
+                basis=basis,
             )
         )
-    if guess.memory_used and row.memory_bytes:
-        rows.append(
-            Use(f"{row.name} memory", "size", guess.memory_used[_MOST], row.memory_bytes[_MOST])
+    if estimate.memory_used and history.memory_bytes:
+        uses.append(
+            Use(
+                f"{history.name} memory",
+                "size",
+                estimate.memory_used[_MOST],
+                history.memory_bytes[_MOST],
+            )
         )
-    return [row for row in rows if row.estimated]
+    return [use for use in uses if use.estimated]
