@@ -14,8 +14,14 @@ from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.expressions.line_search import Span
 from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, phase_at, phases_in
-from apps.diagnosis.domain.log_page.pack_marks import marks_by
+from apps.diagnosis.domain.log_page.outline import (
+    PackMarks,
+    Phase,
+    levels_in,
+    marks_by,
+    phase_at,
+    phases_in,
+)
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Fold,

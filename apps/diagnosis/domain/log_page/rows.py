@@ -143,6 +143,9 @@ def line_of(
     if position < len(text) or not pieces:
         pieces.append(Piece(text_of(text[position:])))
 
+    template = ""
+    if chosen and (number := Templates().hash_of(raw.plain)):
+        template = f"{number:016x}"
     return Line(
         offset=raw.offset,
         number=raw.number,
@@ -153,13 +156,8 @@ def line_of(
         novel=novel,
         more_at=raw.offset + LINE_BYTES if more else None,
         more_bytes=len(raw.raw) - LINE_BYTES if more else 0,
-        template=_template_of(raw) if chosen else "",
+        template=template,
     )
-
-
-def _template_of(raw: RawLine) -> str:
-    number = Templates().hash_of(raw.plain)
-    return f"{number:016x}" if number else ""
 
 
 @dataclass(frozen=True, slots=True)

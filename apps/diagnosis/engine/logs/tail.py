@@ -204,7 +204,6 @@ def read_back(
             steps = []
             seen = 0
             stop = begin + len(data)
-            stop = begin + len(data)
         steps.append(data)
         seen += newlines(data)
         start = begin

@@ -18,7 +18,7 @@ from apps.portal.pages.request.schedule import schedule_of
 from apps.portal.pages.request.summary import Summary, summary_of
 from apps.production.domain.approvals.requirements import approval_of, slots_of
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.priority.current_forecasts import update_forecasts
+from apps.production.domain.priority.shown_forecasts import update_forecasts
 from apps.production.models import Request
 
 

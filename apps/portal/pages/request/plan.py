@@ -9,7 +9,12 @@ from apps.core.models import Event
 from apps.production.domain.advice import SubmitAdvice, request_advice
 from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.checks.limits import NeededChange, needed_changes
-from apps.production.domain.checks.report import Warnings, warnings_at_submission, warnings_now
+from apps.production.domain.checks.report import (
+    Warnings,
+    check_report,
+    warnings_at_submission,
+    warnings_in,
+)
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate
 from apps.production.domain.estimates.past import estimate_for
@@ -55,8 +60,10 @@ def plan_of(
         advice = request_advice(content=content, experiment=request.experiment, user=user, at=at)
 
     warnings = warnings_at_submission(events)
+    # Approvers decide on current warnings.
     if request.state == RequestState.AWAITING_APPROVAL or (checks and not is_closed):
-        warnings = warnings_now(request, content, at=at)
+        report = check_report(content, experiment=request.experiment, at=at, request=request)
+        warnings = warnings_in(report, at=at)
 
     return Plan(
         approval=approval,
