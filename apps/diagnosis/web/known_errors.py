@@ -62,14 +62,14 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
     listed = sort_rows(chosen.qs.order_by("pk"), columns, sort)
     page = Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page"))
     rows = []
-    for row in page.object_list:
-        jobs = by_id.get(row.pk)
+    for known_error in page.object_list:
+        jobs = by_id.get(known_error.pk)
         chart = ""
         if jobs:
             chart = charts.spark(
                 jobs.daily, sentence=f"30 days, at most {max(jobs.daily)} jobs a day"
             )
-        rows.append((row, jobs, chart))
+        rows.append((known_error, jobs, chart))
 
     context = {
         "filter": chosen,
@@ -113,14 +113,14 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
     return render(request, "diagnosis/known_errors/detail.html", context)
 
 
-def _omitting_job(row: KnownError, user: User) -> Job | None:
+def _omitting_job(known_error: KnownError, user: User) -> Job | None:
     """Return the newest job whose log was searched without this known error.
 
     None if the user may not see the job.
     """
-    if not hasattr(row, "omission"):
+    if not hasattr(known_error, "omission"):
         return None
-    return Job.objects.visible_to(user).filter(pk=row.omission.last_job).first()
+    return Job.objects.visible_to(user).filter(pk=known_error.omission.last_job).first()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -131,8 +131,8 @@ def new_known_error(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
-    row = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
-    return _edit(request, row, {"base": row.version})
+    known_error = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
+    return _edit(request, known_error, {"base": known_error.version})
 
 
 def _initial(request: AuthenticatedRequest) -> dict[str, Any]:

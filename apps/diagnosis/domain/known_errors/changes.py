@@ -43,13 +43,13 @@ PORTAL = "opsportal"
 NO_EXPERIMENT = "Experiment “{}” not found, or you do not have access."
 
 
-def values_of(row: KnownError) -> dict[str, Any]:
+def values_of(known_error: KnownError) -> dict[str, Any]:
     """Return the fields of a known error as plain data: experiment as key, expiry in ISO 8601."""
-    values = {name: getattr(row, name) for name in FIELDS}
-    values["experiment"] = row.experiment.key if row.experiment else ""
+    values = {name: getattr(known_error, name) for name in FIELDS}
+    values["experiment"] = known_error.experiment.key if known_error.experiment else ""
     values["expires_at"] = None
-    if row.expires_at:
-        values["expires_at"] = DjangoJSONEncoder().default(row.expires_at)
+    if known_error.expires_at:
+        values["expires_at"] = DjangoJSONEncoder().default(known_error.expires_at)
     return values
 
 
@@ -95,14 +95,16 @@ def read_row(
     return row, problems
 
 
-def expression_of(row: KnownError, problems: Mapping[str, object]) -> tuple[str, str] | None:
+def expression_of(
+    known_error: KnownError, problems: Mapping[str, object]
+) -> tuple[str, str] | None:
     """Return the expression of a row that was read, with its example.
 
     Return None if there is nothing to compile.
     """
-    if "regex" in problems or not row.regex or not row.example:
+    if "regex" in problems or not known_error.regex or not known_error.example:
         return None
-    return row.regex, row.example
+    return known_error.regex, known_error.example
 
 
 def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -> KnownError:
@@ -288,21 +290,26 @@ def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, re
     """
     _lock_catalogue()
     saved = 0
-    for row in rows:
-        old = KnownError.objects.select_related("experiment").filter(pk=row.pk).first()
+    for known_error in rows:
+        old = KnownError.objects.select_related("experiment").filter(pk=known_error.pk).first()
         before = values_of(old) if old else {}
-        if before == values_of(row):
+        if before == values_of(known_error):
             continue
-        row.version, row.shipped = (old.version + 1, old.shipped) if old else (1, None)
-        row.save()
-        if old and old.regex != row.regex:
-            forget_omissions(row.pk)
+        if old:
+            known_error.version = old.version + 1
+            known_error.shipped = old.shipped
+        else:
+            known_error.version = 1
+            known_error.shipped = None
+        known_error.save()
+        if old and old.regex != known_error.regex:
+            forget_omissions(known_error.pk)
         change = KnownErrorChange.objects.create(
-            known_error=row.pk,
-            version=row.version,
+            known_error=known_error.pk,
+            version=known_error.version,
             state=ChangeState.APPLIED,
-            values=values_of(row),
-            fields=changed_fields(before, values_of(row)),
+            values=values_of(known_error),
+            fields=changed_fields(before, values_of(known_error)),
             by=str(by)[:150],
             at=at,
             reason=reason,
@@ -325,13 +332,17 @@ def disable_expired(*, at: datetime) -> int:
     _lock_catalogue()
     # Evaluate the query again under the lock: another user may have extended an expiry meanwhile.
     rows = list(expired)
-    for row in rows:
-        row.enabled = False
+    for known_error in rows:
+        known_error.enabled = False
         change = KnownErrorChange(
-            known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired."
+            known_error=known_error.id,
+            state=ChangeState.APPLIED,
+            by=PORTAL,
+            at=at,
+            reason="It expired.",
         )
-        change.version = _save_row(row, by=PORTAL)
-        change.values = values_of(row)
+        change.version = _save_row(known_error, by=PORTAL)
+        change.values = values_of(known_error)
         change.save()
         _set_version(change)
     return len(rows)
@@ -351,24 +362,26 @@ def _set_version(change: KnownErrorChange) -> None:
     CatalogueState.objects.filter(pk=1).update(number=change.pk)
 
 
-def _save_row(row: KnownError, *, by: Principal) -> int:
+def _save_row(known_error: KnownError, *, by: Principal) -> int:
     """Save a row as the next version of its known error; return the version.
 
     Raises `InvalidFields` if the catalogue would not compile with it.
     """
-    old = KnownError.objects.filter(pk=row.pk).values("version", "shipped", "regex").first() or {
+    old = KnownError.objects.filter(pk=known_error.pk).values(
+        "version", "shipped", "regex"
+    ).first() or {
         "version": 0,
         "shipped": None,
         "regex": "",
     }
-    row.version = old["version"] + 1
-    row.shipped = row.shipped or old["shipped"]
-    row.save()
-    if row.regex != old["regex"]:
-        forget_omissions(row.pk)
-    if row.enabled:
+    known_error.version = old["version"] + 1
+    known_error.shipped = known_error.shipped or old["shipped"]
+    known_error.save()
+    if known_error.regex != old["regex"]:
+        forget_omissions(known_error.pk)
+    if known_error.enabled:
         _check_catalogue(by)
-    return row.version
+    return known_error.version
 
 
 def _check_catalogue(by: Principal) -> None:

@@ -147,9 +147,13 @@ def _apply(
     check_expressions(pack, by=by)
     if pack.faults:
         raise InvalidFields({"text": [str(fault) for fault in pack.faults]})
-    gone = [row for row in _rows_of(experiment) if row.pk not in pack.known_errors and row.enabled]
-    for row in gone:
-        row.enabled = False
+    gone = [
+        known_error
+        for known_error in _rows_of(experiment)
+        if known_error.pk not in pack.known_errors and known_error.enabled
+    ]
+    for known_error in gone:
+        known_error.enabled = False
     reason = f"Pack of {experiment}, version {proposed.version}: {proposed.reason}"
     save_together(rows=[*pack.known_errors.values(), *gone], by=by, at=at, reason=reason)
     _apply_codes(pack, experiment, proposed)
@@ -163,24 +167,24 @@ def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -
 
     Codes that the pack no longer declares are deleted, or get their shipped meaning back.
     """
-    old = {(row.kind, row.number): row for row in _codes_of(experiment)}
-    for code, row in old.items():
-        if row.pack and code not in pack.exit_codes:
-            if row.shipped is None:
-                row.delete()
+    old = {(meaning.kind, meaning.number): meaning for meaning in _codes_of(experiment)}
+    for code, meaning in old.items():
+        if meaning.pack and code not in pack.exit_codes:
+            if meaning.shipped is None:
+                meaning.delete()
                 continue
-            for name, value in row.shipped.items():
-                setattr(row, name, value)
-            row.pack = ""
-            row.save()
+            for name, value in meaning.shipped.items():
+                setattr(meaning, name, value)
+            meaning.pack = ""
+            meaning.save()
     for code, new in pack.exit_codes.items():
-        row = old.get(code, new)
+        meaning = old.get(code, new)
         for name in CODE_VALUES:
-            setattr(row, name, getattr(new, name))
-        row.pack = experiment.key
-        row.enabled = True
-        row.source = f"Pack of {experiment.key}, version {proposed.version}"
-        row.save()
+            setattr(meaning, name, getattr(new, name))
+        meaning.pack = experiment.key
+        meaning.enabled = True
+        meaning.source = f"Pack of {experiment.key}, version {proposed.version}"
+        meaning.save()
 
 
 def _rows_of(experiment: Experiment) -> list[KnownError]:

@@ -223,7 +223,7 @@ def _read_known_error(
 
 def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]) -> None:
     assert pack.experiment  # noqa: S101  checked by the caller
-    row = ExitCodeMeaning(
+    meaning = ExitCodeMeaning(
         **entry,
         scope=CodeScope.EXPERIMENT,
         name=pack.experiment.key,
@@ -232,14 +232,14 @@ def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]
     )
     name = f"exit code {entry.get('number')}"
     try:
-        row.clean_fields()
+        meaning.clean_fields()
     except ValidationError as error:
         _add_problems(pack, parsed, path, name, error.message_dict)
         return
-    key = (row.kind, row.number)
+    key = (meaning.kind, meaning.number)
     if key in pack.exit_codes:
         pack.faults.append(Fault(parsed.line(f"{path}.number"), f"{name} appears twice.", path))
-    pack.exit_codes[key] = row
+    pack.exit_codes[key] = meaning
 
 
 def _add_problems(

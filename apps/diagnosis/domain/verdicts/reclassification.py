@@ -236,14 +236,14 @@ def _holds_before(
     facts = facts_of(verdict.job)
     if not verdict.cause:
         return False
-    for row in harvest.evidence.filter(pattern=verdict.cause):
-        if row.offset >= starts.get(Stream(row.stream), 0):
+    for evidence in harvest.evidence.filter(pattern=verdict.cause):
+        if evidence.offset >= starts.get(Stream(evidence.stream), 0):
             continue
-        if not KnownError.objects.filter(pk=row.pattern).exists():
+        if not KnownError.objects.filter(pk=evidence.pattern).exists():
             return True
-        line = row.text.encode()
+        line = evidence.text.encode()
         hits = catalogue.classify(facts, Block(line, 0, len(line), 1)).hits
-        if any(_is_same(hit.pattern, row) for hit in hits):
+        if any(_is_same(hit.pattern, evidence) for hit in hits):
             return True
     return False
 

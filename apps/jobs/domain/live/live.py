@@ -88,8 +88,15 @@ def _group(cluster: Cluster, key: _Key, submitted_at: datetime) -> LiveJobs:
     )
 
 
-def _key(row: LiveJobs) -> _Key:
-    return row.state, row.reason, row.experiment_id, row.request_id, row.stage, row.account
+def _key(live_jobs: LiveJobs) -> _Key:
+    return (
+        live_jobs.state,
+        live_jobs.reason,
+        live_jobs.experiment_id,
+        live_jobs.request_id,
+        live_jobs.stage,
+        live_jobs.account,
+    )
 
 
 def live_counts(user: User) -> dict[str, int]:

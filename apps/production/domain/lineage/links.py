@@ -328,12 +328,12 @@ def related_to(request: Request) -> list[Related]:
         "earlier", "later"
     )
     related = []
-    for row in rows.order_by("pk")[: 2 * MOST_SHOWN]:
-        is_later = row.earlier_id == request.pk
-        other = row.later if is_later else row.earlier
-        related.append(Related(_WORDS[LinkKind(row.kind), is_later], other, row.note))
+    for link in rows.order_by("pk")[: 2 * MOST_SHOWN]:
+        is_later = link.earlier_id == request.pk
+        other = link.later if is_later else link.earlier
+        related.append(Related(_WORDS[LinkKind(link.kind), is_later], other, link.note))
 
-    linked = {row.request.pk for row in related}
+    linked = {relation.request.pk for relation in related}
     fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
     for label, origin in fields:
         if origin is not None and origin.pk not in linked:
