@@ -103,17 +103,17 @@ class StagingViewSet(OfRequests):
     @command(StagingChoice, _STAGINGS)
     def ask(self, production_request: Request, *, staging: int, **fields: Any) -> None:
         """Let a worker ask the catalogue for the progress now."""
-        ask_now(row=_of_request(production_request, staging), **fields)
+        ask_now(staging=_of_request(production_request, staging), **fields)
 
     @command(StagingChoice, _STAGINGS)
     def cancel(self, production_request: Request, *, staging: int, **fields: Any) -> None:
         """Stop following a dataset. The catalogue's own request stays."""
-        cancel_waiting(row=_of_request(production_request, staging), **fields)
+        cancel_waiting(staging=_of_request(production_request, staging), **fields)
 
 
 def _of_request(production_request: Request, key: int) -> StagingRequest:
     """Return a staging of a request. Raises `InvalidFields` if it is not of this request."""
-    row = StagingRequest.objects.filter(request=production_request, pk=key).first()
-    if row is None:
+    staging = StagingRequest.objects.filter(request=production_request, pk=key).first()
+    if staging is None:
         raise InvalidFields({"staging": ["The request has no such staging."]})
-    return row
+    return staging

@@ -62,13 +62,17 @@ def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
     It is the reason of the event, or the current text of the comment; empty if that was withdrawn.
     """
     comments = {
-        row.pk: row.event.data.get("comment") for row in rows if row.event.kind in _WITH_TEXT
+        notification.pk: notification.event.data.get("comment")
+        for notification in rows
+        if notification.event.kind in _WITH_TEXT
     }
     texts: dict[int, str] = {}
     if comments:
         texts = dict(Comment.objects.filter(pk__in=comments.values()).values_list("pk", "text"))
-    for row in rows:
-        row.text = row.event.reason or texts.get(comments.get(row.pk) or 0, "")
+    for notification in rows:
+        notification.text = notification.event.reason or texts.get(
+            comments.get(notification.pk) or 0, ""
+        )
     return rows
 
 
@@ -137,24 +141,26 @@ def notify_users(event: Event, users: Mapping[User, Group], **about: Any) -> Non
         hooks.setdefault(hook.user_id, []).append(hook)
     rows, calls = [], []
     for user, group in users.items():
-        row = Notification(user=user, event=event, group=group, at=event.at, **about)
+        notification = Notification(user=user, event=event, group=group, at=event.at, **about)
         when = (
             rules[user.pk][Channel.MAIL, group]
             if mail_is_configured() and user.email
             else When.NEVER
         )
         if when == When.DIGEST:
-            row.digest_at = quiet[user.pk].next_digest(event.at)
+            notification.digest_at = quiet[user.pk].next_digest(event.at)
         elif when == When.NOW:
             due = quiet[user.pk].allowed(event.at)
-            row.message = Message(
+            notification.message = Message(
                 channel=Channel.MAIL, user=user, event=event, created_at=event.at, due_at=due
             )
-        rows.append(row)
+        rows.append(notification)
         if rules[user.pk][Channel.WEBHOOK, group] == When.NOW:
             due = quiet[user.pk].allowed(event.at)
             calls += [_call(event, hook, due) for hook in hooks.get(user.pk, [])]
-    Message.objects.bulk_create(row.message for row in rows if row.message)
+    Message.objects.bulk_create(
+        notification.message for notification in rows if notification.message
+    )
     Notification.objects.bulk_create(rows)
     _queue_calls(calls)
 

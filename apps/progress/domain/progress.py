@@ -229,7 +229,8 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     waiting = waiting_of(request)
     accepted = acceptances_of([request])
     acceptances = [
-        accepted.get(row.requested_stage.pk) if row.requested_stage else None for row in rows
+        accepted.get(stage_progress.requested_stage.pk) if stage_progress.requested_stage else None
+        for stage_progress in rows
     ]
     if computed:
         ends = expected_ends(request, rows, accepted, at=as_of or at, now=at)
@@ -237,32 +238,34 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         # An end in the stored forecast counts, unless the stage has ended since.
         stored = forecast_of(request)
         ends = []
-        for row, acceptance in zip(rows, acceptances, strict=True):
+        for stage_progress, acceptance in zip(rows, acceptances, strict=True):
             end = None
-            why = why_no_end(request, row, acceptance)
+            why = why_no_end(request, stage_progress, acceptance)
             if stored and not why:
-                end = stored.stages.get(row.stage)
+                end = stored.stages.get(stage_progress.stage)
             ends.append(end or Expected(None, why or "not computed yet"))
 
     in_part = events_in_part_of([request])
     stages = []
-    for row, expected, acceptance in zip(rows, ends, acceptances, strict=True):
+    for stage_progress, expected, acceptance in zip(rows, ends, acceptances, strict=True):
         waiting_of_stage = None
         if queue_as_of:
-            waiting_of_stage = waiting.get(row.stage.casefold(), Waiting())
-            if row.requested_jobs is not None:
-                waiting_of_stage = waiting_of_stage.at_most(row.requested_jobs - row.completed)
+            waiting_of_stage = waiting.get(stage_progress.stage.casefold(), Waiting())
+            if stage_progress.requested_jobs is not None:
+                waiting_of_stage = waiting_of_stage.at_most(
+                    stage_progress.requested_jobs - stage_progress.completed
+                )
         counts_of_stage = StageCounts()
         located = None
         in_part_of_stage = EventsInPart()
-        if row.requested_stage:
-            in_part_of_stage = in_part.get(row.requested_stage.pk, in_part_of_stage)
-            counts_of_stage = counts.get(row.requested_stage.pk, counts_of_stage)
-            if must_be_located(row.requested_stage):
-                located = is_located(row.requested_stage)
+        if stage_progress.requested_stage:
+            in_part_of_stage = in_part.get(stage_progress.requested_stage.pk, in_part_of_stage)
+            counts_of_stage = counts.get(stage_progress.requested_stage.pk, counts_of_stage)
+            if must_be_located(stage_progress.requested_stage):
+                located = is_located(stage_progress.requested_stage)
         stages.append(
             StageNow(
-                row,
+                stage_progress,
                 waiting_of_stage,
                 counts_of_stage,
                 expected,

@@ -65,7 +65,7 @@ def _add(
         raise InvalidFields({"text": ["Enter a text."]})
     if len(text) > MOST_LOG:
         raise InvalidFields({"text": [f"Text is too long. Keep at most {MOST_LOG:,} characters."]})
-    row = IncidentNote.objects.create(
+    incident_note = IncidentNote.objects.create(
         incident=incident,
         kind=note,
         at=at,
@@ -80,7 +80,7 @@ def _add(
         at=at,
         reason=text[:500] if note == NoteKind.UPDATE else "",
     )
-    return row
+    return incident_note
 
 
 @transaction.atomic

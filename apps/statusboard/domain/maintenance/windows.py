@@ -148,22 +148,23 @@ def cancel_window(
     `StaleState` if it is over.
     """
     require_board_role(by, "manage maintenance windows")
-    row = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
-    if row.over_at <= at or row.cancelled_at:
-        raise StaleState(f"“{row}” is already over.")
-    row.cancelled_at = at
-    row.save(update_fields=["cancelled_at"])
+    locked = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
+    if locked.over_at <= at or locked.cancelled_at:
+        raise StaleState(f"“{locked}” is already over.")
+    locked.cancelled_at = at
+    locked.save(update_fields=["cancelled_at"])
     data = {}
-    if following and row.series:
+    if following and locked.series:
         later = DowntimeWindow.objects.filter(
-            series=row.series, starts_at__gt=row.starts_at, cancelled_at=None
+            series=locked.series, starts_at__gt=locked.starts_at, cancelled_at=None
         )
         data = {"following": later.update(cancelled_at=at)}
-    publish(kind="window.cancelled", target=row, by=by, at=at, reason=reason, data=data)
+    publish(kind="window.cancelled", target=locked, by=by, at=at, reason=reason, data=data)
     rebuild(
-        service_ids=list(row.services.values_list("pk", flat=True)), since=min(at, row.starts_at)
+        service_ids=list(locked.services.values_list("pk", flat=True)),
+        since=min(at, locked.starts_at),
     )
-    return row
+    return locked
 
 
 def record_window(
@@ -232,17 +233,17 @@ def cancel_missing(*, source: MonitoringSource, kept: Collection[str], at: datet
         source=source, ends_at__gt=at, cancelled_at=None
     ).exclude(source_key__in=kept)
     changed: set[int] = set()
-    for row in missing.prefetch_related("services"):
-        row.cancelled_at = at
-        row.save(update_fields=["cancelled_at"])
+    for window in missing.prefetch_related("services"):
+        window.cancelled_at = at
+        window.save(update_fields=["cancelled_at"])
         publish(
             kind="window.cancelled",
-            target=row,
+            target=window,
             by=str(source),
             at=at,
             reason="Its source no longer lists it.",
         )
-        changed |= {service.pk for service in row.services.all()}
+        changed |= {service.pk for service in window.services.all()}
     return changed
 
 

@@ -155,14 +155,14 @@ def _supersede(report: _Report) -> set[int]:
         episode_started_at__lt=start,
     )
     touched = set()
-    for row in earlier:
-        was_open = row.is_open
-        _end(row, max(start, row.started_at), Resolution.SUPERSEDED, report.source.slug)
-        set_latest_state(row)
-        row.save()
-        touched.add(row.service_id)
+    for incident in earlier:
+        was_open = incident.is_open
+        _end(incident, max(start, incident.started_at), Resolution.SUPERSEDED, report.source.slug)
+        set_latest_state(incident)
+        incident.save()
+        touched.add(incident.service_id)
         if was_open:
-            _publish_closed(row, report.source, report.at)
+            _publish_closed(incident, report.source, report.at)
     return touched
 
 
@@ -259,11 +259,11 @@ def close_missing(*, source: MonitoringSource, reported: Collection[str], at: da
     # A later lease was renewed by a report after `at`.
     reported_before = rows.filter(source=source, ended_at=None, lease_expires_at__lte=lease)
     touched = set()
-    for row in reported_before.exclude(dedup_key__in=reported):
-        _end(row, max(at, row.started_at), Resolution.MISSING, source.slug)
-        row.save()
-        touched.add(row.service_id)
-        _publish_closed(row, source, at)
+    for incident in reported_before.exclude(dedup_key__in=reported):
+        _end(incident, max(at, incident.started_at), Resolution.MISSING, source.slug)
+        incident.save()
+        touched.add(incident.service_id)
+        _publish_closed(incident, source, at)
     return touched
 
 
@@ -342,15 +342,15 @@ def mark_stale_incidents(*, at: datetime) -> int:
         "source"
     )
     rows = list(expired.filter(ended_at=None, stale_at=None, lease_expires_at__lte=at))
-    for row in rows:
-        row.stale_at = row.lease_expires_at
-        row.save(update_fields=["stale_at"])
+    for incident in rows:
+        incident.stale_at = incident.lease_expires_at
+        incident.save(update_fields=["stale_at"])
         publish(
             kind="incident.stale",
-            target=row,
-            by=str(row.source or ""),
+            target=incident,
+            by=str(incident.source or ""),
             at=at,
-            old=row.state,
+            old=incident.state,
             new=State.UNKNOWN,
         )
     return len(rows)

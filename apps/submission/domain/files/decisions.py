@@ -108,18 +108,18 @@ def count_result(
     """
     reason = checked_reason(reason, needed=False)
     request, stage = _stage_to_decide(request, position, by)
-    row = InputFile.objects.filter(stage=stage, pk=file, is_doubled=True).first()
-    if row is None or row.number is None:
+    file_row = InputFile.objects.filter(stage=stage, pk=file, is_doubled=True).first()
+    if file_row is None or file_row.number is None:
         raise InvalidFields({"file": ["This file was not done twice."]})
-    if not row.repeated_results.filter(job_key=job).exists():
+    if not file_row.repeated_results.filter(job_key=job).exists():
         raise InvalidFields(
             {"job": ["This job did not complete with the file, or counts already."]}
         )
-    InputFile.objects.filter(stage=stage, number=row.number).update(job_key=job)
-    follow_numbers(stage, {row.number}, at=at)
-    data = {"file": row.name[:200], "stage": stage.name}
+    InputFile.objects.filter(stage=stage, number=file_row.number).update(job_key=job)
+    follow_numbers(stage, {file_row.number}, at=at)
+    data = {"file": file_row.name[:200], "stage": stage.name}
     publish(kind="submission.result_chosen", target=request, by=by, at=at, reason=reason, data=data)
-    return row
+    return file_row
 
 
 def _stage_to_decide(request: Request, position: int, by: User) -> tuple[Request, Stage]:
