@@ -78,13 +78,13 @@ def file_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     stage = _stage(request, production_request)
     page = in_order(_chosen_files(request, stage), by="state", query=request.GET, size=PAGE_SIZE)
-    keys = [row.job_key for row in page.rows if row.job_key is not None]
+    keys = [file.job_key for file in page.rows if file.job_key is not None]
     jobs = Job.objects.in_bulk(keys)
     context = {
         "object": production_request,
         "stage": stage,
         "page": page,
-        "rows": [(row, jobs.get(row.job_key or 0)) for row in page.rows],
+        "rows": [(file, jobs.get(file.job_key or 0)) for file in page.rows],
         "states": FileState.choices,
         "chosen_state": _chosen_state(request),
         "text": request.GET.get("q", ""),
@@ -236,8 +236,8 @@ def _streamed(name: str, suffix: str, parts: Iterable[str]) -> StreamingHttpResp
 
 def _as_json(columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     separator = "["
-    for row in rows:
-        yield separator + json.dumps(dict(zip(columns, row, strict=True)))
+    for values in rows:
+        yield separator + json.dumps(dict(zip(columns, values, strict=True)))
         separator = ",\n"
     yield "]\n" if separator != "[" else "[]\n"
 
@@ -245,8 +245,8 @@ def _as_json(columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> Iter
 def _as_sam(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     """Return the query of a SAM definition with these files."""
     separator = "file_name "
-    for row in rows:
-        yield f"{separator}{row[0]}"
+    for values in rows:
+        yield f"{separator}{values[0]}"
         separator = ","
     yield "\n"
 
@@ -254,8 +254,8 @@ def _as_sam(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
 def _as_rucio(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     """Return the files as Rucio attaches them to a dataset; names without a scope have none."""
     separator = "["
-    for row in rows:
-        scope, _, name = str(row[0]).rpartition(":")
+    for values in rows:
+        scope, _, name = str(values[0]).rpartition(":")
         yield separator + json.dumps({"scope": scope, "name": name})
         separator = ",\n"
     yield "]\n" if separator != "[" else "[]\n"

@@ -156,5 +156,5 @@ def _common_words(_period: int) -> frozenset[str] | None:
     """
     with connection.cursor() as cursor:
         cursor.execute(_COMMON)
-        row = cursor.fetchone()
-    return None if row is None else frozenset(row[0])
+        words = cursor.fetchone()
+    return None if words is None else frozenset(words[0])

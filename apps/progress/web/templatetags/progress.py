@@ -39,9 +39,12 @@ def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
 def _row(request: Request, stages: list[StageProgress]) -> SafeString:
     rows = request.attention.all()
     marks = format_html_join(
-        " ", "{}", ((state(row.kind, row.get_kind_display()),) for row in rows)
+        " ", "{}", ((state(need.kind, need.get_kind_display()),) for need in rows)
     )
-    failed = Sums(query={"request": request.key}, failed=sum(row.sums.failed for row in stages))
+    failed = Sums(
+        query={"request": request.key},
+        failed=sum(stage_progress.sums.failed for stage_progress in stages),
+    )
     address = reverse("jobs:list") + failed.failed_address
     more = ""
     if len(stages) > MOST_BARS:
@@ -54,7 +57,9 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
         request.key,
         request.title,
         marks,
-        format_html_join("", "{}", ((_bar(row),) for row in stages[:MOST_BARS])),
+        format_html_join(
+            "", "{}", ((_bar(stage_progress),) for stage_progress in stages[:MOST_BARS])
+        ),
         more,
         format_html('<a href="{}">{}</a>', address, number(failed.failed))
         if failed.failed

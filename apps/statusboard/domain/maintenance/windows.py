@@ -174,7 +174,7 @@ def record_window(
 
     A window that a user cancelled stays cancelled. The source's row must be locked.
     """
-    row = DowntimeWindow.objects.filter(source=source, source_key=window.key).first()
+    recorded = DowntimeWindow.objects.filter(source=source, source_key=window.key).first()
     values: dict[str, Any] = {
         "title": window.title[:200],
         "text": window.text[:10_000],
@@ -182,39 +182,39 @@ def record_window(
         "ends_at": window.ends_at,
         "effect": window.effect or Effect.DOWN,
     }
-    if row is None:
+    if recorded is None:
         if window.is_cancelled:
             return set()
-        row = DowntimeWindow.objects.create(
+        recorded = DowntimeWindow.objects.create(
             source=source, source_key=window.key, scheduled_by=source.slug, **values
         )
-        row.services.add(service)
+        recorded.services.add(service)
         times = {"starts_at": window.starts_at.isoformat(), "ends_at": window.ends_at.isoformat()}
         data = {"services": [service.slug], **times}
-        publish(kind="window.scheduled", target=row, by=str(source), at=at, data=data)
+        publish(kind="window.scheduled", target=recorded, by=str(source), at=at, data=data)
         return {service.pk}
-    services_before = set(row.services.values_list("pk", flat=True))
-    values["cancelled_at"] = row.cancelled_at
-    if window.is_cancelled and row.cancelled_at is None:
+    services_before = set(recorded.services.values_list("pk", flat=True))
+    values["cancelled_at"] = recorded.cancelled_at
+    if window.is_cancelled and recorded.cancelled_at is None:
         values["cancelled_at"] = at
-    is_unchanged = all(getattr(row, name) == value for name, value in values.items())
+    is_unchanged = all(getattr(recorded, name) == value for name, value in values.items())
     if is_unchanged and services_before == {service.pk}:
         return set()
 
-    has_moved = (row.starts_at, row.ends_at) != (window.starts_at, window.ends_at)
-    old_period = _period_of(row)
+    has_moved = (recorded.starts_at, recorded.ends_at) != (window.starts_at, window.ends_at)
+    old_period = _period_of(recorded)
     for name, value in values.items():
-        setattr(row, name, value)
-    row.save()
-    row.services.set([service])
+        setattr(recorded, name, value)
+    recorded.save()
+    recorded.services.set([service])
     if has_moved:
         publish(
             kind="window.moved",
-            target=row,
+            target=recorded,
             by=str(source),
             at=at,
             old=old_period,
-            new=_period_of(row),
+            new=_period_of(recorded),
         )
     return services_before | {service.pk}
 
