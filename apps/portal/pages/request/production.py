@@ -120,8 +120,8 @@ def outputs_of(progress: RequestNow) -> list[Output]:
     """Return the output of each stage. Empty if nothing is known about any."""
     named = []
     for stage in progress.stages:
-        if stage.row.requested_stage:
-            named.append((stage, stage.row.requested_stage.output_dataset))
+        if stage.progress.requested_stage:
+            named.append((stage, stage.progress.requested_stage.output_dataset))
     datasets = find_datasets({name for _, name in named} - {""})[0] or {}
     outputs = []
     for stage, name in named:
@@ -152,7 +152,7 @@ def uses_of(
     outputs: Sequence[Output],
 ) -> list[Use]:
     """Return the use of a request that has finished jobs or output, else an empty list."""
-    requested = [stage for stage in progress.stages if stage.row.requested_stage]
+    requested = [stage for stage in progress.stages if stage.progress.requested_stage]
     used = sum(stage.core_hours_used for stage in requested) * 3600
     sizes = [output.size for output in outputs if output.size is not None]
     if not used and not outputs:
@@ -170,12 +170,16 @@ def uses_of(
         Use(
             "Events",
             "count",
-            last.row.requested_stage.events if last.row.requested_stage else None,
+            last.progress.requested_stage.events if last.progress.requested_stage else None,
             written,
         ),
         *_per_job(
             request,
-            [stage.row.requested_stage for stage in requested if stage.row.requested_stage],
+            [
+                stage.progress.requested_stage
+                for stage in requested
+                if stage.progress.requested_stage
+            ],
             estimate,
         ),
     ]
@@ -222,14 +226,14 @@ def _projected_core_seconds(stages: Sequence[StageNow]) -> float | None:
 
     None if all have completed, or if it is unknown for a stage.
     """
-    if all(stage.row.completed >= (stage.row.requested_jobs or 0) for stage in stages):
+    if all(stage.progress.completed >= (stage.progress.requested_jobs or 0) for stage in stages):
         return None
     total = 0.0
     for stage in stages:
-        if not stage.row.requested_jobs or not stage.row.completed:
+        if not stage.progress.requested_jobs or not stage.progress.completed:
             return None
-        jobs = max(stage.row.requested_jobs, stage.row.completed)
-        total += stage.core_hours_used * 3600 * jobs / stage.row.completed
+        jobs = max(stage.progress.requested_jobs, stage.progress.completed)
+        total += stage.core_hours_used * 3600 * jobs / stage.progress.completed
     return total
 
 

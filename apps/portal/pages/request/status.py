@@ -148,7 +148,7 @@ def waits_for_cluster(request: Request, progress: RequestNow | None) -> bool:
     if request.state not in (RequestState.TESTING, RequestState.RUNNING) or progress is None:
         return False
     for stage in progress.stages:
-        if stage.row.ended or (stage.waiting and stage.waiting.all):
+        if stage.progress.ended or (stage.waiting and stage.waiting.all):
             return False
     return lacks_cluster(request)
 
@@ -160,11 +160,11 @@ def stage_that_ends_last(progress: RequestNow) -> StageNow | None:
     """
     stages = {}
     for stage in progress.stages:
-        if not stage.row.requested_stage or is_done(stage.row, stage.acceptance):
+        if not stage.progress.requested_stage or is_done(stage.progress, stage.acceptance):
             continue
         if stage.expected.at is None:
             return stage
-        stages[stage.row.stage] = stage
+        stages[stage.progress.stage] = stage
     last = last_stage({name: stage.expected for name, stage in stages.items()})
     return stages.get(last)
 
@@ -172,9 +172,11 @@ def stage_that_ends_last(progress: RequestNow) -> StageNow | None:
 def _step_of_late(stage: StageNow, request: Request, changes: Sequence[EndingChange]) -> str:
     """Return what sets the end of a late request that runs, and what would help."""
     if stage.expected.at is None:
-        sentences = [f"{stage.row.stage} sets its end, which is unknown: {stage.expected.basis}."]
+        sentences = [
+            f"{stage.progress.stage} sets its end, which is unknown: {stage.expected.basis}."
+        ]
     else:
-        sentences = [f"{stage.row.stage} ends last: {stage.expected.basis}."]
+        sentences = [f"{stage.progress.stage} ends last: {stage.expected.basis}."]
     failed = stage.failed_now
     if failed:
         jobs = f"{failed:,} failed job{'s are' if failed != 1 else ' is'}"

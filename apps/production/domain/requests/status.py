@@ -188,7 +188,7 @@ def totals_of(request: Request) -> Totals:
 class RequiredService:
     """A service that a request requires, its current state, and the stages that require it."""
 
-    row: BoardRow
+    current: BoardRow
     stages: tuple[str, ...]
 
 
