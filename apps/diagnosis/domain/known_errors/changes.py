@@ -85,14 +85,14 @@ def read_row(
         problems["experiment"] = [NO_EXPERIMENT.format(key)]
     if unknown := values.keys() - set(FIELDS):
         problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
-    row = KnownError(
+    entry = KnownError(
         id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS}
     )
     try:
-        row.clean_fields(exclude=["experiment"])
+        entry.clean_fields(exclude=["experiment"])
     except ValidationError as error:
         problems |= error.message_dict
-    return row, problems
+    return entry, problems
 
 
 def expression_of(
@@ -112,15 +112,15 @@ def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -
 
     Raises `InvalidFields`.
     """
-    row, problems = read_row(known_error, values)
-    if expression := expression_of(row, problems):
+    entry, problems = read_row(known_error, values)
+    if expression := expression_of(entry, problems):
         try:
             check_pattern(*expression, by=by)
         except InvalidFields as error:
             problems |= error.problems
     if problems:
         raise InvalidFields(problems)
-    return row
+    return entry
 
 
 def checked_change(
@@ -134,12 +134,12 @@ def checked_change(
     if not reason.strip():
         problems["reason"] = ["Enter a reason. The next shift will read it."]
     try:
-        row = checked_row(known_error, values, by=by)
+        entry = checked_row(known_error, values, by=by)
     except InvalidFields as error:
         raise InvalidFields({**error.problems, **problems}) from error
     if problems:
         raise InvalidFields(problems)
-    return row
+    return entry
 
 
 def check_pattern(regex: str, example: str | None, *, by: Principal) -> None:
@@ -182,14 +182,14 @@ def submit_change(
         )
     _check_experiment(values, old, by)
     values = (values_of(old) if old else {}) | dict(values)
-    row = checked_change(known_error, values, reason=reason, by=by)
-    if old and values_of(old) == values_of(row):
+    entry = checked_change(known_error, values, reason=reason, by=by)
+    if old and values_of(old) == values_of(entry):
         raise InvalidFields({"reason": ["Nothing has changed."]})
     change = KnownErrorChange(
         known_error=known_error,
         state=ChangeState.PROPOSED,
-        values=values_of(row),
-        fields=changed_fields(values_of(old) if old else {}, values_of(row)),
+        values=values_of(entry),
+        fields=changed_fields(values_of(old) if old else {}, values_of(entry)),
         by=str(by)[:150],
         at=at,
         reason=reason.strip(),
@@ -199,7 +199,7 @@ def submit_change(
         publish(kind="known_error.proposed", target=change, by=by, at=at, reason=change.reason)
         return change
     change.state = ChangeState.APPLIED
-    change.version = _save_row(row, by=by)
+    change.version = _save_row(entry, by=by)
     change.save()
     _set_version(change)
     publish(
@@ -239,8 +239,8 @@ def proposed_values(change: KnownErrorChange) -> dict[str, Any]:
     Only the fields that differed from the version on which the proposal is based change; all others
     keep their current values.
     """
-    row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
-    now = values_of(row) if row else {}
+    entry = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
+    now = values_of(entry) if entry else {}
     return now | {
         name: value
         for name, value in change.values.items()
@@ -269,8 +269,8 @@ def decide_change(
         "decision": reason.strip(),
     }
     if approve:
-        row = checked_row(change.known_error, proposed_values(change), by=by)
-        decided |= {"version": _save_row(row, by=by), "values": values_of(row)}
+        entry = checked_row(change.known_error, proposed_values(change), by=by)
+        decided |= {"version": _save_row(entry, by=by), "values": values_of(entry)}
     to = ChangeState.APPLIED if approve else ChangeState.REJECTED
     move(change, to=to, transitions=CHANGE_MOVES, field="state", **decided)
     if approve:

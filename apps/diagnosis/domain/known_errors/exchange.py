@@ -101,7 +101,7 @@ def import_known_errors(
         if parsed.data is not None:
             done.faults.append(Fault(1, f"Start with “{HEAD}:” and a list of known errors."))
         return done
-    old = {row.pk: row for row in KnownError.objects.select_related("experiment")}
+    old = {entry.pk: entry for entry in KnownError.objects.select_related("experiment")}
     values_by_id: dict[str, dict[str, Any]] = {}
     experiments = {experiment.key.upper(): experiment for experiment in Experiment.objects.all()}
     expressions: dict[str, tuple[str, str]] = {}

@@ -38,14 +38,14 @@ class PackEffect:
 def effect_of(pack: Pack) -> PackEffect:
     """Compare a pack without faults with the one in force."""
     assert pack.experiment  # noqa: S101  a pack without faults has one
-    rows = {row.pk: row for row in _rows_of(pack.experiment)}
-    codes = {(row.kind, row.number): row for row in _codes_of(pack.experiment)}
+    rows = {known_error.pk: known_error for known_error in _rows_of(pack.experiment)}
+    codes = {(meaning.kind, meaning.number): meaning for meaning in _codes_of(pack.experiment)}
     added = []
     changed = []
-    for key, row in pack.known_errors.items():
+    for key, entry in pack.known_errors.items():
         if key not in rows:
             added.append(key)
-        elif values_of(rows[key]) != values_of(row):
+        elif values_of(rows[key]) != values_of(entry):
             changed.append(key)
     for code, new in pack.exit_codes.items():
         old = codes.get(code)
@@ -53,7 +53,11 @@ def effect_of(pack: Pack) -> PackEffect:
             added.append(_text(new))
         elif any(getattr(old, name) != getattr(new, name) for name in CODE_VALUES):
             changed.append(_text(new))
-    removed = [key for key, row in rows.items() if key not in pack.known_errors and row.enabled]
+    removed = [
+        key
+        for key, known_error in rows.items()
+        if key not in pack.known_errors and known_error.enabled
+    ]
     for code, known in codes.items():
         if code not in pack.exit_codes and known.pack:
             removed.append(_text(known))

@@ -132,8 +132,8 @@ def store_kept(*, before: int | None, at: datetime) -> tuple[int, int | None]:
         harvests = harvests.filter(pk__lt=before)
     rows = list(harvests.prefetch_related("excerpts")[:BATCH])
     logs = []
-    for row in rows:
-        blocks = [block_of(excerpt) for excerpt in row.excerpts.all()]
-        logs.append(LogTemplates(row.job, template_lines(blocks)))
+    for harvest in rows:
+        blocks = [block_of(excerpt) for excerpt in harvest.excerpts.all()]
+        logs.append(LogTemplates(harvest.job, template_lines(blocks)))
     store_templates(logs, at=at)
     return len(rows), rows[-1].pk if rows else None

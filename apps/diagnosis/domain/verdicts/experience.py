@@ -151,13 +151,13 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
         "example": line,
         "experiment": experiments.pop() or "" if len(experiments) == 1 else "",
     }
-    row, problems = read_row(known_error, values)
+    entry, problems = read_row(known_error, values)
     if problems:
         return None
     change = KnownErrorChange.objects.create(
         known_error=known_error,
         state=ChangeState.PROPOSED,
-        values=values_of(row),
+        values=values_of(entry),
         by=PORTAL,
         at=at,
         reason=(

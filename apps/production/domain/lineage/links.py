@@ -210,7 +210,7 @@ def _lock_requests(versions: Mapping[Request, int | None]) -> list[Request]:
     """
     rows = with_stages(Request.objects.select_for_update(of=("self",)))
     rows = rows.filter(pk__in=[request.pk for request in versions])
-    current = {row.pk: row for row in rows.order_by("pk")}
+    current = {request.pk: request for request in rows.order_by("pk")}
 
     for request, version in versions.items():
         now = current[request.pk]
