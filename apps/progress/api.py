@@ -188,5 +188,5 @@ class WeeklyReportViewSet(ReadOnlyModelViewSet[WeeklyReport], ApiViewSet[WeeklyR
     filterset_class = WeeklyReports
 
     def get_queryset(self) -> QuerySet[WeeklyReport]:
-        rows = WeeklyReport.objects.visible_to(self.request.user).select_related("experiment")
-        return rows.order_by("-pk")
+        reports = WeeklyReport.objects.visible_to(self.request.user).select_related("experiment")
+        return reports.order_by("-pk")

@@ -289,8 +289,8 @@ def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
 
 
 def _locked(ids: Iterable[int]) -> QuerySet[ArchivedJob]:
-    rows = ArchivedJob.objects.select_for_update(of=("self",)).select_related("cluster")
-    return rows.filter(pk__in=list(ids)).order_by("pk")
+    archived_jobs = ArchivedJob.objects.select_for_update(of=("self",)).select_related("cluster")
+    return archived_jobs.filter(pk__in=list(ids)).order_by("pk")
 
 
 def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:

@@ -84,8 +84,8 @@ class StagingViewSet(OfRequests):
 
     def answer(self, done: Any, reader: Any = None, code: int = 200) -> Response:
         """Answer with all stagings of the request, newest first."""
-        rows = StagingRequest.objects.filter(request=done).select_related("catalogue")
-        return Response(StagingReader(rows.order_by("-pk"), many=True).data, status=code)
+        stagings = StagingRequest.objects.filter(request=done).select_related("catalogue")
+        return Response(StagingReader(stagings.order_by("-pk"), many=True).data, status=code)
 
     @extend_schema(responses=_STAGINGS)
     def retrieve(self, request: ApiRequest, key: str) -> Response:

@@ -67,13 +67,18 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
                 )
                 return redirect(proposed)
             effect = effect_of(checked_pack(fields["text"], by=request.user))
-    rows = (
+    experiment_packs = (
         ExperimentPack.objects.visible_to(request.user)
         .select_related("experiment")
         .defer("text", "markers")
     )
     may_propose = is_opg(request.user) or scope_of(request.user).has_anywhere(Role.LIAISON)
-    context = {"form": form, "effect": effect, "packs": rows[:SHOWN], "may_propose": may_propose}
+    context = {
+        "form": form,
+        "effect": effect,
+        "packs": experiment_packs[:SHOWN],
+        "may_propose": may_propose,
+    }
     return render(
         request, "diagnosis/known_errors/packs.html", context, status=400 if form.errors else 200
     )

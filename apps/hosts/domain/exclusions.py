@@ -197,8 +197,8 @@ def return_host(
 
 def _locked_open(exclusion: HostExclusion, at: datetime) -> HostExclusion:
     """Lock an exclusion and return it as it is stored. Raises `StaleState` if it has ended."""
-    rows = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
-    locked = rows.get(pk=exclusion.pk)
+    exclusions = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
+    locked = exclusions.get(pk=exclusion.pk)
     if not locked.is_in_effect(at):
         raise StaleState(f"The exclusion of {locked} has already ended.")
     return locked

@@ -38,22 +38,24 @@ MAX_COUNT = 100
 
 def visible_notifications(user: User | None) -> QuerySet[Notification]:
     """Return the user's notifications that the user may still see."""
-    rows = Notification.objects.filter(user=user)
+    notifications = Notification.objects.filter(user=user)
     scope = scope_of(user)
     if scope.sees_all:
-        return rows
+        return notifications
     mine = Q(request__experiment__in=scope.experiments) | Q(hold__experiment__in=scope.experiments)
     mine |= Q(report__experiment__in=scope.experiments)
     if scope.roles:
         mine |= Q(hold__isnull=False, hold__experiment=None)
     if user is not None:
         mine |= Q(failures__in=visible_groups(user))
-    rows = rows.filter(Q(request=None, hold=None, failures=None, incident=None, report=None) | mine)
+    notifications = notifications.filter(
+        Q(request=None, hold=None, failures=None, incident=None, report=None) | mine
+    )
     # A line has no column of its own, and its event says its text.
     lines = LineTemplate.objects.filter(experiment__in=scope.experiments, pk=OuterRef("line"))
     is_line = Q(event__target_type=LineTemplate._meta.label_lower)
     line = models.Case(models.When(is_line, then=Cast("event__target_id", IntegerField())))
-    return rows.alias(line=line).filter(Q(line=None) | Exists(lines))
+    return notifications.alias(line=line).filter(Q(line=None) | Exists(lines))
 
 
 def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
@@ -180,7 +182,7 @@ def _queue_calls(calls: Iterable[Message]) -> None:
 @transaction.atomic
 def mark_read(*, user: User, at: datetime, until: int, only: Collection[int] | None = None) -> int:
     """Mark some notifications, or all up to `until`, as read; return how many were unread."""
-    rows = Notification.objects.filter(user=user, read_at=None, pk__lte=until)
+    notifications = Notification.objects.filter(user=user, read_at=None, pk__lte=until)
     if only is not None:
-        rows = rows.filter(pk__in=only)
-    return rows.update(read_at=at)
+        notifications = notifications.filter(pk__in=only)
+    return notifications.update(read_at=at)

@@ -192,16 +192,16 @@ def _announced(
 
 
 def _states(at: datetime, services: Collection[int] | None) -> list[AdviceReason]:
-    rows = (
+    intervals = (
         StateInterval.objects.current(at)
         .exclude(state=State.UP)
         .select_related("service", "window")
     )
     if services is None:
         # A service that is not monitored matters only if the jobs need it.
-        rows = rows.exclude(state=State.UNKNOWN, cause="not_monitored")
+        intervals = intervals.exclude(state=State.UNKNOWN, cause="not_monitored")
     else:
-        rows = rows.filter(service__in=services)
+        intervals = intervals.filter(service__in=services)
 
     descriptions = {
         State.DOWN: "is down",
@@ -209,7 +209,7 @@ def _states(at: datetime, services: Collection[int] | None) -> list[AdviceReason
         State.UNKNOWN: "has an unknown state",
     }
     reasons = []
-    for interval in rows.order_by("service__name"):
+    for interval in intervals.order_by("service__name"):
         state = State(interval.state)
         until = interval.ended_at if state == State.MAINTENANCE else None
         submit: Submit = _UNPLANNED[state]  # type: ignore[assignment]
@@ -227,14 +227,14 @@ def _planned(
 
     The job starts at `at`.
     """
-    rows = DowntimeWindow.objects.filter(
+    windows = DowntimeWindow.objects.filter(
         starts_at__gt=at, starts_at__lt=at + longest, cancelled_at=None
     )
     if lengths is not None:
-        rows = rows.filter(services__in=lengths).distinct().prefetch_related("services")
+        windows = windows.filter(services__in=lengths).distinct().prefetch_related("services")
 
     reasons = []
-    for window in rows.order_by("starts_at"):
+    for window in windows.order_by("starts_at"):
         if lengths is not None:
             job_lengths = [
                 lengths.get(service.pk, timedelta()) for service in window.services.all()

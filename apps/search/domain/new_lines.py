@@ -61,8 +61,8 @@ def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> lis
 
     Lines that completed jobs have too are left out, unless `in_good_jobs` is set.
     """
-    rows = LineTemplate.objects.visible_to(user).filter(first_seen_at__gte=since)
-    newest = rows.select_related("experiment", "first_site").order_by("-first_seen_at", "-pk")
+    templates = LineTemplate.objects.visible_to(user).filter(first_seen_at__gte=since)
+    newest = templates.select_related("experiment", "first_site").order_by("-first_seen_at", "-pk")
     lines = []
     for line in _lines_of(newest[:MOST_RANKED]):
         if line.failed and (in_good_jobs or not line.good):

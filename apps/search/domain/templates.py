@@ -247,14 +247,14 @@ def _store_first_seen(candidates: Sequence[int], sightings: _Sightings) -> None:
     """Store earlier first jobs, and which templates jobs of a second site wrote within the hour."""
     if not candidates:
         return
-    rows = LineTemplate.objects.filter(pk__in=candidates).order_by("pk")
-    keys = [template.pk for template in rows if _note_first_seen(template, sightings)]
+    templates = LineTemplate.objects.filter(pk__in=candidates).order_by("pk")
+    keys = [template.pk for template in templates if _note_first_seen(template, sightings)]
     if not keys:
         return
     # Read again under a lock: another worker may have stored an earlier job meanwhile. The lock
     # does not conflict with the foreign keys of totals, which lock templates in any order.
     changed = []
-    for template in rows.filter(pk__in=keys).select_for_update(no_key=True):
+    for template in templates.filter(pk__in=keys).select_for_update(no_key=True):
         if _note_first_seen(template, sightings):
             changed.append(template)
     with connection.cursor() as cursor:

@@ -164,26 +164,26 @@ def _chosen_state(request: AuthenticatedRequest) -> str:
 
 def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[InputFile]:
     """Return the input files by the state and the beginning of the name in the query."""
-    rows = InputFile.objects.filter(stage=stage)
+    files = InputFile.objects.filter(stage=stage)
     state = _chosen_state(request)
     # The ranges are redundant, but let PostgreSQL read the index by state in order. For a single
     # value it would read the primary key backwards, through the files of all newer stages.
     if state == "missing":
-        rows = rows.filter(state__gte=min(NOT_IN_A_JOB), state__in=NOT_IN_A_JOB)
+        files = files.filter(state__gte=min(NOT_IN_A_JOB), state__in=NOT_IN_A_JOB)
     elif state == "twice":
-        rows = rows.filter(is_doubled=True)
+        files = files.filter(is_doubled=True)
     elif state == "withdrawn":
-        rows = rows.filter(is_withdrawn=True)
+        files = files.filter(is_withdrawn=True)
     elif state:
-        rows = rows.filter(state__gte=state, state__lte=state)
+        files = files.filter(state__gte=state, state__lte=state)
     text = request.GET.get("q", "").replace("\0", "")
-    return rows.filter(name__startswith=text) if text else rows
+    return files.filter(name__startswith=text) if text else files
 
 
 def _chosen_outputs(request: AuthenticatedRequest, stage: Stage) -> QuerySet[OutputFile]:
-    rows = OutputFile.objects.filter(stage=stage)
+    output_files = OutputFile.objects.filter(stage=stage)
     text = request.GET.get("q", "").replace("\0", "")
-    return rows.filter(Q(name=text) | Q(key=text)) if text else rows
+    return output_files.filter(Q(name=text) | Q(key=text)) if text else output_files
 
 
 def _input_rows(files: QuerySet[InputFile]) -> Iterator[tuple[object, ...]]:

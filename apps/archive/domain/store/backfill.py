@@ -87,9 +87,11 @@ def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
 
 
 def _batch(keys: Sequence[int]) -> Batch:
-    rows = ArchivedJob.objects.filter(pk__in=keys).order_by("pk")
+    archived_jobs = ArchivedJob.objects.filter(pk__in=keys).order_by("pk")
     batch = Batch(keys[-1], [], [])
-    for archived_job in rows.select_related("cluster", "script", "environment", "description"):
+    for archived_job in archived_jobs.select_related(
+        "cluster", "script", "environment", "description"
+    ):
         try:
             batch.jobs.append(_captured(archived_job))
         except DamagedContent as error:

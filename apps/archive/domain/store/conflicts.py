@@ -240,8 +240,10 @@ def _set_choice(rows: Sequence[ArchivedJob], *, by: str, reason: str, at: dateti
 
 
 def _rows(cluster_id: int, job_ids: Collection[str]) -> QuerySet[ArchivedJob]:
-    rows = ArchivedJob.objects.filter(cluster=cluster_id, job_id__in=job_ids)
-    return rows.select_related("script", "environment").defer("script__data", "environment__data")
+    archived_jobs = ArchivedJob.objects.filter(cluster=cluster_id, job_id__in=job_ids)
+    return archived_jobs.select_related("script", "environment").defer(
+        "script__data", "environment__data"
+    )
 
 
 def _stored(archived_job: ArchivedJob) -> Capture:

@@ -79,11 +79,11 @@ def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
     if not any_number:
         return ()
     ours = Exists(Experiment.objects.filter(key__iexact=OuterRef("name")))
-    rows = ExitCodeMeaning.objects.filter(
+    meanings = ExitCodeMeaning.objects.filter(
         any_number, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True
     )
     codes = []
-    for meaning in rows:
+    for meaning in meanings:
         codes.append(
             ExitCode(
                 kind=CodeKind(meaning.kind),

@@ -192,8 +192,8 @@ def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -
 
 
 def _rows_of(experiment: Experiment) -> list[KnownError]:
-    rows = KnownError.objects.filter(pack=experiment.key, experiment=experiment)
-    return list(rows.select_related("experiment").order_by("pk"))
+    known_errors = KnownError.objects.filter(pack=experiment.key, experiment=experiment)
+    return list(known_errors.select_related("experiment").order_by("pk"))
 
 
 def _codes_of(experiment: Experiment) -> list[ExitCodeMeaning]:

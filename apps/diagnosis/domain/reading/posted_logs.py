@@ -137,10 +137,10 @@ def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
     by_id: dict[tuple[int, str], list[Job]] = {}
     for job in jobs:
         by_id.setdefault((job.cluster_id, job.job_id), []).append(job)
-    rows = PostedLog.objects.filter(
+    posted_logs = PostedLog.objects.filter(
         cluster__in={key[0] for key in by_id}, job_id__in={key[1] for key in by_id}
     )
-    for posted_log in rows.order_by("posted_at", "pk"):
+    for posted_log in posted_logs.order_by("posted_at", "pk"):
         for job in by_id.get((posted_log.cluster_id, posted_log.job_id), ()):
             if posted_log.experiment_id == job.experiment_id and _is_of(posted_log, job):
                 posted[job.pk][Stream(posted_log.stream)] = posted_log

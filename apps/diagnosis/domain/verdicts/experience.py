@@ -86,13 +86,13 @@ def experience_of(
     """
     if not verdict.symptom:
         return None
-    rows = Verdict.objects.visible_to(user).filter(
+    verdicts = Verdict.objects.visible_to(user).filter(
         symptom=verdict.symptom, ended_at__gte=at - PERIOD
     )
     if not with_itself:
-        rows = rows.exclude(pk=verdict.pk)
+        verdicts = verdicts.exclude(pk=verdict.pk)
     fields = ("verdict", "overridden_at", "later_state", "group")
-    cases = list(rows.order_by("-ended_at").values_list(*fields)[:CASES])
+    cases = list(verdicts.order_by("-ended_at").values_list(*fields)[:CASES])
 
     corrected = Counter(VerdictKind(kind) for kind, overridden_at, _, _ in cases if overridden_at)
     retried = [later for _, _, later, _ in cases if later]

@@ -107,8 +107,8 @@ def withdraw_verdicts(jobs: Sequence[Job], *, at: datetime) -> None:
 
     Those of `may_be_withdrawn`; the others stay.
     """
-    rows = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
-    withdrawn = [verdict for verdict in rows.select_related("job") if may_be_withdrawn(verdict)]
+    verdicts = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
+    withdrawn = [verdict for verdict in verdicts.select_related("job") if may_be_withdrawn(verdict)]
     Verdict.objects.filter(pk__in=[verdict.pk for verdict in withdrawn]).delete()
     mark_dirty(hour_of(verdict.ended_at) for verdict in withdrawn)
     events = []

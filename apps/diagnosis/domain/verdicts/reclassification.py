@@ -136,16 +136,18 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
 
 
 def _judge_batch(run: Reclassification, at: datetime) -> None:
-    rows = Verdict.objects.filter(
+    verdicts = Verdict.objects.filter(
         pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since
     )
     apply = run.state == ReclassificationState.APPLYING
     catalogue = current()
     if apply:
-        _lock_harvests(rows)
+        _lock_harvests(verdicts)
 
-    rows = rows.select_related("job__cluster", "job__experiment", "job__harvest").order_by("pk")
-    batch = list(rows[:BATCH])
+    verdicts = verdicts.select_related("job__cluster", "job__experiment", "job__harvest").order_by(
+        "pk"
+    )
+    batch = list(verdicts[:BATCH])
     moves = Counter(run.moves)
     for verdict in batch:
         if change := _reclassify(verdict, apply, catalogue, at):

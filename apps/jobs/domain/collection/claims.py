@@ -104,8 +104,8 @@ def withdraw_claims(
     check_may_decide(by, request)
     text = checked_reason(reason)
     lock_proofs(shared=False)
-    rows = ClaimAcceptance.objects.select_related("cluster")
-    claim_acceptance = rows.filter(request=request, pk=acceptance, withdrawn_at=None).first()
+    acceptances = ClaimAcceptance.objects.select_related("cluster")
+    claim_acceptance = acceptances.filter(request=request, pk=acceptance, withdrawn_at=None).first()
     if claim_acceptance is None:
         raise InvalidTransition(f"{request}: acceptance not found, or already withdrawn.")
     claim_acceptance.withdrawn_at = at

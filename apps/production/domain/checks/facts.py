@@ -268,10 +268,12 @@ def _writers(
 
     The second value holds the datasets that only requests of other experiments write.
     """
-    rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
-    rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
+    stages = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
+    stages = stages.exclude(request__state__in=UNCLAIMED).exclude(request=request)
     writers = list(
-        rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
+        stages.order_by("-pk").values_list(
+            "output_dataset", "request__key", "request__experiment_id"
+        )
     )
 
     scans = (

@@ -125,12 +125,12 @@ def _newest_of_each(
     At most `MOST_PAST` stages are read for each experiment.
     """
     place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
-    rows = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(
+    histories = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(
         key=_KEY, place=place
     )
     newest: dict[int, list[Any]] = defaultdict(list)
     for history in (
-        rows.filter(place__lte=MOST_PAST)
+        histories.filter(place__lte=MOST_PAST)
         .order_by("place")
         .values_list("experiment_id", *read, named=True)
     ):

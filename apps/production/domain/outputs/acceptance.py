@@ -16,17 +16,19 @@ from apps.production.models import Request, Stage, StageAcceptance
 
 def acceptances_of(requests: Iterable[Request]) -> dict[int, StageAcceptance]:
     """Return the acceptances of these requests by primary key of the stage, in one query."""
-    rows = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related("stage")
+    acceptances = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related(
+        "stage"
+    )
     return {
         acceptance.stage_id: acceptance
-        for acceptance in rows.order_by("stage__request", "stage__position")
+        for acceptance in acceptances.order_by("stage__request", "stage__position")
     }
 
 
 def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
     """Return the acceptance of the stage at this position, or None."""
-    rows = StageAcceptance.objects.filter(stage__request=request, stage__position=position)
-    return rows.select_related("stage").first()
+    acceptances = StageAcceptance.objects.filter(stage__request=request, stage__position=position)
+    return acceptances.select_related("stage").first()
 
 
 @transaction.atomic

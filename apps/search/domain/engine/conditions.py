@@ -55,7 +55,7 @@ def visible_jobs(query: Query, user: User) -> QuerySet[Job] | None:
 
 def visible_archived_jobs(query: Query, user: User) -> QuerySet[ArchivedJob]:
     """Return the archived jobs that the user may see and that fulfil the fields."""
-    rows = ArchivedJob.objects.visible_to(user).filter(*_conditions(query, _SHARED))
+    archived_jobs = ArchivedJob.objects.visible_to(user).filter(*_conditions(query, _SHARED))
     tasks = Job.objects.visible_to(user).filter(
         cluster=OuterRef("cluster"),
         spool_id=OuterRef("job_id"),
@@ -65,8 +65,8 @@ def visible_archived_jobs(query: Query, user: User) -> QuerySet[ArchivedJob]:
     for field in _ACCOUNTED:
         for values, negated in _grouped(query, field):
             of_a_task = Exists(tasks.filter(_any_of(_ACCOUNTED[field], values)))
-            rows = rows.filter(~of_a_task if negated else of_a_task)
-    return rows
+            archived_jobs = archived_jobs.filter(~of_a_task if negated else of_a_task)
+    return archived_jobs
 
 
 def with_visible_environment(rows: QuerySet[ArchivedJob], user: User) -> QuerySet[ArchivedJob]:

@@ -68,9 +68,11 @@ def events(at: datetime, base: str) -> list[dict[str, Any]]:
 
 
 def _recent(at: datetime) -> Iterable[Incident]:
-    rows = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None)
+    incidents = Incident.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None
+    )
     return (
-        rows.select_related("service")
+        incidents.select_related("service")
         .prefetch_related("changes", "notes")
         .order_by("-started_at", "-pk")
     )

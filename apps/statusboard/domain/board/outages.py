@@ -60,8 +60,8 @@ def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
     first = min(exposure.started_at for exposure in exposures)
     last = max(_wide_end(exposure) for exposure in exposures)
     by_service: dict[int, list[StateInterval]] = defaultdict(list)
-    rows = StateInterval.objects.filter(service__in=ids).overlapping(first, last)
-    for interval in rows.select_related("incident").order_by("started_at"):
+    intervals = StateInterval.objects.filter(service__in=ids).overlapping(first, last)
+    for interval in intervals.select_related("incident").order_by("started_at"):
         by_service[interval.service_id].append(interval)
     services = list(Service.objects.filter(pk__in=ids).order_by("name", "pk"))
 

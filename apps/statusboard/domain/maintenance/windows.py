@@ -260,5 +260,5 @@ def windows_of(service: Service) -> QuerySet[DowntimeWindow]:
 
 def windows_between(starts_at: datetime, ends_at: datetime) -> QuerySet[DowntimeWindow]:
     """Return the windows that overlap [starts_at, ends_at), including cancelled ones, by start."""
-    rows = DowntimeWindow.objects.filter(starts_at__lt=ends_at, ends_at__gt=starts_at)
-    return rows.prefetch_related("services").order_by("starts_at", "pk")
+    windows = DowntimeWindow.objects.filter(starts_at__lt=ends_at, ends_at__gt=starts_at)
+    return windows.prefetch_related("services").order_by("starts_at", "pk")

@@ -47,17 +47,17 @@ def record_episode(
     often its alert is repeated. A new start is a new episode and supersedes a previous one that is
     open. The source's row must be locked.
     """
-    rows = Incident.objects.select_for_update(of=("self",)).filter(
+    incidents = Incident.objects.select_for_update(of=("self",)).filter(
         source=source, dedup_key=alert.dedup_key
     )
     if alert.started_at is None:
-        episode_start = _episode_at(rows, alert, at)
+        episode_start = _episode_at(incidents, alert, at)
         if episode_start is None:
             record_early_end(source=source, alert=alert, at=at)
             return set()
         alert = replace(alert, started_at=episode_start)
     report = _Report(source, alert, service, state, at)
-    incident = rows.filter(episode_started_at=report.started_at).first()
+    incident = incidents.filter(episode_started_at=report.started_at).first()
     if incident is None:
         return {service.pk} | _open(report)
     touched = {service.pk, incident.service_id}
@@ -255,9 +255,9 @@ def close_missing(*, source: MonitoringSource, reported: Collection[str], at: da
     row must be locked.
     """
     lease = at + timedelta(seconds=source.lease_seconds)
-    rows = Incident.objects.select_for_update(of=("self",)).select_related("service")
+    incidents = Incident.objects.select_for_update(of=("self",)).select_related("service")
     # A later lease was renewed by a report after `at`.
-    reported_before = rows.filter(source=source, ended_at=None, lease_expires_at__lte=lease)
+    reported_before = incidents.filter(source=source, ended_at=None, lease_expires_at__lte=lease)
     touched = set()
     for incident in reported_before.exclude(dedup_key__in=reported):
         _end(incident, max(at, incident.started_at), Resolution.MISSING, source.slug)

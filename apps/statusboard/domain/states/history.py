@@ -69,11 +69,11 @@ def _stored(services: Iterable[Service], since: datetime) -> dict[int, list[Stat
 
     These include the row that ends there, to merge equal states.
     """
-    rows = StateInterval.objects.filter(
+    intervals = StateInterval.objects.filter(
         Q(ended_at=None) | Q(ended_at__gte=since), service__in=services
     )
     by_service: dict[int, list[StateInterval]] = defaultdict(list)
-    for interval in rows.order_by("started_at"):
+    for interval in intervals.order_by("started_at"):
         by_service[interval.service_id].append(interval)
     return by_service
 

@@ -68,7 +68,7 @@ def look_for_forgotten(*, cluster: Cluster, at: datetime) -> int:
 
 def _silent(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
     """Return submitted arrays without a finished job that are due to be looked up."""
-    rows = Submission.objects.filter(
+    submissions = Submission.objects.filter(
         cluster=cluster,
         state=SubmissionState.SENT,
         settled_at=None,
@@ -77,7 +77,7 @@ def _silent(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
         sent_at__range=(at - LOOKED_FOR, at - FIRST_LOOK_AFTER),
         due_at__lte=at,
     )
-    return rows.select_related("request", "cluster").defer("script").order_by("due_at", "pk")
+    return submissions.select_related("request", "cluster").defer("script").order_by("due_at", "pk")
 
 
 @transaction.atomic

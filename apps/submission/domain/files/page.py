@@ -249,8 +249,8 @@ def _missing_events(stage: Stage, totals: FileTotals) -> int | None:
     if totals.waiting + totals.failed + totals.given_up > MOST_SUMMED:
         return None
     states = [*NOT_IN_A_JOB, FileState.GIVEN_UP]
-    rows = InputFile.objects.filter(stage=stage, state__in=states)
-    sums = rows.aggregate(files=Count("pk"), known=Count("events"), events=Sum("events"))
+    files = InputFile.objects.filter(stage=stage, state__in=states)
+    sums = files.aggregate(files=Count("pk"), known=Count("events"), events=Sum("events"))
     return sums["events"] if sums["files"] == sums["known"] else None
 
 

@@ -109,15 +109,15 @@ class DryRun:
 
 def failed_jobs_of(source: Source, user: User) -> list[Verdict]:
     """Return the verdicts on the jobs to retry for a source that the user may see, newest first."""
-    rows = Verdict.objects.visible_to(user).select_related("job__cluster", "experiment")
+    verdicts = Verdict.objects.visible_to(user).select_related("job__cluster", "experiment")
     match source:
         case FailureGroup():
-            rows = rows.filter(group=source)
+            verdicts = verdicts.filter(group=source)
         case Incident():
-            rows = rows.filter(job__in=confirmed_jobs(source))
+            verdicts = verdicts.filter(job__in=confirmed_jobs(source))
         case Job():
-            rows = rows.filter(job=source)
-    return list(rows.order_by("-ended_at", "-pk")[:MOST_JOBS])
+            verdicts = verdicts.filter(job=source)
+    return list(verdicts.order_by("-ended_at", "-pk")[:MOST_JOBS])
 
 
 def examine(
@@ -272,17 +272,17 @@ def array_of(job: Job, arrays: Mapping[tuple[int, str], Sequence[Submission]]) -
 
 def arrays_with_ids_of(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]:
     """Return the arrays with the spool IDs of these jobs, by cluster and ID."""
-    rows = Submission.objects.filter(
+    submissions = Submission.objects.filter(
         spool_id__in={job.spool_id for job in jobs}, state=SubmissionState.SENT
     )
     arrays: dict[tuple[int, str], list[Submission]] = defaultdict(list)
-    rows = (
-        rows.select_related("request__experiment", "cluster")
+    submissions = (
+        submissions.select_related("request__experiment", "cluster")
         .prefetch_related("retries")
         .defer("script")
     )
-    for row in rows:
-        arrays[row.cluster_id, row.spool_id].append(row)
+    for submission in submissions:
+        arrays[submission.cluster_id, submission.spool_id].append(submission)
     return arrays
 
 

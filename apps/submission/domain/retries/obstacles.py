@@ -171,10 +171,10 @@ def obstacles_by_batch(
     if now is None or not (now.advice or now.down):
         return {}
 
-    rows = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
+    retries = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
     batch_of_job = {}
     elsewhere = set()
-    for job, batch, changes in rows.order_by().values_list("job__pk", "batch", "changes"):
+    for job, batch, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
         batch_of_job[job] = batch
         if Changes.read(changes).cluster:
             elsewhere.add(job)

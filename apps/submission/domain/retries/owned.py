@@ -86,12 +86,12 @@ class Foreign:
         self.retries: dict[tuple[int, str], RetryJob] = {}
         if mine:
             self.trusted = trusted_hosts()
-            rows = RetryJob.objects.exclude(spool_id="").filter(
+            retries = RetryJob.objects.exclude(spool_id="").filter(
                 spool_id__in={job.spool_id for job in mine}
             )
             self.retries = {
                 (retry.job.cluster_id, retry.spool_id): retry
-                for retry in rows.select_related("job")
+                for retry in retries.select_related("job")
             }
 
     def reason(self, job: Job) -> LeftOut | None:

@@ -223,10 +223,10 @@ def _baselines(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[object, ...], Usua
 
 def _outages(incident: Incident, start: datetime) -> str:
     """Return the service's other outages before the incident, as a multirange literal."""
-    rows = StateInterval.objects.filter(
+    intervals = StateInterval.objects.filter(
         service=incident.service_id, state__in=(State.DOWN, State.DEGRADED)
     )
-    spans = rows.overlapping(start - BASELINE, start).values_list("started_at", "ended_at")
+    spans = intervals.overlapping(start - BASELINE, start).values_list("started_at", "ended_at")
     return "{" + ",".join(f"[{a.isoformat()},{b.isoformat() if b else ''})" for a, b in spans) + "}"
 
 
