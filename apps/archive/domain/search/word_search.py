@@ -156,5 +156,5 @@ def _common_words(_period: int) -> frozenset[str] | None:
     """
     with connection.cursor() as cursor:
         cursor.execute(_COMMON)
-        words = cursor.fetchone()
-    return None if words is None else frozenset(words[0])
+        common = cursor.fetchone()
+    return None if common is None else frozenset(common[0])

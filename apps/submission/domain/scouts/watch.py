@@ -215,7 +215,8 @@ def _stop(scouts: StageScouts, stage: Stage, ends: Ends, at: datetime) -> None:
     cause = f" Most of them: {scouts.group}." if scouts.group else ""
     reason = (
         f"{scouts.failed} of the last {scouts.failed + scouts.completed} jobs failed, usually "
-        f"{round(100 * scouts.usual_rate, 1):g} %.{cause} Lift the hold to go on, or cancel the jobs."
+        f"{round(100 * scouts.usual_rate, 1):g} %.{cause} Lift the hold to go on, or cancel the "
+        "jobs."
     )
     people = responsible_users(RequestState.ON_HOLD, stage.request.experiment_id)
     hold = hold_stage(stage=stage, at=at, reason=reason, people=people)
