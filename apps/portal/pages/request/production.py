@@ -103,7 +103,12 @@ class Production:
 def production_of(
     request: Request, *, totals: Totals, estimate: Estimate | None, at: datetime
 ) -> Production:
-    start_estimate = estimate_at_start(request, totals)
+    start_estimate = None
+    if request.estimated_core_seconds is not None:
+        core_seconds = request.estimated_core_seconds
+        by_limit = round(core_seconds) == totals.wall_seconds
+        start_estimate = StartEstimate(core_seconds, by_limit=by_limit)
+
     progress = None
     outputs: list[Output] = []
     uses: list[Use] = []
@@ -134,14 +139,6 @@ def outputs_of(progress: RequestNow) -> list[Output]:
             size = dataset.size_bytes
         outputs.append(Output(stage, name, files, events, size))
     return outputs if any(output.is_known for output in outputs) else []
-
-
-def estimate_at_start(request: Request, totals: Totals) -> StartEstimate | None:
-    """Return what a request was expected to take when it was started; None if it was unknown."""
-    core_seconds = request.estimated_core_seconds
-    if core_seconds is None:
-        return None
-    return StartEstimate(core_seconds, by_limit=round(core_seconds) == totals.wall_seconds)
 
 
 def uses_of(
