@@ -119,11 +119,11 @@ def _why_missing(copy: StoredCopy, *, backfill: bool) -> str:
 
 
 def _pairs(
-    rows: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
+    archived_jobs: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
 ) -> Iterator[tuple[ArchivedJob | None, StoredCopy | None]]:
     """Yield the archived job and the copy of each submission; None for a missing one."""
     left = list(copies)
-    for archived_job in rows:
+    for archived_job in archived_jobs:
         own = [copy for copy in left if copy.spool_id == archived_job.job_id]
         nearest = min(
             own, key=lambda copy: abs(copy.submitted_at - archived_job.submitted_at), default=None

@@ -48,8 +48,8 @@ def answers_for(names: Collection[str], user: Principal) -> Mapping[str, Answers
     answers: dict[str, Answers] = {}
     for name in names:
         answers[name] = Answers()
-    rows = KnownDataset.objects.filter(name__in=sorted(shown), catalogue__active=True)
-    for answer in rows.select_related("catalogue").order_by("catalogue__name"):
+    known = KnownDataset.objects.filter(name__in=sorted(shown), catalogue__active=True)
+    for answer in known.select_related("catalogue").order_by("catalogue__name"):
         answers[answer.name].rows.append(answer)
     return answers
 

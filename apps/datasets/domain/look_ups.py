@@ -198,9 +198,9 @@ def _is_absent(answer: KnownDataset, at: datetime) -> bool:
     )
 
 
-def _why_unknown(names: Sequence[str], rows: Mapping[str, Sequence[KnownDataset]]) -> str:
+def _why_unknown(names: Sequence[str], answers: Mapping[str, Sequence[KnownDataset]]) -> str:
     for name in names:
-        for answer in rows[name]:
+        for answer in answers[name]:
             if answer.is_waiting and answer.last_error:
                 return f"{answer.catalogue}: {answer.last_error}"
     shown = ", ".join(names[:3])

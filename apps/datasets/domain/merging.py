@@ -203,8 +203,8 @@ def _undecided(stage: Stage) -> QuerySet[InputFile]:
     )
 
 
-def _late(rows: QuerySet[InputFile]) -> list[LateFile]:
-    columns = rows.order_by("pk").values_list("name", "source_number", "run")
+def _late(files: QuerySet[InputFile]) -> list[LateFile]:
+    columns = files.order_by("pk").values_list("name", "source_number", "run")
     return [LateFile(*row) for row in columns]
 
 

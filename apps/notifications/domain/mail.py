@@ -70,22 +70,22 @@ def _reply_of(error: smtplib.SMTPRecipientsRefused | smtplib.SMTPDataError) -> s
     return f"{code} {text}"
 
 
-def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlternatives:
+def compose(message: Message, notifications: Sequence[Notification]) -> EmailMultiAlternatives:
     """Write the mail of a message; the same message always has the same Message-ID."""
     if message.user is None:
         raise TypeError("mail needs a user")
-    first = rows[0]
+    first = notifications[0]
     subject = f"[opsportal] {first.event.target_label}"
     mute_url = ""
     if message.digest:
-        events = "event" if len(rows) == 1 else "events"
-        subject = f"[opsportal] Digest: {len(rows)} {events}"
+        events = "event" if len(notifications) == 1 else "events"
+        subject = f"[opsportal] Digest: {len(notifications)} {events}"
     elif first.request is not None:
         mute_url = _url("notifications:request", first.request.key)
     settings_url = _url("notifications:settings")
     context = {
-        "items": [_item(notification) for notification in rows[:MAX_ITEMS]],
-        "more": max(0, len(rows) - MAX_ITEMS),
+        "items": [_item(notification) for notification in notifications[:MAX_ITEMS]],
+        "more": max(0, len(notifications) - MAX_ITEMS),
         "settings_url": settings_url,
         "list_url": _url("notifications:list"),
         "mute_url": mute_url,

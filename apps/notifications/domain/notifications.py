@@ -58,27 +58,27 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
     return notifications.alias(line=line).filter(Q(line=None) | Exists(lines))
 
 
-def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
+def with_texts(notifications: Sequence[Notification]) -> Sequence[Notification]:
     """Set `text` of each row, in one query.
 
     It is the reason of the event, or the current text of the comment; empty if that was withdrawn.
     """
     comments = {
         notification.pk: notification.event.data.get("comment")
-        for notification in rows
+        for notification in notifications
         if notification.event.kind in _WITH_TEXT
     }
     texts: dict[int, str] = {}
     if comments:
         texts = dict(Comment.objects.filter(pk__in=comments.values()).values_list("pk", "text"))
-    for notification in rows:
+    for notification in notifications:
         notification.text = notification.event.reason or texts.get(
             comments.get(notification.pk) or 0, ""
         )
-    return rows
+    return notifications
 
 
-def unread(rows: QuerySet[Notification]) -> QuerySet[Notification]:
+def unread(notifications: QuerySet[Notification]) -> QuerySet[Notification]:
     """Return those that are not read, without calls to act that nobody needs to follow any more.
 
     The request has left the state that it was in, or needs no attention any more.
@@ -93,7 +93,7 @@ def unread(rows: QuerySet[Notification]) -> QuerySet[Notification]:
     )
     marked = Q(event__kind__in=EVENTS.values()) & ~Q(needs)
     is_over = Q(group=Group.TURN, request__isnull=False) & (in_state | reminded | marked)
-    return rows.filter(read_at=None).exclude(is_over)
+    return notifications.filter(read_at=None).exclude(is_over)
 
 
 def unread_count(user: User) -> int:

@@ -108,10 +108,10 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "notifications/list.html", context)
 
 
-def _entries(rows: Sequence[Notification], new_pks: Collection[int]) -> list[Entry]:
+def _entries(notifications: Sequence[Notification], new_pks: Collection[int]) -> list[Entry]:
     """Return the lines of the list; many events of one kind and day are one line."""
     alike: dict[tuple[str, date], list[Notification]] = {}
-    for notification in rows:
+    for notification in notifications:
         key = (notification.event.kind, timezone.localtime(notification.at).date())
         alike.setdefault(key, []).append(notification)
     entries = []

@@ -65,7 +65,7 @@ def why_no_end(
 
 def expected_ends(
     request: Request,
-    rows: Sequence[StageProgress],
+    stages: Sequence[StageProgress],
     accepted: Mapping[int, StageAcceptance],
     *,
     at: datetime,
@@ -82,7 +82,7 @@ def expected_ends(
         request,
         [
             stage_progress.requested_stage
-            for stage_progress in rows
+            for stage_progress in stages
             if stage_progress.requested_stage
         ],
         accepted,
@@ -91,7 +91,7 @@ def expected_ends(
     )
     ends: list[Expected] = []
     previous: tuple[StageProgress, Expected] | None = None
-    for stage_progress in rows:
+    for stage_progress in stages:
         end = chain.end_of(stage_progress, previous)
         if stage_progress.requested_stage:
             if previous is not None:

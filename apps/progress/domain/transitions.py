@@ -135,13 +135,13 @@ def all_queues_are_known(at: datetime) -> bool:
     return as_of is not None and at - as_of < FRESH and not unknown.exists()
 
 
-def _was_resumed(request: Request, rows: Iterable[StageProgress]) -> bool:
+def _was_resumed(request: Request, stages: Iterable[StageProgress]) -> bool:
     """Whether a user resumed the request after its last job, so that more jobs are expected."""
     at = events_of(request).filter(kind="request.resume").values_list("at", flat=True).last()
     last = max(
         (
             stage_progress.sums.last_ended_at
-            for stage_progress in rows
+            for stage_progress in stages
             if stage_progress.sums.last_ended_at
         ),
         default=None,

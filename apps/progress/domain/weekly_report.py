@@ -134,13 +134,13 @@ def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
     return sums
 
 
-def _figures(rows: Iterable[Sums]) -> dict[str, Any]:
+def _figures(stages: Iterable[Sums]) -> dict[str, Any]:
     jobs = 0
     completed = 0
     failed = 0
     core_seconds = 0
     wasted_core_seconds = 0
-    for sums in rows:
+    for sums in stages:
         jobs += sums.jobs
         completed += sums.completed
         failed += sums.failed

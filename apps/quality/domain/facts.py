@@ -169,10 +169,10 @@ def posted_inputs(request: Request) -> dict[str, Any]:
     return {"counts": counts, "posted": revision or 0, "files": revisions_of(request.pk)}
 
 
-def _links(request: Request, rows: list[StageProgress]) -> dict[str, str]:
+def _links(request: Request, stages: list[StageProgress]) -> dict[str, str]:
     jobs = reverse("jobs:list")
     links = {}
-    for stage_progress in rows:
+    for stage_progress in stages:
         of_stage = {"request": request.key, "stage": stage_progress.stage}
         position = stage_progress.requested_stage.position if stage_progress.requested_stage else 0
         links[f"jobs:{position}"] = f"{jobs}?{urlencode(of_stage)}"

@@ -61,12 +61,12 @@ def settings_for(request: Request) -> dict[str, Setting]:
     return {name: _setting(name, check, wide_first[name]) for name, check in checks().items()}
 
 
-def _setting(name: str, check: QualityCheck, rows: list[Thresholds]) -> Setting:
+def _setting(name: str, check: QualityCheck, stored: list[Thresholds]) -> Setting:
     limits = {limit.name: limit.default for limit in check.limits}
     effect = check.effect
     unknown = check.unknown
     used = []
-    for thresholds in rows:
+    for thresholds in stored:
         if thresholds.effect != Effect.INHERIT:
             limits |= {key: value for key, value in thresholds.limits.items() if key in limits}
             effect = Effect(thresholds.effect)

@@ -78,11 +78,11 @@ def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> lis
     )
 
 
-def _lines_of(rows: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> list[NewLine]:
+def _lines_of(templates: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> list[NewLine]:
     """Return the lines with these templates, counted."""
     by_hash: dict[int, list[LineTemplate]] = defaultdict(list)
     keys = []
-    for template in rows:
+    for template in templates:
         by_hash[template.hash].append(template)
         keys.append(template.pk)
     totals = TemplateTotals.objects.filter(template__in=keys).order_by()

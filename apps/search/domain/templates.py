@@ -128,14 +128,14 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
     return moved
 
 
-def _logs_of(rows: Sequence[JobTemplates]) -> list[LogTemplates]:
+def _logs_of(stored: Sequence[JobTemplates]) -> list[LogTemplates]:
     """Return the stored templates of jobs, as they are for `store_templates`. One query."""
     keys = set()
-    for job_templates in rows:
+    for job_templates in stored:
         keys.update(job_templates.templates)
     templates = LineTemplate.objects.in_bulk(keys)
     logs = []
-    for job_templates in rows:
+    for job_templates in stored:
         lines = {}
         for key in job_templates.templates:
             if template := templates.get(key):

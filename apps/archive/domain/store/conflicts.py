@@ -232,8 +232,10 @@ def _save_choice(captures: Sequence[ArchivedJob]) -> None:
     ArchivedJob.objects.bulk_update(captures, _FIELDS, batch_size=1000)
 
 
-def _set_choice(rows: Sequence[ArchivedJob], *, by: str, reason: str, at: datetime | None) -> None:
-    for archived_job in rows:
+def _set_choice(
+    archived_jobs: Sequence[ArchivedJob], *, by: str, reason: str, at: datetime | None
+) -> None:
+    for archived_job in archived_jobs:
         archived_job.chosen_by = by[:150]
         archived_job.chosen_reason = reason[:200]
         archived_job.chosen_at = at
@@ -261,10 +263,10 @@ def _stored(archived_job: ArchivedJob) -> Capture:
     )
 
 
-def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
+def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[Capture]:
     """Return the captures that the rows keep only as hashes."""
     captures = []
-    for archived_job in rows:
+    for archived_job in archived_jobs:
         for hashes in archived_job.unstored_captures:
             capture = Capture(
                 job_id=archived_job.job_id,

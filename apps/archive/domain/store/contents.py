@@ -128,7 +128,7 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
     return captures
 
 
-def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
+def _submitted_with(job: Job, archived_jobs: Iterable[ArchivedJob]) -> ArchivedJob | None:
     """Return the row of the job's own submission; None if it was not captured.
 
     Other jobs may have had the same ID. If captures differ, it is the one that a user chose, or
@@ -136,7 +136,7 @@ def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None
     """
     near = [
         archived_job
-        for archived_job in rows
+        for archived_job in archived_jobs
         if abs(archived_job.submitted_at - job.submitted_at) <= CLOCK_TOLERANCE
     ]
     if any(archived_job.conflict for archived_job in near):

@@ -283,14 +283,16 @@ def decide_change(
 
 
 @transaction.atomic
-def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, reason: str) -> int:
+def save_together(
+    *, known_errors: Iterable[KnownError], by: Principal, at: datetime, reason: str
+) -> int:
     """Save several known errors, each as a version with its change, and compile once.
 
     Return how many differed. Raises `InvalidFields` if the catalogue would not compile with them.
     """
     _lock_catalogue()
     saved = 0
-    for known_error in rows:
+    for known_error in known_errors:
         old = KnownError.objects.select_related("experiment").filter(pk=known_error.pk).first()
         before = values_of(old) if old else {}
         if before == values_of(known_error):

@@ -73,11 +73,11 @@ def current_classifiers() -> Mapping[str, LogClassifier]:
     return {**classifiers(), Catalogue.name: current()}
 
 
-def patterns_of(rows: Iterable[KnownError]) -> list[Pattern]:
+def patterns_of(known_errors: Iterable[KnownError]) -> list[Pattern]:
     """Return known errors as patterns of the engine."""
     keys = dict(KnownError.objects.exclude(experiment=None).values_list("pk", "experiment__key"))
     patterns = []
-    for known_error in rows:
+    for known_error in known_errors:
         patterns.append(
             Pattern(
                 id=known_error.id,

@@ -54,10 +54,10 @@ class Imported:
     faults: list[Fault] = field(default_factory=list)
 
 
-def write_known_errors(rows: Iterable[KnownError]) -> str:
+def write_known_errors(known_errors: Iterable[KnownError]) -> str:
     """Return known errors as YAML for `import_known_errors`, without fields that have no value."""
     entries = []
-    for known_error in rows:
+    for known_error in known_errors:
         entry: dict[str, Any] = {"id": known_error.id}
         for name, value in values_of(known_error).items():
             if value not in ("", None):

@@ -27,8 +27,8 @@ def count_omissions(omissions: Mapping[Job, Iterable[str]], *, at: datetime) -> 
     if not analyses:
         return
 
-    rows = KnownError.objects.filter(pk__in=analyses).order_by("pk")  # one order for all locks
-    for entry in rows:
+    entries = KnownError.objects.filter(pk__in=analyses).order_by("pk")  # one order for all locks
+    for entry in entries:
         _, is_first = KnownErrorOmission.objects.get_or_create(
             known_error=entry, defaults={"since": at, "last_at": at}
         )

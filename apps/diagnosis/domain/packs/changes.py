@@ -159,7 +159,7 @@ def _apply(
     for known_error in gone:
         known_error.enabled = False
     reason = f"Pack of {experiment}, version {proposed.version}: {proposed.reason}"
-    save_together(rows=[*pack.known_errors.values(), *gone], by=by, at=at, reason=reason)
+    save_together(known_errors=[*pack.known_errors.values(), *gone], by=by, at=at, reason=reason)
     _apply_codes(pack, experiment, proposed)
     for name, content in pack.parts.items():
         part = PACK_PARTS.get(name)

@@ -253,12 +253,12 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
     `retries` maps the primary key of each retried job to its finished retry, which has a job ID of
     its own.
     """
-    rows = (
+    of_jobs = (
         Verdict.objects.select_for_update(of=("self",))
         .select_related("job")
         .filter(job__in=retries)
     )
-    verdicts = list(rows.order_by("pk"))
+    verdicts = list(of_jobs.order_by("pk"))
     changed = []
     attempts = _attempts({_key(verdict.job) for verdict in verdicts})
     for verdict in verdicts:

@@ -76,8 +76,8 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
     """
     judged_jobs = sorted(judged_jobs, key=lambda judged: judged.job.pk)
     jobs = [judged.job for judged in judged_jobs]
-    rows = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
-    before = {verdict.job_id: verdict for verdict in rows}
+    stored = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
+    before = {verdict.job_id: verdict for verdict in stored}
     attempts = attempts_by_job(jobs)
     version = current().version
 

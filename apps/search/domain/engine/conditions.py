@@ -69,16 +69,18 @@ def visible_archived_jobs(query: Query, user: User) -> QuerySet[ArchivedJob]:
     return archived_jobs
 
 
-def with_visible_environment(rows: QuerySet[ArchivedJob], user: User) -> QuerySet[ArchivedJob]:
+def with_visible_environment(
+    archived_jobs: QuerySet[ArchivedJob], user: User
+) -> QuerySet[ArchivedJob]:
     """Keep the archived jobs whose environments the user may see, as `sees_environment` says."""
     scope = scope_of(user)
     if scope.sees_all:
-        return rows
+        return archived_jobs
     experiments = []
     for experiment in scope.experiments:
         if any(scope.has(role, experiment) for role in ENVIRONMENT_ROLES):
             experiments.append(experiment)
-    return rows.filter(experiment__in=experiments)
+    return archived_jobs.filter(experiment__in=experiments)
 
 
 def _conditions(query: Query, fields: Mapping[Field, Callable[[str], Q]]) -> list[Q]:

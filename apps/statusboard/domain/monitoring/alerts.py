@@ -64,7 +64,7 @@ def record_episode(
     return touched if _update(incident, report) else set()
 
 
-def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetime | None:
+def _episode_at(incidents: QuerySet[Incident], alert: Alert, at: datetime) -> datetime | None:
     """Return the start of the episode that an alert without a start belongs to.
 
     That is the latest episode that was open when the alert was reported, else a new one. Return
@@ -72,7 +72,7 @@ def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetim
     """
     reported_at = alert.reported_at or alert.ended_at or at
     going_on = Q(ended_at=None) | Q(ended_at__gte=reported_at)
-    open_then = rows.filter(going_on, episode_started_at__lte=reported_at)
+    open_then = incidents.filter(going_on, episode_started_at__lte=reported_at)
     latest = open_then.order_by("-episode_started_at").first()
     if latest is not None:
         return latest.episode_started_at

@@ -78,12 +78,14 @@ def _find_retried_task(job: Job) -> Job | None:
     return jobs.select_related("cluster").first()
 
 
-def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
+def finished_retries(sent_retries: Sequence[RetryJob]) -> dict[int, Job]:
     """Return the finished jobs of retries as owners, by the primary key of the row.
 
     Takes one query.
     """
-    sent = {(retry.job.cluster_id, retry.spool_id): retry for retry in rows if retry.spool_id}
+    sent = {
+        (retry.job.cluster_id, retry.spool_id): retry for retry in sent_retries if retry.spool_id
+    }
     clusters = {cluster for cluster, _ in sent}
     spool_ids = {spool_id for _, spool_id in sent}
     jobs = Job.objects.filter(cluster__in=clusters, spool_id__in=spool_ids).select_related(
