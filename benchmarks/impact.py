@@ -31,7 +31,7 @@ def run(jobs: int) -> dict[str, object]:
 
     from apps.diagnosis.domain.causes.impact.recount import recount_impact
     from apps.diagnosis.models import ImpactGroup
-    from apps.statusboard.domain.states.tree import ensure_service
+    from apps.statusboard.domain.states.services import create_service
     from apps.statusboard.enums import INCIDENT_STATES, Monitoring, Resolution
     from apps.statusboard.models import Incident
     from benchmarks.job_rows import Jobs
@@ -40,7 +40,7 @@ def run(jobs: int) -> dict[str, object]:
     filled = Jobs(now, days=DAYS)
     filled.add(int(jobs * 24 * DAYS / HOURS))
     begun = now - timedelta(days=DAYS)
-    service = ensure_service(
+    service = create_service(
         slug="batch", name="Batch", by="benchmark", at=begun, monitoring=Monitoring.MANUAL
     )
     for cluster in filled.clusters:

@@ -30,13 +30,13 @@ def main() -> None:
 def run(incidents: int) -> dict[str, object]:
     from apps.statusboard.domain.board.outages import outages_during
     from apps.statusboard.domain.states.history import rebuild
-    from apps.statusboard.domain.states.tree import ensure_service
+    from apps.statusboard.domain.states.services import create_service
     from apps.statusboard.enums import INCIDENT_STATES, Monitoring, Resolution
     from apps.statusboard.models import Incident, IncidentChange, StateInterval
 
     now, choose = datetime.now(UTC), random.Random(16)
     services = [
-        ensure_service(
+        create_service(
             slug=f"s{n}", name=f"s{n}", by="benchmark", at=now - YEAR, monitoring=Monitoring.MANUAL
         )
         for n in range(SERVICES)

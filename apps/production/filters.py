@@ -79,10 +79,10 @@ def matching_words(text: str) -> Q:
     The trigram indexes are fast for few matches. If there are many matches, a list reads rows in
     its own order and stops at the end of its first page.
     """
-    rows = Request.objects.order_by()
+    requests = Request.objects.order_by()
     parts = []
     for name in ("key", "title"):
-        parts.append(rows.filter(**{f"{name}__icontains": text}).values_list("pk"))
+        parts.append(requests.filter(**{f"{name}__icontains": text}).values_list("pk"))
     writing = Stage.objects.filter(output_dataset__icontains=text).order_by()
     matching = [pk for (pk,) in writing.values_list("request").union(*parts, all=True)[: _FEW + 1]]
     if len(matching) <= _FEW:
@@ -157,10 +157,10 @@ class RequestFilter(AnyOf):
 
     def by_attention(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         if value == "yes":
-            rows = Attention.objects.all()
+            marks = Attention.objects.all()
         else:
-            rows = Attention.objects.filter(kind=value)
-        return requests.filter(pk__in=rows.order_by().values("request"))
+            marks = Attention.objects.filter(kind=value)
+        return requests.filter(pk__in=marks.order_by().values("request"))
 
     def by_scan(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         if value == "yes":

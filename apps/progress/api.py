@@ -35,13 +35,13 @@ class StageProgressReader(serializers.Serializer[StageNow]):
     Null means unknown; `queued`, `running` and `held` are null if no cluster has responded.
     """
 
-    stage = serializers.CharField(source="row.stage")
-    jobs_requested = serializers.IntegerField(source="row.requested_jobs", allow_null=True)
-    done = serializers.IntegerField(source="row.completed")
-    tests = serializers.IntegerField(source="row.outside_production.tests")
-    failed = serializers.IntegerField(source="row.sums.failed")
-    interrupted = serializers.IntegerField(source="row.sums.interrupted")
-    retried = serializers.IntegerField(source="row.sums.retried")
+    stage = serializers.CharField(source="progress.stage")
+    jobs_requested = serializers.IntegerField(source="progress.requested_jobs", allow_null=True)
+    done = serializers.IntegerField(source="progress.completed")
+    tests = serializers.IntegerField(source="progress.outside_production.tests")
+    failed = serializers.IntegerField(source="progress.sums.failed")
+    interrupted = serializers.IntegerField(source="progress.sums.interrupted")
+    retried = serializers.IntegerField(source="progress.sums.retried")
     queued = serializers.IntegerField(source="waiting.queued", default=None, allow_null=True)
     running = serializers.IntegerField(source="waiting.running", default=None, allow_null=True)
     held = serializers.IntegerField(source="waiting.held", default=None, allow_null=True)
@@ -188,5 +188,5 @@ class WeeklyReportViewSet(ReadOnlyModelViewSet[WeeklyReport], ApiViewSet[WeeklyR
     filterset_class = WeeklyReports
 
     def get_queryset(self) -> QuerySet[WeeklyReport]:
-        rows = WeeklyReport.objects.visible_to(self.request.user).select_related("experiment")
-        return rows.order_by("-pk")
+        reports = WeeklyReport.objects.visible_to(self.request.user).select_related("experiment")
+        return reports.order_by("-pk")

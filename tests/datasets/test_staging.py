@@ -200,7 +200,7 @@ def test_refusal_ends_it_with_the_reason_and_it_can_be_requested_again(
     assert "quota" in staged.last_error
     assert kinds(reading) == ["staging.requested", "staging.refused"]
     with pytest.raises(InvalidTransition):
-        ask_now(row=staged, by=liaison, at=clock.at)
+        ask_now(staging=staged, by=liaison, at=clock.at)
 
     rucio.server.fault = lambda request: None
     request_staging(request=reading, dataset=NAME, by=liaison, at=clock.at)
@@ -235,7 +235,7 @@ def test_progress_that_comes_after_the_wait_was_cancelled_is_dropped(
     store = staging._store_progress
 
     def cancel_first(*args):
-        cancel_waiting(row=staged, by=liaison, at=clock.at)
+        cancel_waiting(staging=staged, by=liaison, at=clock.at)
         store(*args)
 
     monkeypatch.setattr(staging, "_store_progress", cancel_first)
@@ -392,7 +392,7 @@ class TestPages:
         for act in (ask_now, cancel_waiting):
             staged.request.state = "cancelled"
             with pytest.raises(NotAllowed):
-                act(row=staged, by=liaison, at=clock.at)
+                act(staging=staged, by=liaison, at=clock.at)
 
     def test_staging_of_another_request_is_not_found(self, reading, staged, liaison, nova, browse):
         other = draft(liaison, nova)

@@ -162,7 +162,10 @@ def report(client: Client, request: Request, slurm, position: int, stage: str) -
 
 def counts_by_stage(request) -> list[tuple[object, ...]]:
     stages = progress_now(request, at=timezone.now()).stages
-    return [(stage.row.stage, stage.row.requested_jobs, stage.row.sums) for stage in stages]
+    return [
+        (stage.progress.stage, stage.progress.requested_jobs, stage.progress.sums)
+        for stage in stages
+    ]
 
 
 @pytest.fixture
@@ -219,10 +222,10 @@ def test_three_stages_from_the_queue_to_done(
     assert (failed.verdict.verdict, failed.verdict.advice) == ("service", "retry")
     now = progress_now(request, at=timezone.now())
     found = {
-        stage_now.row.stage: (
-            stage_now.row.requested_jobs,
-            stage_now.row.sums.completed,
-            stage_now.row.sums.failed,
+        stage_now.progress.stage: (
+            stage_now.progress.requested_jobs,
+            stage_now.progress.sums.completed,
+            stage_now.progress.sums.failed,
         )
         for stage_now in now.stages
     }

@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 
 from apps.statusboard.domain.monitoring.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.monitoring.sources import create_source
-from apps.statusboard.domain.states.tree import ensure_service
+from apps.statusboard.domain.states.services import create_service
 from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import MonitoringSource, Service, StateInterval
 
 
 def service(slug: str, at: datetime, monitoring: Monitoring = Monitoring.MANUAL, **more) -> Service:
-    return ensure_service(slug=slug, name=slug, by="test", at=at, monitoring=monitoring, **more)
+    return create_service(slug=slug, name=slug, by="test", at=at, monitoring=monitoring, **more)
 
 
 def source(at: datetime, slug: str = "prometheus", **more) -> MonitoringSource:

@@ -16,8 +16,9 @@ from apps.core.tasks import deliver_waiting
 from apps.notifications.domain.notifications import notify, unread, visible_notifications
 from apps.notifications.enums import Group
 from apps.notifications.models import Notification
-from apps.portal.pages.request import Schedule, request_page
-from apps.portal.pages.request_use import Use
+from apps.portal.pages.request.page import request_page
+from apps.portal.pages.request.production import Use
+from apps.portal.pages.request.schedule import Schedule
 from apps.production.domain.approvals.inbox import Action, inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.attention import Need, keep_attention
@@ -87,7 +88,7 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
     set_pace(5000)
     QueueEntry.objects.update(days_low=3, days=4, days_high=6)
     keep_queue_forecasts(at=LATER)
-    changes = page(third, liaison).changes_for_earlier_end
+    changes = page(third, liaison).summary.changes_for_earlier_end
     assert [(change.what, change.why) for change in changes] == [
         ("Class normal instead of low", "2 instead of 3 in the queue"),
         ("Class high instead of low", "1 instead of 3 in the queue"),
@@ -108,18 +109,18 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
         by=approver,
         at=LATER,
     )
-    assert page(third, liaison).changes_for_earlier_end == []
+    assert page(third, liaison).summary.changes_for_earlier_end == []
 
 
 def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison, approver):
     history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
     set_pace(5000)
     one = made("awaiting_approval", stages=(stage("reco", jobs=100),), title="Waits")
-    signature = page(one, liaison).changes_for_earlier_end[0]
+    signature = page(one, liaison).summary.changes_for_earlier_end[0]
     assert signature.what == "Signature of Approver"
     assert approver.username in signature.why
     assert signature.end > LATER.date()
-    assert page(made("draft", title="Draft"), liaison).changes_for_earlier_end == []
+    assert page(made("draft", title="Draft"), liaison).summary.changes_for_earlier_end == []
 
 
 def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
@@ -128,18 +129,18 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     """The checks of the submission did not know these jobs. The queue shows the same."""
     small = stage("reco", memory_bytes=2_000_000_000, wall_seconds=3600)
     queued = made("queued", stages=(small,))
-    assert page(queued, liaison).needed_changes == []
+    assert page(queued, liaison).plan.needed_changes == []
 
     history(made("done", stages=(stage("reco"),)), wall=20_000.0, memory=2.5e9)
     shown = page(queued, liaison)
-    assert shown.status.answer == "Needs a change before it starts."
-    assert shown.next_by == "liaisons of NOvA"
-    assert [change.fix for change in shown.needed_changes] == ["Use 7 h", "Use 2.8 GB"]
-    assert "More than half of 100 past jobs" in shown.needed_changes[1].message
+    assert shown.summary.status.answer == "Needs a change before it starts."
+    assert shown.summary.next_by == "liaisons of NOvA"
+    assert [change.fix for change in shown.plan.needed_changes] == ["Use 7 h", "Use 2.8 GB"]
+    assert "More than half of 100 past jobs" in shown.plan.needed_changes[1].message
 
     text = text_of(browse(liaison).get(queued.get_absolute_url()))
     assert "Use 2.8 GB…" in text
-    form = browse(liaison).get(shown.needed_changes[1].url).content.decode()
+    form = browse(liaison).get(shown.plan.needed_changes[1].url).content.decode()
     assert 'value="fix:memory_sufficient:stages.0.memory_bytes"' in form
     forget_sizes(experiment_id=queued.experiment_id)
     rescore_all(at=LATER)
@@ -186,15 +187,18 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     note_attention(at=LATER + timedelta(days=13))
 
     shown = page(queued, approver)
-    assert (shown.status.answer, shown.status.next_step) == ("Needs a change before it starts.", "")
+    assert (shown.summary.status.answer, shown.summary.status.next_step) == (
+        "Needs a change before it starts.",
+        "",
+    )
     head = text_of(browse(approver).get(queued.get_absolute_url())).partition("</h1>")[2]
     assert head.partition("Summary")[0].count("needs change") == 1
     dialog = text_of(browse(approver).get(f"{queued.get_absolute_url()}?do=start"))
-    assert dialog.count(shown.needed_changes[1].message) == 2
+    assert dialog.count(shown.plan.needed_changes[1].message) == 2
     assert "Start production anyway" in dialog
 
     running = made("running", stages=(small,))
-    assert page(running, liaison).needed_changes == []
+    assert page(running, liaison).plan.needed_changes == []
 
 
 @pytest.mark.parametrize(("last", "may_be_late"), [(19, False), (20, False), (21, True)])
@@ -221,7 +225,7 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
     )
     addresses = {}
     for user in (approver, liaison, shifter):
-        (first, *_) = page(last, user).changes_for_earlier_end
+        (first, *_) = page(last, user).summary.changes_for_earlier_end
         assert first.what.startswith("Class ")
         addresses[user] = first.url.removeprefix(last.get_absolute_url())
     assert addresses[approver] == "?do=priority#do"
@@ -231,10 +235,10 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
 def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter, client):
     samweb = service("samweb", AT - timedelta(days=9))
     one = made("running", stages=(stage("reco", services=("samweb",)),))
-    assert page(one, liaison).changes_for_earlier_end == []
+    assert page(one, liaison).summary.changes_for_earlier_end == []
     place_hold(by=shifter, at=AT, reason="Wrong seeds.", stage=one.stages.get())
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
-    release, up = page(one, liaison).changes_for_earlier_end
+    release, up = page(one, liaison).summary.changes_for_earlier_end
     assert (release.why, up.what, up.why) == (
         "on hold: Wrong seeds.",
         "samweb up again",
@@ -250,7 +254,7 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     queued = made("queued", stages=(stage("reco", services=("samweb",)),))
     Attention.objects.create(request=queued, kind="idle", since=AT, words="nothing submitted")
     step = "Choose its cluster now: its jobs go out when samweb is up"
-    assert page(queued, liaison).status.next_step == f"{step}."
+    assert page(queued, liaison).summary.status.next_step == f"{step}."
     assert [item.todo for item in inbox_items([queued, one], shifter, LATER)] == [step, "Review it"]
     assert remind_of_waiting(at=LATER + timedelta(days=9)) == 1
     assert Event.objects.get(kind="request.reminder").reason.startswith(f"{step}.")
@@ -272,16 +276,16 @@ def test_use_is_compared_with_past_jobs_of_other_requests(
     asked = stage("reco", jobs=100, events=1000, output_dataset="nova.mc.now")
     one = made("running", stages=(asked,), title="Now")
     empty = page(made("queued", title="Queued", stages=(stage("other"),)), liaison)
-    assert (empty.uses, empty.outputs) == ([], [])
+    assert (empty.production.uses, empty.production.outputs) == ([], [])
     history(one, wall=3600.0, memory=2e9)
     StageCounts.objects.create(stage=one.stages.get(), files_out=2, events_out=400, reports=2)
     shown = page(one, liaison)
-    uses = {use.title: (use.estimated, use.actual, use.is_over) for use in shown.uses}
+    uses = {use.title: (use.estimated, use.actual, use.is_over) for use in shown.production.uses}
     assert uses["reco time per job"] == (600.0, 3600.0, True)
     assert uses["reco memory"] == (2e9, 2e9, False)
     assert uses["Events"] == (1000, 400, False)
     assert uses["Disk"][1] == 5_000_000_000
-    output = shown.outputs[0]
+    output = shown.production.outputs[0]
     assert (output.dataset, output.files, output.events, output.size) == (
         "nova.mc.now",
         2,
@@ -303,7 +307,9 @@ def test_each_estimate_of_core_hours_says_what_it_is_based_on(made, liaison, cli
         history(request, wall=600.0, memory=2e9)
         StageCounts.objects.create(stage=request.stages.get(), files_out=2, reports=2)
         request.refresh_from_db()
-        [used] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+        [used] = [
+            use for use in page(request, liaison).production.uses if use.title == "Core-hours"
+        ]
         text = " ".join(client.get(request.get_absolute_url()).text.split())
         return used, text
 
@@ -328,10 +334,10 @@ def test_core_hours_are_projected_at_what_jobs_used_so_far(made, liaison):
     alps = clusters.cluster("alps")
     times = {"submitted_at": LATER, "started_at": LATER, "ended_at": LATER + timedelta(hours=1)}
     ran(alps, request.key, "reco", *(record(n, **times) for n in range(10)), at=LATER)
-    [used] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+    [used] = [use for use in page(request, liaison).production.uses if use.title == "Core-hours"]
     assert used.projected is None, "no job of merge has completed"
     ran(alps, request.key, "merge", *(record(50 + n, **times) for n in range(5)), at=LATER)
-    [both] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+    [both] = [use for use in page(request, liaison).production.uses if use.title == "Core-hours"]
     of_merge = both.actual - used.actual
     assert both.projected == pytest.approx(10 * used.actual + of_merge)
 
@@ -346,7 +352,7 @@ def test_use_is_compared_with_the_estimate_at_the_start(made, approver, liaison)
     times = {"submitted_at": LATER, "started_at": LATER, "ended_at": LATER + timedelta(hours=1)}
     ran(clusters.cluster("alps"), request.key, "reco", record(1, **times), at=LATER)
     request.refresh_from_db()
-    [used] = [use for use in page(request, liaison).uses if use.title == "Core-hours"]
+    [used] = [use for use in page(request, liaison).production.uses if use.title == "Core-hours"]
     assert used.estimated == 1e6
 
 
@@ -393,15 +399,15 @@ def test_late_request_that_runs_names_the_stage_that_ends_last_and_no_priority(
     running = made("running", stages=(stage("generation"), stage("reco")))
     late(running, generation=(30, "9 jobs in 24 h, 90 to go"), reco=(30, "not before generation"))
     shown_page = page(running, liaison)
-    assert shown_page.status.next_step == (
+    assert shown_page.summary.status.next_step == (
         "generation ends last: 9 jobs in 24 h, 90 to go. "
         "Nothing holds its jobs, but liaisons of NOvA can postpone its deadline."
     )
-    assert shown_page.keep_deadline.label == "Postpone deadline…"
-    assert page(running, approver).keep_deadline is None, "a priority does not help"
+    assert shown_page.summary.keep_deadline.label == "Postpone deadline…"
+    assert page(running, approver).summary.keep_deadline is None, "a priority does not help"
 
     late(running, generation=(30, "9 jobs in 24 h, 90 to go"), reco=(None, "no past jobs"))
-    assert page(running, liaison).status.next_step.startswith(
+    assert page(running, liaison).summary.status.next_step.startswith(
         "reco sets its end, which is unknown: no past jobs."
     )
 
@@ -468,17 +474,17 @@ def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approve
             created_at=AT,
         )
     shown_page = page(running, liaison)
-    [change] = [row for row in shown_page.changes_for_earlier_end if row.is_obstacle]
+    [change] = [row for row in shown_page.summary.changes_for_earlier_end if row.is_obstacle]
     assert change.what == "Raise the limit of 50 concurrent jobs of this request"
     assert change.obstacle == (
         "40 jobs wait for the limit of 50 concurrent jobs of this request, which approvers and "
         "shifters can raise."
     )
-    assert "Below is what would help." in shown_page.status.next_step
+    assert "Below is what would help." in shown_page.summary.status.next_step
 
     assignment.most_in_flight = None
     assignment.save()
-    changes = page(running, approver).changes_for_earlier_end
+    changes = page(running, approver).summary.changes_for_earlier_end
     assert [change.what for change in changes] == [
         "Raise the limit of 60 concurrent jobs of farm",
         "A higher priority",
@@ -491,14 +497,14 @@ def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approve
 def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown):
     clusters.cluster("farm", scheduler="slurm", submits=True)
     shown_page = page(late(made("queued"), due_in), liaison)
-    assert shown_page.next_by == "approvers and liaisons of NOvA"
-    assert shown_page.status.answer == "Late: expected to end late."
+    assert shown_page.summary.next_by == "approvers and liaisons of NOvA"
+    assert shown_page.summary.status.answer == "Late: expected to end late."
     assert (
-        shown_page.status.next_step
+        shown_page.summary.status.next_step
         == "An approver can raise its priority, a liaison postpone its deadline."
     )
-    assert shown_page.keep_deadline.label == "Deadline or class…"
-    summary = render_to_string("portal/request/_summary.html", vars(shown_page))
+    assert shown_page.summary.keep_deadline.label == "Deadline or class…"
+    summary = render_to_string("portal/request/_summary.html", shown_page.context())
     assert shown in " ".join(summary.split())
 
 

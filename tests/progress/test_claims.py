@@ -63,7 +63,7 @@ def counted(request):
     follow_requests(at=END)
     count_changed(at=END)
     fresh = Request.objects.get(pk=request.pk)
-    row = progress_now(fresh, at=END).stages[0].row
+    row = progress_now(fresh, at=END).stages[0].progress
     sums = stage_sums([fresh])[fresh.pk].get("generation")
     attempts = sum(StageHistory.objects.filter(request=fresh).values_list("attempts", flat=True))
     assert (

@@ -50,7 +50,7 @@ def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(
     )
     recompute_dirty_hours(at=AT)
     answer = as_liaison.get(reverse("progress:request-progress", args=[request_of_nova.key]))
-    found = [stage.row for stage in answer.context["progress"].stages]
+    found = [stage.progress for stage in answer.context["progress"].stages]
     rows = [
         (
             r.stage,

@@ -56,7 +56,7 @@ def test_a_test_that_ended_shortly_before_the_start_is_not_production(alps, test
         "generation",
         record(2, submitted_at=SENT + MINUTE, ended_at=SENT + 40 * MINUTE),
     )
-    row = progress_now(tested, at=SENT + timedelta(hours=1)).stages[0].row
+    row = progress_now(tested, at=SENT + timedelta(hours=1)).stages[0].progress
     assert (row.completed, row.outside_production.tests) == (1, 1), (
         "the clock of the cluster may be slow: the second is production"
     )
@@ -67,7 +67,7 @@ def test_a_job_that_ended_in_the_second_of_the_start_is_production(alps, nova, l
     MOVE_FUNCTIONS[Verb.START](request=request, by=PORTAL, at=SENT + timedelta(milliseconds=400))
     name = request.stages.get(position=0).name
     ran(alps, request, name, record(1, submitted_at=SENT, started_at=SENT, ended_at=SENT))
-    row = progress_now(Request.objects.get(pk=request.pk), at=SENT + MINUTE).stages[0].row
+    row = progress_now(Request.objects.get(pk=request.pk), at=SENT + MINUTE).stages[0].progress
     assert (row.completed, row.outside_production.tests) == (1, 0)
 
 
@@ -81,7 +81,7 @@ def test_jobs_that_finished_after_the_queue_was_read_do_not_run_any_more(alps, t
         finished = (record(n, submitted_at=begun, ended_at=begun + n * MINUTE) for n in numbers)
         jobs_ran(alps, tested.key, "generation", *finished, at=at)
     one = progress_now(tested, at=read + 10 * MINUTE).stages[0]
-    assert (one.row.completed, one.waiting.running, one.waiting.queued, one.surplus) == (
+    assert (one.progress.completed, one.waiting.running, one.waiting.queued, one.surplus) == (
         18,
         4,
         8,
@@ -112,18 +112,20 @@ def _check_figures(alps, tested, seed):
         ran(alps, tested, name, *records)
     for one in progress_now(tested, at=begun + timedelta(hours=9)).stages:
         last = {}
-        for job in Job.objects.filter(request=tested, stage=one.row.stage).order_by("attempt"):
+        for job in Job.objects.filter(request=tested, stage=one.progress.stage).order_by("attempt"):
             last[job.job_id] = job.state
         states = Counter(last.values())
-        assert (one.row.completed, one.row.ended) == (states["completed"], len(last))
+        assert (one.progress.completed, one.progress.ended) == (states["completed"], len(last))
         assert (
-            one.row.sums.jobs
-            == one.row.sums.completed + one.row.sums.failed + one.row.sums.interrupted
+            one.progress.sums.jobs
+            == one.progress.sums.completed
+            + one.progress.sums.failed
+            + one.progress.sums.interrupted
         )
-        shown = percent(one.row.completed, one.row.requested_jobs)
-        assert (shown == "0 %") == (one.row.completed == 0)
-        assert (shown == "100 %") == (one.row.completed == one.row.requested_jobs)
-        assert (one.surplus > 0) == (one.row.completed > one.row.requested_jobs)
+        shown = percent(one.progress.completed, one.progress.requested_jobs)
+        assert (shown == "0 %") == (one.progress.completed == 0)
+        assert (shown == "100 %") == (one.progress.completed == one.progress.requested_jobs)
+        assert (one.surplus > 0) == (one.progress.completed > one.progress.requested_jobs)
 
 
 def test_states_never_add_up_to_more_than_the_jobs(alps, tested):
@@ -158,7 +160,7 @@ def _check_states(alps, tested, seed):
         mine = [one for one in records if since < one.ended_at <= until]
         jobs_ran(alps, tested.key, "generation", *mine, at=until)
     one = progress_now(tested, at=max(collected)).stages[0]
-    shown = (one.row.completed, one.waiting.queued, one.waiting.running, one.failed_now)
+    shown = (one.progress.completed, one.waiting.queued, one.waiting.running, one.failed_now)
     assert min(shown) >= 0
     assert sum(shown) <= 20, shown
     assert one.surplus == 0

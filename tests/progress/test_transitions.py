@@ -147,14 +147,17 @@ def test_retried_attempt_is_no_further_job(alps, made):
     all_quiet(alps, later)
     follow_requests(at=later)
     assert state(request) == "running"
-    assert [stage.row.sums.retried for stage in progress_now(request, at=later).stages] == [1, 0]
+    assert [stage.progress.sums.retried for stage in progress_now(request, at=later).stages] == [
+        1,
+        0,
+    ]
 
 
 def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     request = made("testing")
     ran(alps, request, "generation", record(1), failed(2))
     ran(alps, request, "simulation", record(3))
-    first = progress_now(request, at=END).stages[0].row
+    first = progress_now(request, at=END).stages[0].progress
     assert (first.completed, first.outside_production.tests, first.sums.failed) == (0, 1, 1), (
         "all is of the test while it lasts"
     )
@@ -176,10 +179,10 @@ def test_jobs_of_a_test_by_hand_complete_nothing(alps, made, approver, browse):
     first, second = progress_now(request, at=later).stages
     assert [
         (
-            request_row.row.completed,
-            percent(request_row.row.completed, request_row.row.requested_jobs),
+            stage.progress.completed,
+            percent(stage.progress.completed, stage.progress.requested_jobs),
         )
-        for request_row in (first, second)
+        for stage in (first, second)
     ] == [
         (1, "50 %"),
         (1, "100 %"),
@@ -199,7 +202,7 @@ def test_attempt_that_was_followed_by_another_completes_nothing(alps, made):
     ran(alps, request, "simulation", record(3))
     follow_requests(at=END)
     assert state(request) == "running"
-    assert [stage.row.completed for stage in progress_now(request, at=END).stages] == [1, 1]
+    assert [stage.progress.completed for stage in progress_now(request, at=END).stages] == [1, 1]
 
 
 def test_the_page_says_what_happens_to_jobs_sent_by_hand_that_failed(alps, made, browse, liaison):

@@ -61,12 +61,12 @@ def add_host_token(
     Only its hash is stored.
     """
     token = new_token()
-    row = CaptureHost.objects.select_for_update(no_key=True).get(pk=host.pk)
-    row.token_hashes = [hash_of(token), *([] if revoke_others else row.token_hashes)]
-    row.save(update_fields=["token_hashes"])
+    locked = CaptureHost.objects.select_for_update(no_key=True).get(pk=host.pk)
+    locked.token_hashes = [hash_of(token), *([] if revoke_others else locked.token_hashes)]
+    locked.save(update_fields=["token_hashes"])
     publish(
         kind="capture_host.token_added",
-        target=row,
+        target=locked,
         by=by,
         at=at,
         data={"revoked_others": revoke_others},

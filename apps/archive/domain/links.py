@@ -129,11 +129,11 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
     _wait_for_storing()
     captured = archived_jobs_for(jobs)
     origins = {}
-    for pk, row in captured.items():
-        if row.request_key:
-            origins[pk] = (row.request_key, row.stage)
+    for pk, archived_job in captured.items():
+        if archived_job.request_key:
+            origins[pk] = (archived_job.request_key, archived_job.stage)
     attach_origin(origins=origins, at=at)
-    take_facts(archived={row.pk for row in captured.values()})
+    take_facts(archived={archived_job.pk for archived_job in captured.values()})
     return set(captured)
 
 
@@ -152,15 +152,15 @@ def take_facts(*, archived: Iterable[int]) -> int:
     """Copy facts from accounting to the archived jobs with these IDs; return how many changed."""
     # Lock before the query, so that two workers that link tasks of one array see each other's
     # changes.
-    rows = {row.pk: row for row in _locked(archived)}
-    clusters = {row.cluster for row in rows.values()}
+    rows = {archived_job.pk: archived_job for archived_job in _locked(archived)}
+    clusters = {archived_job.cluster for archived_job in rows.values()}
     readers = {cluster: _arguments_reader(cluster) for cluster in clusters}
     # The collector has already masked by the settings, and by the rules of that time.
     masker = masker_of(names="")
 
     changes = {}
     for pk, facts in _facts_of(list(rows)):
-        row = rows[pk]
+        archived_job = rows[pk]
         worst_state = next((state.value for state in WORST_FIRST if state in facts.states), "")
         values: dict[str, object] = {
             "state": worst_state,
@@ -171,14 +171,18 @@ def take_facts(*, archived: Iterable[int]) -> int:
             values["experiment_id"] = facts.experiment_id
 
         arguments = ""
-        reader = readers[row.cluster]
+        reader = readers[archived_job.cluster]
         if reader:
             arguments = reader.script_arguments(submit_line=facts.submit_line, name=facts.name)
         arguments = masker.mask_text(arguments)
         values |= _missing(
-            row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments
+            archived_job,
+            user=facts.user,
+            account=facts.account,
+            name=facts.name,
+            arguments=arguments,
         )
-        changes[row] = values
+        changes[archived_job] = values
     return _save(changes)
 
 
@@ -251,17 +255,17 @@ def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
         pk__gt=newest - ASKED_AMONG, cluster=cluster, captured_at__gte=at - ASKED_FOR
     )
     missing: dict[str, list[ArchivedJob]] = {}
-    for row in recent.filter(user=""):
-        missing.setdefault(row.job_id, []).append(row)
+    for archived_job in recent.filter(user=""):
+        missing.setdefault(archived_job.job_id, []).append(archived_job)
     scheduler = adapter_of(cluster)
     if not missing or not isinstance(scheduler, KnowsSubmissions):
         return 0
 
     submissions: dict[int, Submission] = {}
     for submission in scheduler.submissions():
-        for row in missing.get(submission.spool_id, ()):
-            if abs(row.submitted_at - submission.submitted_at) <= CLOCK_TOLERANCE:
-                submissions[row.pk] = submission
+        for archived_job in missing.get(submission.spool_id, ()):
+            if abs(archived_job.submitted_at - submission.submitted_at) <= CLOCK_TOLERANCE:
+                submissions[archived_job.pk] = submission
     return _describe(submissions, current_masker())
 
 
@@ -272,10 +276,10 @@ def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
     Return how many changed.
     """
     changes = {}
-    for row in _locked(submissions):
-        submission = submissions[row.pk]
-        changes[row] = _missing(
-            row,
+    for archived_job in _locked(submissions):
+        submission = submissions[archived_job.pk]
+        changes[archived_job] = _missing(
+            archived_job,
             user=submission.user,
             account=submission.account,
             name=submission.name,
@@ -285,8 +289,8 @@ def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
 
 
 def _locked(ids: Iterable[int]) -> QuerySet[ArchivedJob]:
-    rows = ArchivedJob.objects.select_for_update(of=("self",)).select_related("cluster")
-    return rows.filter(pk__in=list(ids)).order_by("pk")
+    archived_jobs = ArchivedJob.objects.select_for_update(of=("self",)).select_related("cluster")
+    return archived_jobs.filter(pk__in=list(ids)).order_by("pk")
 
 
 def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:
@@ -297,14 +301,14 @@ def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:
     return scheduler if isinstance(scheduler, ReadsArguments) else None
 
 
-def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
+def _missing(archived_job: ArchivedJob, **texts: str) -> dict[str, object]:
     """Return the texts that the row lacks, cut to the lengths of its columns."""
     lengths = {}
     for name in texts:
         lengths[name] = getattr(ArchivedJob._meta.get_field(name), "max_length", None)
     missing: dict[str, object] = {}
     for name, text in texts.items():
-        if text and not getattr(row, name):
+        if text and not getattr(archived_job, name):
             missing[name] = clean_text(text, lengths[name])
     return missing
 
@@ -316,13 +320,13 @@ def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
     """
     changed = []
     described = []
-    for row, values in changes.items():
-        if any(values.get(name) and not getattr(row, name) for name in _DESCRIBED):
-            described.append(row.pk)
-        if any(getattr(row, name) != value for name, value in values.items()):
-            changed.append(row)
+    for archived_job, values in changes.items():
+        if any(values.get(name) and not getattr(archived_job, name) for name in _DESCRIBED):
+            described.append(archived_job.pk)
+        if any(getattr(archived_job, name) != value for name, value in values.items()):
+            changed.append(archived_job)
         for name, value in values.items():
-            setattr(row, name, value)
+            setattr(archived_job, name, value)
 
     fields = ["experiment", "state", "tasks", "worst_tasks", "user", "account", "name", "arguments"]
     saved = update_objects(changed, fields)

@@ -240,8 +240,10 @@ def delete_batch(
 
 def _lock_without_pin(pks: Sequence[int]) -> list[ArchivedJob]:
     """Lock these jobs; return those without a pin, by primary key, with few of their fields."""
-    rows = ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=pks).order_by("pk")
-    locked = list(rows.only("submitted_at", "script", "environment", "description"))
+    archived_jobs = (
+        ArchivedJob.objects.select_for_update(of=("self",)).filter(pk__in=pks).order_by("pk")
+    )
+    locked = list(archived_jobs.only("submitted_at", "script", "environment", "description"))
     # Read after the lock: a job may have been pinned before it was taken.
     pinned = set(Pin.objects.filter(job__in=pks).values_list("job_id", flat=True))
     return [job for job in locked if job.pk not in pinned]

@@ -94,9 +94,9 @@ def check_copies(
         ended = collected.filter(spool_id__in=batch).values_list("spool_id", flat=True)
         recent = set(ended.filter(ended_at__gt=at - SETTLED_AFTER))
         settled = set(job_ids) or set(ended) - recent
-        for row, copy in pairs:
-            if row:
-                yield from _differences(row, copy, masker)
+        for archived_job, copy in pairs:
+            if archived_job:
+                yield from _differences(archived_job, copy, masker)
             elif copy and kept and since <= copy.submitted_at <= kept:
                 yield CopyFinding(copy.spool_id, copy.submitted_at, Kind.EXPIRED)
             elif copy and copy.submitted_at >= since:
@@ -119,33 +119,37 @@ def _why_missing(copy: StoredCopy, *, backfill: bool) -> str:
 
 
 def _pairs(
-    rows: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
+    archived_jobs: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
 ) -> Iterator[tuple[ArchivedJob | None, StoredCopy | None]]:
     """Yield the archived job and the copy of each submission; None for a missing one."""
     left = list(copies)
-    for row in rows:
-        own = [copy for copy in left if copy.spool_id == row.job_id]
-        nearest = min(own, key=lambda copy: abs(copy.submitted_at - row.submitted_at), default=None)
-        if nearest and abs(nearest.submitted_at - row.submitted_at) <= CLOCK_TOLERANCE:
+    for archived_job in archived_jobs:
+        own = [copy for copy in left if copy.spool_id == archived_job.job_id]
+        nearest = min(
+            own, key=lambda copy: abs(copy.submitted_at - archived_job.submitted_at), default=None
+        )
+        if nearest and abs(nearest.submitted_at - archived_job.submitted_at) <= CLOCK_TOLERANCE:
             left.remove(nearest)
-            yield row, nearest
+            yield archived_job, nearest
         else:
-            yield row, None
+            yield archived_job, None
     for copy in left:
         yield None, copy
 
 
 def _differences(
-    row: ArchivedJob, copy: StoredCopy | None, masker: Masker
+    archived_job: ArchivedJob, copy: StoredCopy | None, masker: Masker
 ) -> Iterator[CopyFinding]:
     if copy is None:
-        yield CopyFinding(row.job_id, row.submitted_at, Kind.NO_COPY)
+        yield CopyFinding(archived_job.job_id, archived_job.submitted_at, Kind.NO_COPY)
         return
     try:
-        script = read_blob(row.script)
-        environment = read_blob(row.environment)
+        script = read_blob(archived_job.script)
+        environment = read_blob(archived_job.environment)
     except DamagedContent as error:
-        yield CopyFinding(row.job_id, row.submitted_at, Kind.DAMAGED, f"it {error}")
+        yield CopyFinding(
+            archived_job.job_id, archived_job.submitted_at, Kind.DAMAGED, f"it {error}"
+        )
         return
     variables = tuple(variables_in(copy.environment or pack([])))
     secrets = secrets_of(variables, masker.mask(variables)[0])
@@ -157,7 +161,7 @@ def _differences(
     of_environment = _compare_environments(environment, copy.environment, masker, secrets)
     results = [result for result in (of_script, of_environment) if result[0] is not Kind.ALIKE]
     for kind, detail in results or [of_script]:
-        yield CopyFinding(row.job_id, row.submitted_at, kind, detail)
+        yield CopyFinding(archived_job.job_id, archived_job.submitted_at, kind, detail)
 
 
 def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[Kind, str]:

@@ -207,7 +207,7 @@ class Simulated:
         `task` is its number in the array `first_id`; None if it is not in an array.
         """
         with self._opened() as store:
-            current = {str(row[0]) for row in _state(store, "current") or ()}
+            current = {str(job[0]) for job in _state(store, "current") or ()}
             unread = "SELECT 1 FROM sent WHERE spool_id = ? AND taken IS NULL"
             is_unread = store.execute(unread, (first_id,)).fetchone() is not None
             if is_unread or task is None or first_id not in current:

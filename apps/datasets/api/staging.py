@@ -84,8 +84,8 @@ class StagingViewSet(OfRequests):
 
     def answer(self, done: Any, reader: Any = None, code: int = 200) -> Response:
         """Answer with all stagings of the request, newest first."""
-        rows = StagingRequest.objects.filter(request=done).select_related("catalogue")
-        return Response(StagingReader(rows.order_by("-pk"), many=True).data, status=code)
+        stagings = StagingRequest.objects.filter(request=done).select_related("catalogue")
+        return Response(StagingReader(stagings.order_by("-pk"), many=True).data, status=code)
 
     @extend_schema(responses=_STAGINGS)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
@@ -103,17 +103,17 @@ class StagingViewSet(OfRequests):
     @command(StagingChoice, _STAGINGS)
     def ask(self, production_request: Request, *, staging: int, **fields: Any) -> None:
         """Let a worker ask the catalogue for the progress now."""
-        ask_now(row=_of_request(production_request, staging), **fields)
+        ask_now(staging=_of_request(production_request, staging), **fields)
 
     @command(StagingChoice, _STAGINGS)
     def cancel(self, production_request: Request, *, staging: int, **fields: Any) -> None:
         """Stop following a dataset. The catalogue's own request stays."""
-        cancel_waiting(row=_of_request(production_request, staging), **fields)
+        cancel_waiting(staging=_of_request(production_request, staging), **fields)
 
 
 def _of_request(production_request: Request, key: int) -> StagingRequest:
     """Return a staging of a request. Raises `InvalidFields` if it is not of this request."""
-    row = StagingRequest.objects.filter(request=production_request, pk=key).first()
-    if row is None:
+    staging = StagingRequest.objects.filter(request=production_request, pk=key).first()
+    if staging is None:
         raise InvalidFields({"staging": ["The request has no such staging."]})
-    return row
+    return staging

@@ -29,13 +29,13 @@ class Answers:
     @property
     def newest(self) -> KnownDataset | None:
         """The newest answer that the dataset exists; if there is none, the newest answer at all."""
-        answered = [row for row in self.rows if row.answered_at is not None]
-        existing = [row for row in answered if row.exists]
+        answered = [answer for answer in self.rows if answer.answered_at is not None]
+        existing = [answer for answer in answered if answer.exists]
         return max(existing or answered, key=_answered_at, default=None)
 
 
-def _answered_at(row: KnownDataset) -> float:
-    return row.answered_at.timestamp() if row.answered_at else 0.0
+def _answered_at(answer: KnownDataset) -> float:
+    return answer.answered_at.timestamp() if answer.answered_at else 0.0
 
 
 def answers_for(names: Collection[str], user: Principal) -> Mapping[str, Answers]:
@@ -48,9 +48,9 @@ def answers_for(names: Collection[str], user: Principal) -> Mapping[str, Answers
     answers: dict[str, Answers] = {}
     for name in names:
         answers[name] = Answers()
-    rows = KnownDataset.objects.filter(name__in=sorted(shown), catalogue__active=True)
-    for row in rows.select_related("catalogue").order_by("catalogue__name"):
-        answers[row.name].rows.append(row)
+    known = KnownDataset.objects.filter(name__in=sorted(shown), catalogue__active=True)
+    for answer in known.select_related("catalogue").order_by("catalogue__name"):
+        answers[answer.name].rows.append(answer)
     return answers
 
 
@@ -95,8 +95,8 @@ def _written_by_scans(names: Sequence[str], stages: QuerySet[Stage]) -> list[tup
 def by_catalogue(answers: Answers) -> list[tuple[Catalogue, KnownDataset | None]]:
     """Return the active catalogues, each with what it answered about the dataset."""
     known: dict[int, KnownDataset] = {}
-    for row in answers.rows:
-        known[row.catalogue_id] = row
+    for answer in answers.rows:
+        known[answer.catalogue_id] = answer
     listed = []
     for catalogue in Catalogue.objects.filter(active=True):
         listed.append((catalogue, known.get(catalogue.pk)))

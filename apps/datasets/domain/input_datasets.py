@@ -93,8 +93,8 @@ def _known(request: Request, names: Sequence[str]) -> Mapping[str, list[KnownDat
         return {}
     known = KnownDataset.objects.filter(name__in=names, exists=True, catalogue__active=True)
     rows: dict[str, list[KnownDataset]] = defaultdict(list)
-    for row in known.select_related("catalogue").order_by("catalogue__name"):
-        rows[row.name].append(row)
+    for dataset in known.select_related("catalogue").order_by("catalogue__name"):
+        rows[dataset.name].append(dataset)
     if not rows:
         return {}
     hidden = datasets_of_others(list(rows), request.experiment, request)
@@ -106,7 +106,7 @@ def _known(request: Request, names: Sequence[str]) -> Mapping[str, list[KnownDat
 
 
 def _first_to_stage(known: Sequence[KnownDataset]) -> Catalogue | None:
-    for row in known:
-        if can_stage(row.catalogue):
-            return row.catalogue
+    for dataset in known:
+        if can_stage(dataset.catalogue):
+            return dataset.catalogue
     return None

@@ -118,8 +118,8 @@ def move_sums(stage: Stage, change: CountingSums) -> None:
 
 def totals_of(request: Request) -> dict[int, FileTotals]:
     """Return the totals of the stages with a ledger, by position of the stage."""
-    rows = FileTotals.objects.filter(stage__request=request).select_related("stage")
-    return {row.stage.position: row for row in rows}
+    file_totals = FileTotals.objects.filter(stage__request=request).select_related("stage")
+    return {totals.stage.position: totals for totals in file_totals}
 
 
 def has_ledger(stage: Stage) -> bool:
@@ -156,9 +156,9 @@ def add_files(*, stages: Iterable[Stage], files: Sequence[NewFile], at: datetime
 
 def waiting_without_job(stage: Stage) -> list[WaitingFile]:
     """Return the waiting files of a stage that are not assigned to a job, oldest first."""
-    rows = InputFile.objects.filter(stage=stage, number=None, state=FileState.WAITING)
+    files = InputFile.objects.filter(stage=stage, number=None, state=FileState.WAITING)
     columns = ("name", "run", "size_bytes", "changed_at")
-    return [WaitingFile(*row) for row in rows.order_by("pk").values_list(*columns)]
+    return [WaitingFile(*row) for row in files.order_by("pk").values_list(*columns)]
 
 
 def assign_numbers(*, stages: Sequence[Stage], number_by_name: Mapping[str, int]) -> None:
@@ -178,10 +178,10 @@ def assign_numbers(*, stages: Sequence[Stage], number_by_name: Mapping[str, int]
 def files_of_numbers(stage: Stage, numbers: Iterable[int]) -> dict[int, list[str]]:
     """Return the files that the jobs of these numbers read, without those that were given up."""
     names_by_number: dict[int, list[str]] = defaultdict(list)
-    rows = InputFile.objects.filter(stage=stage, number__in=list(numbers)).exclude(
+    files = InputFile.objects.filter(stage=stage, number__in=list(numbers)).exclude(
         state=FileState.GIVEN_UP
     )
-    for number, name in rows.order_by("number", "pk").values_list("number", "name"):
+    for number, name in files.order_by("number", "pk").values_list("number", "name"):
         if number is not None:
             names_by_number[number].append(name)
     return names_by_number
@@ -268,14 +268,14 @@ def _change_state(
     """Move files from one of the `old` states to the new one; return the names of those moved."""
     if not names or not lock_ledger(stage):
         return []
-    rows = InputFile.objects.filter(stage=stage, name__in=names, state__in=old)
+    files = InputFile.objects.filter(stage=stage, name__in=names, state__in=old)
     changes: dict[str, int] = defaultdict(int)
     moved = []
-    for name, state in rows.order_by("pk").values_list("name", "state"):
+    for name, state in files.order_by("pk").values_list("name", "state"):
         moved.append(name)
         changes[state] -= 1
         changes[new] += 1
-    rows.update(state=new, changed_at=at, **columns)
+    files.update(state=new, changed_at=at, **columns)
     move_totals(stage, changes)
     return moved
 
@@ -313,8 +313,8 @@ def _reporters_that_count(
     doubled = [number for number, outcome in outcomes.items() if len(outcome.completed) > 1]
     if not doubled:
         return {}
-    rows = OutputFile.objects.filter(stage=stage, number__in=doubled, counts=True)
-    return dict(rows.order_by().values_list("number", "key").distinct())
+    output_files = OutputFile.objects.filter(stage=stage, number__in=doubled, counts=True)
+    return dict(output_files.order_by().values_list("number", "key").distinct())
 
 
 def lock_ledger(stage: Stage) -> FileTotals | None:

@@ -70,7 +70,7 @@ class BackOfficeCatalogues:
             if dataset is not None:
                 datasets[name] = dataset
                 continue
-            is_absent = all(_is_absent(row, at) for row in answers)
+            is_absent = all(_is_absent(answer, at) for answer in answers)
             if not is_absent or len(answers) < len(catalogues):
                 unknown.append(name)
         if unknown:
@@ -145,16 +145,16 @@ def _rows_of(
     rows: dict[str, list[KnownDataset]] = defaultdict(list)
     known = KnownDataset.objects.filter(catalogue__in=catalogues, name__in=names)
     needed_again = []
-    for row in known.select_related("catalogue").order_by("catalogue__name"):
-        rows[row.name].append(row)
-        is_old = row.answered_at is not None and row.answered_at <= at - FRESH
-        if (is_old and not row.is_waiting) or row.requested_at <= at - timedelta(days=1):
-            needed_again.append(row.pk)
+    for answer in known.select_related("catalogue").order_by("catalogue__name"):
+        rows[answer.name].append(answer)
+        is_old = answer.answered_at is not None and answer.answered_at <= at - FRESH
+        if (is_old and not answer.is_waiting) or answer.requested_at <= at - timedelta(days=1):
+            needed_again.append(answer.pk)
 
     missing = []
     # In sorted order, so that two transactions never wait for each other.
     for name in names:
-        answered_by = {row.catalogue_id for row in rows[name]}
+        answered_by = {answer.catalogue_id for answer in rows[name]}
         for catalogue in catalogues:
             if catalogue.pk not in answered_by:
                 missing.append(
@@ -173,32 +173,36 @@ def _rows_of(
 
 def _existing(answers: Sequence[KnownDataset]) -> Dataset | None:
     """Return the dataset of the first catalogue that has it; an old answer is better than none."""
-    for row in answers:
-        if row.exists:
+    for answer in answers:
+        if answer.exists:
             return Dataset(
-                row.name,
-                row.files,
-                row.events,
-                row.size_bytes,
-                frozen=row.is_frozen,
-                files_located=row.files_located,
-                files_on_disk=row.files_on_disk,
-                files_on_tape_only=row.files_on_tape_only,
-                files_without_location=row.files_without_location,
-                can_stage=can_stage(row.catalogue),
+                answer.name,
+                answer.files,
+                answer.events,
+                answer.size_bytes,
+                frozen=answer.is_frozen,
+                files_located=answer.files_located,
+                files_on_disk=answer.files_on_disk,
+                files_on_tape_only=answer.files_on_tape_only,
+                files_without_location=answer.files_without_location,
+                can_stage=can_stage(answer.catalogue),
             )
     return None
 
 
-def _is_absent(row: KnownDataset, at: datetime) -> bool:
-    return row.exists is False and row.answered_at is not None and row.answered_at > at - ABSENT_FOR
+def _is_absent(answer: KnownDataset, at: datetime) -> bool:
+    return (
+        answer.exists is False
+        and answer.answered_at is not None
+        and answer.answered_at > at - ABSENT_FOR
+    )
 
 
-def _why_unknown(names: Sequence[str], rows: Mapping[str, Sequence[KnownDataset]]) -> str:
+def _why_unknown(names: Sequence[str], answers: Mapping[str, Sequence[KnownDataset]]) -> str:
     for name in names:
-        for row in rows[name]:
-            if row.is_waiting and row.last_error:
-                return f"{row.catalogue}: {row.last_error}"
+        for answer in answers[name]:
+            if answer.is_waiting and answer.last_error:
+                return f"{answer.catalogue}: {answer.last_error}"
     shown = ", ".join(names[:3])
     more = len(names) - 3
     if more > 0:
@@ -273,12 +277,12 @@ def _ask_where(
 
 @transaction.atomic
 def _store_answer(
-    row: KnownDataset, summary: base.DatasetSummary, places: Places, at: datetime
+    answer: KnownDataset, summary: base.DatasetSummary, places: Places, at: datetime
 ) -> bool:
-    Catalogue.objects.filter(pk=row.catalogue_id).update(answered_at=at, error="")
-    if not LOOK_UPS.hold([row]):
+    Catalogue.objects.filter(pk=answer.catalogue_id).update(answered_at=at, error="")
+    if not LOOK_UPS.hold([answer]):
         return False
-    KnownDataset.objects.filter(pk=row.pk).update(
+    KnownDataset.objects.filter(pk=answer.pk).update(
         exists=summary.exists,
         files=summary.files,
         events=summary.events,

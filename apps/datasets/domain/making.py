@@ -175,10 +175,12 @@ def _check_name(name: str, source: str) -> None:
 
 def made_datasets_of(request: Request, position: int | None = None) -> list[MadeDataset]:
     """Return the datasets that were made of files of a request, or stage, without their files."""
-    rows = MadeDataset.objects.filter(request=request).select_related("catalogue").defer("files")
+    made_datasets = (
+        MadeDataset.objects.filter(request=request).select_related("catalogue").defer("files")
+    )
     if position is not None:
-        rows = rows.filter(position=position)
-    return list(rows.order_by("-requested_at", "-pk")[:MOST_SHOWN])
+        made_datasets = made_datasets.filter(position=position)
+    return list(made_datasets.order_by("-requested_at", "-pk")[:MOST_SHOWN])
 
 
 def make_datasets(row: Catalogue, *, now: Callable[[], datetime]) -> int:

@@ -64,10 +64,10 @@ def pass_on_outputs(source: Stage, numbers: Collection[int], *, at: datetime) ->
             part = ordered[start : start + _NUMBERS_AT_ONCE]
             keys = _keys_of_changed(totals.stage, source, part)
             if keys:
-                rows = InputFile.objects.filter(pk__in=keys).order_by()
-                _remove_waiting(totals.stage, source, rows)
-                _mark_withdrawn(source, rows, at)
-                _name_source_that_counts(source, rows)
+                files = InputFile.objects.filter(pk__in=keys).order_by()
+                _remove_waiting(totals.stage, source, files)
+                _mark_withdrawn(source, files, at)
+                _name_source_that_counts(source, files)
             _add_counting(totals.stage, source, part, at)
 
 
@@ -203,8 +203,8 @@ def _undecided(stage: Stage) -> QuerySet[InputFile]:
     )
 
 
-def _late(rows: QuerySet[InputFile]) -> list[LateFile]:
-    columns = rows.order_by("pk").values_list("name", "source_number", "run")
+def _late(files: QuerySet[InputFile]) -> list[LateFile]:
+    columns = files.order_by("pk").values_list("name", "source_number", "run")
     return [LateFile(*row) for row in columns]
 
 
@@ -222,5 +222,5 @@ def closed_runs(source: Stage, runs: Iterable[int]) -> set[int]:
 
 def newest_run(source: Stage) -> int | None:
     """Return the run of the newest input file of a stage that has one."""
-    rows = InputFile.objects.filter(stage=source, run__isnull=False)
-    return rows.order_by("-pk").values_list("run", flat=True).first()
+    files = InputFile.objects.filter(stage=source, run__isnull=False)
+    return files.order_by("-pk").values_list("run", flat=True).first()

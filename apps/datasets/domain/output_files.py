@@ -146,13 +146,15 @@ def _lock_totals(stage: Stage) -> OutputTotals:
     totals = locked.first()
     if totals is not None:
         return totals
-    rows = OutputFile.objects.filter(stage=stage)
-    counting = rows.filter(counts=True).aggregate(
+    output_files = OutputFile.objects.filter(stage=stage)
+    counting = output_files.filter(counts=True).aggregate(
         counting_files=Count("pk"),
         counting_events=Coalesce(Sum("events"), 0),
         counting_bytes=Coalesce(Sum("size_bytes"), 0),
     )
-    OutputTotals.objects.get_or_create(stage=stage, defaults={"files": rows.count(), **counting})
+    OutputTotals.objects.get_or_create(
+        stage=stage, defaults={"files": output_files.count(), **counting}
+    )
     return locked.get()
 
 

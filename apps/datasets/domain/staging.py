@@ -86,21 +86,21 @@ def request_staging(*, request: Request, dataset: str, by: User, at: datetime) -
     if catalogue is None or target is None:
         raise InvalidTransition(f"No active catalogue can bring {dataset} to disk.")
 
-    row = StagingRequest.objects.filter(
+    staging = StagingRequest.objects.filter(
         request=request, catalogue=catalogue, dataset=dataset
     ).first()
-    if row is not None and row.is_followed:
-        return row
+    if staging is not None and staging.is_followed:
+        return staging
     values = _new_values(target, by, at)
-    if row is None:
-        row = StagingRequest.objects.create(
+    if staging is None:
+        staging = StagingRequest.objects.create(
             request=request, catalogue=catalogue, dataset=dataset, **values
         )
     else:
-        StagingRequest.objects.filter(pk=row.pk).update(**values)
-        row.refresh_from_db()
-    _publish(row, kind="staging.requested", by=by, at=at)
-    return row
+        StagingRequest.objects.filter(pk=staging.pk).update(**values)
+        staging.refresh_from_db()
+    _publish(staging, kind="staging.requested", by=by, at=at)
+    return staging
 
 
 def _new_values(target: StagingTarget, by: User, at: datetime) -> dict[str, Any]:
@@ -126,32 +126,32 @@ def _new_values(target: StagingTarget, by: User, at: datetime) -> dict[str, Any]
 
 
 @transaction.atomic
-def ask_now(*, row: StagingRequest, by: User, at: datetime) -> None:
+def ask_now(*, staging: StagingRequest, by: User, at: datetime) -> None:
     """Let the next run ask the catalogue. Raises `NotAllowed`, `InvalidTransition`."""
-    check_may_stage(by, row.request)
-    row = _locked(row)
-    if not row.is_followed:
-        raise InvalidTransition(f"The portal no longer follows {row.dataset}.")
+    check_may_stage(by, staging.request)
+    staging = _locked(staging)
+    if not staging.is_followed:
+        raise InvalidTransition(f"The portal no longer follows {staging.dataset}.")
     # A worker that has it keeps it: its claim is due later than any pause.
-    if row.attempts == 0 or row.last_error:
-        StagingRequest.objects.filter(pk=row.pk).update(due_at=at)
+    if staging.attempts == 0 or staging.last_error:
+        StagingRequest.objects.filter(pk=staging.pk).update(due_at=at)
 
 
 @transaction.atomic
-def cancel_waiting(*, row: StagingRequest, by: User, at: datetime) -> None:
+def cancel_waiting(*, staging: StagingRequest, by: User, at: datetime) -> None:
     """Stop following a dataset; the catalogue's own request stays.
 
     Raises `NotAllowed`, `InvalidTransition`.
     """
-    check_may_stage(by, row.request)
-    row = _locked(row)
-    if not row.is_followed:
-        raise InvalidTransition(f"The portal no longer follows {row.dataset}.")
-    _end(row, _S.CANCELLED, by, at)
+    check_may_stage(by, staging.request)
+    staging = _locked(staging)
+    if not staging.is_followed:
+        raise InvalidTransition(f"The portal no longer follows {staging.dataset}.")
+    _end(staging, _S.CANCELLED, by, at)
 
 
-def _locked(row: StagingRequest) -> StagingRequest:
-    return StagingRequest.objects.select_for_update(of=("self",)).get(pk=row.pk)
+def _locked(staging: StagingRequest) -> StagingRequest:
+    return StagingRequest.objects.select_for_update(of=("self",)).get(pk=staging.pk)
 
 
 def follow_stagings(row: Catalogue, *, now: Callable[[], datetime]) -> int:
@@ -227,27 +227,27 @@ def close_overdue(*, at: datetime) -> int:
     overdue = STAGINGS.unfinished().filter(finish_by__lte=at).order_by("pk")
     with transaction.atomic():
         rows = list(overdue.select_for_update(skip_locked=True, of=("self",))[:MOST_A_RUN])
-        for row in rows:
+        for staging in rows:
             # The last error stays: it says why.
-            _end(row, _S.OVERDUE, PORTAL, at, error=row.last_error)
+            _end(staging, _S.OVERDUE, PORTAL, at, error=staging.last_error)
     return len(rows)
 
 
 def _end(
-    row: StagingRequest, state: StagingState, by: User | str, at: datetime, *, error: str = ""
+    staging: StagingRequest, state: StagingState, by: User | str, at: datetime, *, error: str = ""
 ) -> None:
-    StagingRequest.objects.filter(pk=row.pk).update(state=state, attempts=0, last_error=error)
-    _publish(row, kind=_KINDS[state], by=by, at=at, reason=error)
+    StagingRequest.objects.filter(pk=staging.pk).update(state=state, attempts=0, last_error=error)
+    _publish(staging, kind=_KINDS[state], by=by, at=at, reason=error)
 
 
 def _publish(
-    row: StagingRequest, *, kind: str, by: User | str, at: datetime, reason: str = ""
+    staging: StagingRequest, *, kind: str, by: User | str, at: datetime, reason: str = ""
 ) -> None:
     publish(
         kind=kind,
-        target=row.request,
+        target=staging.request,
         by=by,
         at=at,
         reason=reason,
-        data={"dataset": row.dataset, "storage": row.storage},
+        data={"dataset": staging.dataset, "storage": staging.storage},
     )

@@ -211,10 +211,10 @@ class Steps:
         requests -= self._requests
         self._requests |= requests
 
-        rows = Stage.objects.filter(request__in=requests).order_by("request", "position")
+        stages = Stage.objects.filter(request__in=requests).order_by("request", "position")
         related = ("request__experiment", "request__created_by", "location", "counts")
         previous: Stage | None = None
-        for stage in rows.select_related(*related) if requests else ():
+        for stage in stages.select_related(*related) if requests else ():
             if previous is not None and previous.request_id != stage.request_id:
                 previous = None
             self._add(stage, previous)

@@ -47,7 +47,7 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Ask for files, catalogue and name; then store that the dataset is to be made."""
     production_request = request_or_404(request.user, key)
     check_may_make(request.user, production_request)
-    names = [row.name for row in catalogues_that_make()]
+    names = [catalogue.name for catalogue in catalogues_that_make()]
     if request.method == "POST":
         form = MakeForm(names, request.POST)
         if form.is_valid():

@@ -72,11 +72,11 @@ def _act(
     production_request = request_or_404(request.user, key)
     check_may_stage(request.user, production_request)
     number = number_in(request.POST, "staging")
-    row = StagingRequest.objects.filter(request=production_request, pk=number or 0).first()
-    if row is None:
+    staging = StagingRequest.objects.filter(request=production_request, pk=number or 0).first()
+    if staging is None:
         raise Http404
     with show_errors(request):
-        act(row=row, by=request.user, at=timezone.now())
+        act(staging=staging, by=request.user, at=timezone.now())
         messages.success(request, message)
     return _back(production_request)
 

@@ -17,7 +17,7 @@ from apps.statusboard.domain.monitoring.sources import (
     rebuild_services_of,
     record_heartbeat,
 )
-from apps.statusboard.domain.states.tree import ensure_service
+from apps.statusboard.domain.states.services import create_service
 from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSource, Service
 
@@ -30,16 +30,7 @@ _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at: datetime) -> None:
     """Create missing parts of the board, monitored since `since`, and a token for the source."""
     source = _load_source(token_file, since, at)
-    services: dict[str, Service] = {}
-    for row in _DATA["services"]:
-        monitoring = Monitoring(row.get("monitoring", Monitoring.NONE))
-        values = {
-            "parent": services.get(row.get("parent")),
-            "monitoring": monitoring,
-            "source": source if monitoring is Monitoring.FEED else None,
-            "monitored_since": since,
-        }
-        services[row["slug"]] = ensure_service(**(row | values), by="demo", at=at)
+    services = _load_services(source, since, at)
     if source.last_seen_at is None:
         # Heartbeats cover the whole history of the simulated cluster.
         silence = source.heartbeat_timeout_seconds
@@ -52,26 +43,46 @@ def load_board(*, users: dict[str, User], token_file: Path, since: datetime, at:
     _activate_probes(services)
     if not DowntimeWindow.objects.exists():
         hour = at.replace(minute=0, second=0, microsecond=0)
-        for row in _DATA["windows"]:
+        for window in _DATA["windows"]:
             schedule_window(
-                services=_services_of(services, row),
-                title=row["title"],
-                text=row["text"],
-                starts_at=hour + timedelta(hours=row["starts"]),
-                ends_at=hour + timedelta(hours=row["ends"]),
+                services=_services_of(services, window),
+                title=window["title"],
+                text=window["text"],
+                starts_at=hour + timedelta(hours=window["starts"]),
+                ends_at=hour + timedelta(hours=window["ends"]),
                 by=users["shifter"],
                 at=at - timedelta(hours=48),
             )
     if not Announcement.objects.exists():
-        for row in _DATA["announcements"]:
+        for announcement in _DATA["announcements"]:
+            ends_at = None
+            if "ends" in announcement:
+                ends_at = at + timedelta(hours=announcement["ends"])
             post_announcement(
-                title=row["title"],
-                body=row["body"],
-                services=_services_of(services, row),
-                ends_at=at + timedelta(hours=row["ends"]) if "ends" in row else None,
+                title=announcement["title"],
+                body=announcement["body"],
+                services=_services_of(services, announcement),
+                ends_at=ends_at,
                 by=users["approver"],
-                at=at - timedelta(hours=row["hours_ago"]),
+                at=at - timedelta(hours=announcement["hours_ago"]),
             )
+
+
+def _load_services(source: MonitoringSource, since: datetime, at: datetime) -> dict[str, Service]:
+    """Return the services of the board by slug, creating those that are missing."""
+    services = {service.slug: service for service in Service.objects.all()}
+    for entry in _DATA["services"]:
+        if entry["slug"] in services:
+            continue
+        monitoring = Monitoring(entry.get("monitoring", Monitoring.NONE))
+        values = {
+            "parent": services.get(entry.get("parent")),
+            "monitoring": monitoring,
+            "source": source if monitoring is Monitoring.FEED else None,
+            "monitored_since": since,
+        }
+        services[entry["slug"]] = create_service(**(entry | values), by="demo", at=at)
+    return services
 
 
 def _activate_probes(services: dict[str, Service]) -> None:
@@ -84,8 +95,8 @@ def _activate_probes(services: dict[str, Service]) -> None:
         probe.save(update_fields=["service", "active"])
 
 
-def _services_of(services: dict[str, Service], row: dict[str, Any]) -> list[Service]:
-    return [services[slug] for slug in row.get("services", [])]
+def _services_of(services: dict[str, Service], entry: dict[str, Any]) -> list[Service]:
+    return [services[slug] for slug in entry.get("services", [])]
 
 
 def _load_source(token_file: Path, since: datetime, at: datetime) -> MonitoringSource:

@@ -13,7 +13,11 @@ _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 def load_debug_profiles(experiments: Mapping[str, Experiment]) -> None:
     """Create missing profiles of debug re-runs."""
-    for row in _DATA:
-        experiment = experiments.get(row.get("experiment", ""))
-        values = {name: value for name, value in row.items() if name not in ("experiment", "name")}
-        DebugProfile.objects.get_or_create(experiment=experiment, name=row["name"], defaults=values)
+    for profile in _DATA:
+        experiment = experiments.get(profile.get("experiment", ""))
+        values = {
+            name: value for name, value in profile.items() if name not in ("experiment", "name")
+        }
+        DebugProfile.objects.get_or_create(
+            experiment=experiment, name=profile["name"], defaults=values
+        )

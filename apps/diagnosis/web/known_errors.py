@@ -62,14 +62,14 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
     listed = sort_rows(chosen.qs.order_by("pk"), columns, sort)
     page = Paginator(listed, PAGE_SIZE).get_page(request.GET.get("page"))
     rows = []
-    for row in page.object_list:
-        jobs = by_id.get(row.pk)
+    for known_error in page.object_list:
+        jobs = by_id.get(known_error.pk)
         chart = ""
         if jobs:
             chart = charts.spark(
                 jobs.daily, sentence=f"30 days, at most {max(jobs.daily)} jobs a day"
             )
-        rows.append((row, jobs, chart))
+        rows.append((known_error, jobs, chart))
 
     context = {
         "filter": chosen,
@@ -87,7 +87,7 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
     """Show one known error: its text, its jobs of 30 days, proposals and history."""
-    row = get_object_or_404(KnownError.objects.select_related("experiment", "omission"), pk=pk)
+    entry = get_object_or_404(KnownError.objects.select_related("experiment", "omission"), pk=pk)
     at = timezone.now()
     error_figures = figures.figures_of(request.user, at=at, only=[pk]).get(pk)
     days = figures.days_until(at)
@@ -95,7 +95,7 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
     bins = [charts.Bin(f"{day:%d %b}", (jobs,)) for day, jobs in zip(days, daily, strict=True)]
     sentence = f"{sum(daily)} jobs failed by it in 30 days, at most {max(daily)} in one day"
     context = {
-        "row": row,
+        "row": entry,
         "figures": error_figures,
         "chart": charts.bars(
             bins,
@@ -105,7 +105,7 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
             ticks=charts.edge_ticks(bins),
         ),
         "history": figures.history_of(pk),
-        "omitting_job": _omitting_job(row, request.user),
+        "omitting_job": _omitting_job(entry, request.user),
         "since": days[0],
         "may_propose": may_propose_known_errors(request.user),
         "may_edit": may_edit_catalogue(request.user),
@@ -113,14 +113,14 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
     return render(request, "diagnosis/known_errors/detail.html", context)
 
 
-def _omitting_job(row: KnownError, user: User) -> Job | None:
+def _omitting_job(known_error: KnownError, user: User) -> Job | None:
     """Return the newest job whose log was searched without this known error.
 
     None if the user may not see the job.
     """
-    if not hasattr(row, "omission"):
+    if not hasattr(known_error, "omission"):
         return None
-    return Job.objects.visible_to(user).filter(pk=row.omission.last_job).first()
+    return Job.objects.visible_to(user).filter(pk=known_error.omission.last_job).first()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -131,8 +131,8 @@ def new_known_error(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
-    row = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
-    return _edit(request, row, {"base": row.version})
+    known_error = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
+    return _edit(request, known_error, {"base": known_error.version})
 
 
 def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
 
 
 def _edit(
-    request: AuthenticatedRequest, row: KnownError | None, initial: dict[str, Any]
+    request: AuthenticatedRequest, entry: KnownError | None, initial: dict[str, Any]
 ) -> HttpResponse:
     """Show the form; on POST, preview the pattern or submit the change.
 
@@ -166,7 +166,7 @@ def _edit(
     """
     if not may_propose_known_errors(request.user):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
-    form = KnownErrorForm(request.POST or None, instance=row, initial=initial, by=request.user)
+    form = KnownErrorForm(request.POST or None, instance=entry, initial=initial, by=request.user)
     preview = None
     if "preview" in request.POST:
         form.keep_errors_of("regex", "experiment")
@@ -179,7 +179,7 @@ def _edit(
         with show_errors(request, form):
             return redirect(_submit(request, form))
     may_edit = may_edit_catalogue(request.user)
-    context = {"form": form, "row": row, "preview": preview, "may_edit": may_edit}
+    context = {"form": form, "row": entry, "preview": preview, "may_edit": may_edit}
     return render(
         request, "diagnosis/known_errors/form.html", context, status=400 if form.errors else 200
     )
@@ -225,7 +225,7 @@ def _submit(request: AuthenticatedRequest, form: KnownErrorForm) -> KnownError |
 def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show a change: its differences, and for a proposal the matches of its pattern."""
     change = get_object_or_404(KnownErrorChange, pk=pk)
-    row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
+    entry = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
     preview = None
     problem = ""
     values = change.values
@@ -239,8 +239,8 @@ def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
             problem = str(error)
     context = {
         "change": change,
-        "row": row,
-        "differences": figures.differences(values_of(row) if row and is_open else {}, values),
+        "row": entry,
+        "differences": figures.differences(values_of(entry) if entry and is_open else {}, values),
         "preview": preview,
         "problem": problem,
         "may_decide": is_open and may_edit_catalogue(request.user),

@@ -67,13 +67,18 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
                 )
                 return redirect(proposed)
             effect = effect_of(checked_pack(fields["text"], by=request.user))
-    rows = (
+    experiment_packs = (
         ExperimentPack.objects.visible_to(request.user)
         .select_related("experiment")
         .defer("text", "markers")
     )
     may_propose = is_opg(request.user) or scope_of(request.user).has_anywhere(Role.LIAISON)
-    context = {"form": form, "effect": effect, "packs": rows[:SHOWN], "may_propose": may_propose}
+    context = {
+        "form": form,
+        "effect": effect,
+        "packs": experiment_packs[:SHOWN],
+        "may_propose": may_propose,
+    }
     return render(
         request, "diagnosis/known_errors/packs.html", context, status=400 if form.errors else 200
     )
@@ -82,21 +87,21 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def pack(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show a version of a pack; for a proposed version, show its changes."""
-    row = get_object_or_404(
+    experiment_pack = get_object_or_404(
         ExperimentPack.objects.visible_to(request.user).select_related("experiment"), pk=pk
     )
-    is_open = row.state == ChangeState.PROPOSED
+    is_open = experiment_pack.state == ChangeState.PROPOSED
     effect = None
     problems = []
     if is_open:
-        read = read_pack(row.text)
+        read = read_pack(experiment_pack.text)
         problems = [str(fault) for fault in read.faults]
         effect = None if problems else effect_of(read)
     context = {
-        "pack": row,
+        "pack": experiment_pack,
         "effect": effect,
         "problems": problems,
-        "is_in_force": row == pack_in_force(row.experiment_id),
+        "is_in_force": experiment_pack == pack_in_force(experiment_pack.experiment_id),
         "may_decide": is_open and may_edit_catalogue(request.user),
     }
     return render(request, "diagnosis/known_errors/pack.html", context)
@@ -105,12 +110,16 @@ def pack(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 @require_POST
 def decide(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Approve or reject a proposed pack."""
-    row = get_object_or_404(ExperimentPack.objects.visible_to(request.user), pk=pk)
+    experiment_pack = get_object_or_404(ExperimentPack.objects.visible_to(request.user), pk=pk)
     with show_errors(request):
         approve = request.POST.get("do") == "approve"
         reason = request.POST.get("reason", "")[:4000]
         decide_pack(
-            proposed=row, approve=approve, by=request.user, at=timezone.now(), reason=reason
+            proposed=experiment_pack,
+            approve=approve,
+            by=request.user,
+            at=timezone.now(),
+            reason=reason,
         )
         messages.success(request, "Pack approved. It is in force." if approve else "Pack rejected.")
-    return redirect(row)
+    return redirect(experiment_pack)

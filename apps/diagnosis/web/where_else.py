@@ -108,8 +108,8 @@ def watch_line(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def template(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Go to the page about a stored template, such as that of a notification."""
-    row = get_object_or_404(LineTemplate.objects.visible_to(request.user), pk=pk)
-    return redirect(f"{reverse('diagnosis:where-else')}?template={row.number}")
+    line_template = get_object_or_404(LineTemplate.objects.visible_to(request.user), pk=pk)
+    return redirect(f"{reverse('diagnosis:where-else')}?template={line_template.number}")
 
 
 def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str, Any]:

@@ -162,21 +162,21 @@ def extend_exclusion(
     problems = reason_problems(reason, needed=False) | _expiry_problems(expires_at, at)
     if problems:
         raise InvalidFields(problems)
-    row = _locked_open(exclusion, at)
-    old = row.expires_at
-    row.expires_at = expires_at
-    row.save(update_fields=["expires_at"])
+    locked = _locked_open(exclusion, at)
+    old = locked.expires_at
+    locked.expires_at = expires_at
+    locked.save(update_fields=["expires_at"])
     publish(
         kind="host.extended",
-        target=row,
+        target=locked,
         by=by,
         at=at,
         old=_as_text(old),
         new=_as_text(expires_at),
         reason=reason.strip(),
-        data={"cluster": row.cluster.name, "host": row.host},
+        data={"cluster": locked.cluster.name, "host": locked.host},
     )
-    return row
+    return locked
 
 
 @transaction.atomic
@@ -190,18 +190,18 @@ def return_host(
     """
     require_host_role(by, "return hosts")
     checked_reason(reason)
-    row = _locked_open(exclusion, at)
-    end_exclusion(row, EndKind.RETURNED, by=by, at=at, reason=reason.strip())
-    return row
+    locked = _locked_open(exclusion, at)
+    end_exclusion(locked, EndKind.RETURNED, by=by, at=at, reason=reason.strip())
+    return locked
 
 
 def _locked_open(exclusion: HostExclusion, at: datetime) -> HostExclusion:
     """Lock an exclusion and return it as it is stored. Raises `StaleState` if it has ended."""
-    rows = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
-    row = rows.get(pk=exclusion.pk)
-    if not row.is_in_effect(at):
-        raise StaleState(f"The exclusion of {row} has already ended.")
-    return row
+    exclusions = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
+    locked = exclusions.get(pk=exclusion.pk)
+    if not locked.is_in_effect(at):
+        raise StaleState(f"The exclusion of {locked} has already ended.")
+    return locked
 
 
 def end_exclusion(
@@ -228,8 +228,8 @@ def end_expired_exclusions(*, at: datetime) -> int:
     ended = 0
     for pk in expired.values_list("pk", flat=True):
         with transaction.atomic():
-            row = expired.select_for_update(of=("self",), skip_locked=True).filter(pk=pk)
-            exclusion = row.select_related("cluster").first()
+            locked = expired.select_for_update(of=("self",), skip_locked=True)
+            exclusion = locked.select_related("cluster").filter(pk=pk).first()
             if exclusion is not None:
                 _end_expired(exclusion, at)
                 ended += 1

@@ -286,7 +286,7 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
         "choices": _PERIODS,
         "rows": sort_rows(rows, PHASE_ORDERS, sort),
         "most_rows": MOST_ROWS,
-        "longest": max((row.wall_seconds for row in rows), default=1),
+        "longest": max((phase.wall_seconds for phase in rows), default=1),
         "stuck": stuck_phases(request.user, at=now)[:_MOST_STUCK],
         "now": now,
         "tabs": live_tabs(request, "phases"),

@@ -44,8 +44,8 @@ class NotificationReader(serializers.ModelSerializer[Notification]):
         ]
         read_only_fields = fields
 
-    def get_words(self, row: Notification) -> str:
-        return what_happened(row.event)
+    def get_words(self, notification: Notification) -> str:
+        return what_happened(notification.event)
 
 
 class ReadWriter(serializers.Serializer[Any]):

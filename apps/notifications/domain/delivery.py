@@ -282,7 +282,7 @@ def _delete(rows: QuerySet[Any]) -> int:
 @transaction.atomic
 def retry_messages(*, pks: Iterable[int], at: datetime) -> int:
     """Resend messages that are refused or waiting, at once; return how many."""
-    rows = Message.objects.filter(
+    messages = Message.objects.filter(
         pk__in=list(pks), state__in=[MessageState.WAITING, MessageState.REFUSED]
     )
-    return rows.update(state=MessageState.WAITING, due_at=at, refusals=0)
+    return messages.update(state=MessageState.WAITING, due_at=at, refusals=0)

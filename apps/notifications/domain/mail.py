@@ -70,22 +70,22 @@ def _reply_of(error: smtplib.SMTPRecipientsRefused | smtplib.SMTPDataError) -> s
     return f"{code} {text}"
 
 
-def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlternatives:
+def compose(message: Message, notifications: Sequence[Notification]) -> EmailMultiAlternatives:
     """Write the mail of a message; the same message always has the same Message-ID."""
     if message.user is None:
         raise TypeError("mail needs a user")
-    first = rows[0]
+    first = notifications[0]
     subject = f"[opsportal] {first.event.target_label}"
     mute_url = ""
     if message.digest:
-        events = "event" if len(rows) == 1 else "events"
-        subject = f"[opsportal] Digest: {len(rows)} {events}"
+        events = "event" if len(notifications) == 1 else "events"
+        subject = f"[opsportal] Digest: {len(notifications)} {events}"
     elif first.request is not None:
         mute_url = _url("notifications:request", first.request.key)
     settings_url = _url("notifications:settings")
     context = {
-        "items": [_item(row) for row in rows[:MAX_ITEMS]],
-        "more": max(0, len(rows) - MAX_ITEMS),
+        "items": [_item(notification) for notification in notifications[:MAX_ITEMS]],
+        "more": max(0, len(notifications) - MAX_ITEMS),
         "settings_url": settings_url,
         "list_url": _url("notifications:list"),
         "mute_url": mute_url,
@@ -101,15 +101,15 @@ def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlterna
     return mail
 
 
-def _item(row: Notification) -> dict[str, object]:
+def _item(notification: Notification) -> dict[str, object]:
     """Return a notification as the templates of mails show it."""
     return {
-        "title": mark_hidden(headline(row.event)),
-        "actor": mark_hidden(row.event.actor),
-        "at": row.event.at,
-        "reason": mark_hidden(row.text or row.event.reason),
+        "title": mark_hidden(headline(notification.event)),
+        "actor": mark_hidden(notification.event.actor),
+        "at": notification.event.at,
+        "reason": mark_hidden(notification.text or notification.event.reason),
         # This page marks it as read, and redirects to what it is about.
-        "url": _url("notifications:open", row.pk),
+        "url": _url("notifications:open", notification.pk),
     }
 
 
@@ -117,7 +117,7 @@ def _url(name: str, *args: object) -> str:
     return f"{settings.PORTAL_URL}{reverse(name, args=args)}"
 
 
-def _headers(message: Message, row: Notification, unsubscribe_url: str) -> dict[str, str]:
+def _headers(message: Message, notification: Notification, unsubscribe_url: str) -> dict[str, str]:
     host = urlsplit(settings.PORTAL_URL).hostname
     headers = {
         "Message-ID": f"<message-{message.pk}.{message.created_at:%Y%m%d%H%M%S}@{host}>",
@@ -126,10 +126,10 @@ def _headers(message: Message, row: Notification, unsubscribe_url: str) -> dict[
     }
     # No message has this ID: it groups the mails of a request or a hold into a thread.
     thread = ""
-    if row.request_id:
-        thread = f"<request-{row.request_id}@{host}>"
-    elif row.hold_id:
-        thread = f"<hold-{row.hold_id}@{host}>"
+    if notification.request_id:
+        thread = f"<request-{notification.request_id}@{host}>"
+    elif notification.hold_id:
+        thread = f"<hold-{notification.hold_id}@{host}>"
     if thread and not message.digest:
         headers |= {"In-Reply-To": thread, "References": thread}
     return headers

@@ -38,41 +38,47 @@ MAX_COUNT = 100
 
 def visible_notifications(user: User | None) -> QuerySet[Notification]:
     """Return the user's notifications that the user may still see."""
-    rows = Notification.objects.filter(user=user)
+    notifications = Notification.objects.filter(user=user)
     scope = scope_of(user)
     if scope.sees_all:
-        return rows
+        return notifications
     mine = Q(request__experiment__in=scope.experiments) | Q(hold__experiment__in=scope.experiments)
     mine |= Q(report__experiment__in=scope.experiments)
     if scope.roles:
         mine |= Q(hold__isnull=False, hold__experiment=None)
     if user is not None:
         mine |= Q(failures__in=visible_groups(user))
-    rows = rows.filter(Q(request=None, hold=None, failures=None, incident=None, report=None) | mine)
+    notifications = notifications.filter(
+        Q(request=None, hold=None, failures=None, incident=None, report=None) | mine
+    )
     # A line has no column of its own, and its event says its text.
     lines = LineTemplate.objects.filter(experiment__in=scope.experiments, pk=OuterRef("line"))
     is_line = Q(event__target_type=LineTemplate._meta.label_lower)
     line = models.Case(models.When(is_line, then=Cast("event__target_id", IntegerField())))
-    return rows.alias(line=line).filter(Q(line=None) | Exists(lines))
+    return notifications.alias(line=line).filter(Q(line=None) | Exists(lines))
 
 
-def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
+def with_texts(notifications: Sequence[Notification]) -> Sequence[Notification]:
     """Set `text` of each row, in one query.
 
     It is the reason of the event, or the current text of the comment; empty if that was withdrawn.
     """
     comments = {
-        row.pk: row.event.data.get("comment") for row in rows if row.event.kind in _WITH_TEXT
+        notification.pk: notification.event.data.get("comment")
+        for notification in notifications
+        if notification.event.kind in _WITH_TEXT
     }
     texts: dict[int, str] = {}
     if comments:
         texts = dict(Comment.objects.filter(pk__in=comments.values()).values_list("pk", "text"))
-    for row in rows:
-        row.text = row.event.reason or texts.get(comments.get(row.pk) or 0, "")
-    return rows
+    for notification in notifications:
+        notification.text = notification.event.reason or texts.get(
+            comments.get(notification.pk) or 0, ""
+        )
+    return notifications
 
 
-def unread(rows: QuerySet[Notification]) -> QuerySet[Notification]:
+def unread(notifications: QuerySet[Notification]) -> QuerySet[Notification]:
     """Return those that are not read, without calls to act that nobody needs to follow any more.
 
     The request has left the state that it was in, or needs no attention any more.
@@ -87,7 +93,7 @@ def unread(rows: QuerySet[Notification]) -> QuerySet[Notification]:
     )
     marked = Q(event__kind__in=EVENTS.values()) & ~Q(needs)
     is_over = Q(group=Group.TURN, request__isnull=False) & (in_state | reminded | marked)
-    return rows.filter(read_at=None).exclude(is_over)
+    return notifications.filter(read_at=None).exclude(is_over)
 
 
 def unread_count(user: User) -> int:
@@ -137,24 +143,26 @@ def notify_users(event: Event, users: Mapping[User, Group], **about: Any) -> Non
         hooks.setdefault(hook.user_id, []).append(hook)
     rows, calls = [], []
     for user, group in users.items():
-        row = Notification(user=user, event=event, group=group, at=event.at, **about)
+        notification = Notification(user=user, event=event, group=group, at=event.at, **about)
         when = (
             rules[user.pk][Channel.MAIL, group]
             if mail_is_configured() and user.email
             else When.NEVER
         )
         if when == When.DIGEST:
-            row.digest_at = quiet[user.pk].next_digest(event.at)
+            notification.digest_at = quiet[user.pk].next_digest(event.at)
         elif when == When.NOW:
             due = quiet[user.pk].allowed(event.at)
-            row.message = Message(
+            notification.message = Message(
                 channel=Channel.MAIL, user=user, event=event, created_at=event.at, due_at=due
             )
-        rows.append(row)
+        rows.append(notification)
         if rules[user.pk][Channel.WEBHOOK, group] == When.NOW:
             due = quiet[user.pk].allowed(event.at)
             calls += [_call(event, hook, due) for hook in hooks.get(user.pk, [])]
-    Message.objects.bulk_create(row.message for row in rows if row.message)
+    Message.objects.bulk_create(
+        notification.message for notification in rows if notification.message
+    )
     Notification.objects.bulk_create(rows)
     _queue_calls(calls)
 
@@ -174,7 +182,7 @@ def _queue_calls(calls: Iterable[Message]) -> None:
 @transaction.atomic
 def mark_read(*, user: User, at: datetime, until: int, only: Collection[int] | None = None) -> int:
     """Mark some notifications, or all up to `until`, as read; return how many were unread."""
-    rows = Notification.objects.filter(user=user, read_at=None, pk__lte=until)
+    notifications = Notification.objects.filter(user=user, read_at=None, pk__lte=until)
     if only is not None:
-        rows = rows.filter(pk__in=only)
-    return rows.update(read_at=at)
+        notifications = notifications.filter(pk__in=only)
+    return notifications.update(read_at=at)

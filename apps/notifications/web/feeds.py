@@ -34,7 +34,7 @@ def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
     rows = (
         visible_notifications(user).select_related("event", "request").order_by("-at", "-pk")[:SIZE]
     )
-    entries = [(row.event, row.get_absolute_url()) for row in rows]
+    entries = [(notification.event, notification.get_absolute_url()) for notification in rows]
     return _answer(request, f"opsportal: {user}", reverse("notifications:list"), entries)
 
 
@@ -59,7 +59,10 @@ def of_experiment(request: HttpRequest, token: str, key: str) -> HttpResponseBas
 
     events = list(events_of_experiment(experiment)[:SIZE])
     production_requests = Request.objects.filter(pk__in={event.target_id for event in events})
-    paths = {str(row.pk): row.get_absolute_url() for row in production_requests}
+    paths = {
+        str(production_request.pk): production_request.get_absolute_url()
+        for production_request in production_requests
+    }
     entries = [(event, paths[event.target_id]) for event in events]
     entries += [(event, reverse("production:holds")) for event in hold_events_of(experiment)[:SIZE]]
     newest = sorted(entries, key=lambda entry: entry[0].pk, reverse=True)[:SIZE]

@@ -74,12 +74,14 @@ class Entry:
 
     @property
     def others(self) -> list[tuple[Notification, str]]:
-        return [(row, headline(row.event)) for row in self.rows[1:]]
+        return [(notification, headline(notification.event)) for notification in self.rows[1:]]
 
     @property
     def new(self) -> str:
         """The IDs of the unread ones, as the form to mark them as read takes them."""
-        return ",".join(str(row.pk) for row in self.rows if row.pk in self.new_pks)
+        return ",".join(
+            str(notification.pk) for notification in self.rows if notification.pk in self.new_pks
+        )
 
 
 @require_safe
@@ -91,7 +93,7 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     if shown_group in SHOWN_ALONE:
         rows = rows.filter(group=shown_group)
     page = newest_first(unread(rows) if only_unread else rows, by="at", query=request.GET)
-    shown_pks = [row.pk for row in page.rows]
+    shown_pks = [notification.pk for notification in page.rows]
     new_pks = set(unread(rows).filter(pk__in=shown_pks).values_list("pk", flat=True))
     context = {
         "page": page,
@@ -106,18 +108,18 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "notifications/list.html", context)
 
 
-def _entries(rows: Sequence[Notification], new_pks: Collection[int]) -> list[Entry]:
+def _entries(notifications: Sequence[Notification], new_pks: Collection[int]) -> list[Entry]:
     """Return the lines of the list; many events of one kind and day are one line."""
     alike: dict[tuple[str, date], list[Notification]] = {}
-    for row in rows:
-        key = (row.event.kind, timezone.localtime(row.at).date())
-        alike.setdefault(key, []).append(row)
+    for notification in notifications:
+        key = (notification.event.kind, timezone.localtime(notification.at).date())
+        alike.setdefault(key, []).append(notification)
     entries = []
     for members in alike.values():
         if len(members) >= FEWEST_ALIKE:
             entries.append(Entry(members, new_pks))
         else:
-            entries += [Entry([row], new_pks) for row in members]
+            entries += [Entry([notification], new_pks) for notification in members]
     return sorted(entries, key=lambda entry: (entry.first.at, entry.first.pk), reverse=True)
 
 
@@ -135,12 +137,12 @@ def read(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def open_notification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Mark a notification as read and go to what it is about."""
-    row = get_object_or_404(
+    notification = get_object_or_404(
         visible_notifications(request.user).select_related("request", "event"), pk=pk
     )
     if request.method == "GET":
         mark_read(user=request.user, at=timezone.now(), until=pk, only=[pk])
-    return redirect(row)
+    return redirect(notification)
 
 
 @require_POST

@@ -14,8 +14,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.portal.pages.request import PRIORITY, RESCHEDULE, RequestPage, request_page
-from apps.portal.pages.request_start import lacks_cluster
+from apps.portal.pages.request.actions import PRIORITY, RESCHEDULE
+from apps.portal.pages.request.page import RequestPage, request_page
+from apps.portal.pages.request.status import lacks_cluster
 from apps.portal.web.forms import StartForm
 from apps.production.domain.lifecycle.messages import move_message
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, set_priority
@@ -135,15 +136,18 @@ def _page(
         open_form=open_form,
         checks=checks,
     )
+    context = page.context()
     if form is None:
         return render(
-            request, "portal/request/request.html", {**vars(page), "form": _empty_form(page)}
+            request, "portal/request/request.html", {**context, "form": _empty_form(page)}
         )
-    if page.step is None and not page.sets_priority and not page.reschedules:
+
+    actions = page.actions
+    if actions.step is None and not actions.sets_priority and not actions.reschedules:
         raise PermissionDenied
     if first := next((name for name in form.errors if name in form.fields), None):
         form.fields[first].widget.attrs["autofocus"] = True
-    return render(request, "portal/request/request.html", {**vars(page), "form": form}, status=400)
+    return render(request, "portal/request/request.html", {**context, "form": form}, status=400)
 
 
 def _move_form(production_request: Request, verb: str) -> type[ReasonForm]:
@@ -155,13 +159,13 @@ def _move_form(production_request: Request, verb: str) -> type[ReasonForm]:
 
 def _empty_form(page: RequestPage) -> ReasonForm | None:
     production_request = page.object
-    step = page.step
+    step = page.actions.step
     if step is not None:
         return _move_form(production_request, step.verb)(
             initial={"version": production_request.version}, reason_needed=step.reason_needed
         )
-    if page.sets_priority:
-        class_request = page.class_request
+    if page.actions.sets_priority:
+        class_request = page.actions.class_request
         level = {
             "priority": production_request.priority,
             "priority_class": production_request.priority_class,
@@ -169,7 +173,7 @@ def _empty_form(page: RequestPage) -> ReasonForm | None:
         if class_request is not None:
             level["priority_class"] = class_request.data["requested"]
         return PriorityForm(initial={"version": production_request.version, **level})
-    if page.reschedules:
+    if page.actions.reschedules:
         return RescheduleForm(
             initial={"version": production_request.version, "deadline": production_request.deadline}
         )

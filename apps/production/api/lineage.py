@@ -137,7 +137,10 @@ class LinkRoutes(RequestRoutes):
         return _new_requests_response([(note, planned.content)], planned.notes, keys)
 
     def _named(self, keys: list[str]) -> list[Request]:
-        requests = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
+        requests = {
+            production_request.key: production_request
+            for production_request in self.get_queryset().filter(key__in=keys)
+        }
         problems = []
         for key in keys:
             if key not in requests:

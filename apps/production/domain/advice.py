@@ -192,16 +192,16 @@ def _announced(
 
 
 def _states(at: datetime, services: Collection[int] | None) -> list[AdviceReason]:
-    rows = (
+    intervals = (
         StateInterval.objects.current(at)
         .exclude(state=State.UP)
         .select_related("service", "window")
     )
     if services is None:
         # A service that is not monitored matters only if the jobs need it.
-        rows = rows.exclude(state=State.UNKNOWN, cause="not_monitored")
+        intervals = intervals.exclude(state=State.UNKNOWN, cause="not_monitored")
     else:
-        rows = rows.filter(service__in=services)
+        intervals = intervals.filter(service__in=services)
 
     descriptions = {
         State.DOWN: "is down",
@@ -209,12 +209,14 @@ def _states(at: datetime, services: Collection[int] | None) -> list[AdviceReason
         State.UNKNOWN: "has an unknown state",
     }
     reasons = []
-    for row in rows.order_by("service__name"):
-        state = State(row.state)
-        until = row.ended_at if state == State.MAINTENANCE else None
+    for interval in intervals.order_by("service__name"):
+        state = State(interval.state)
+        until = interval.ended_at if state == State.MAINTENANCE else None
         submit: Submit = _UNPLANNED[state]  # type: ignore[assignment]
-        text = f"{row.service} {descriptions.get(state, 'is degraded')}."
-        reasons.append(AdviceReason(submit, text, until, row.service, (row.service.name,)))
+        text = f"{interval.service} {descriptions.get(state, 'is degraded')}."
+        reasons.append(
+            AdviceReason(submit, text, until, interval.service, (interval.service.name,))
+        )
     return reasons
 
 
@@ -225,19 +227,22 @@ def _planned(
 
     The job starts at `at`.
     """
-    rows = DowntimeWindow.objects.filter(
+    windows = DowntimeWindow.objects.filter(
         starts_at__gt=at, starts_at__lt=at + longest, cancelled_at=None
     )
     if lengths is not None:
-        rows = rows.filter(services__in=lengths).distinct().prefetch_related("services")
+        windows = windows.filter(services__in=lengths).distinct().prefetch_related("services")
 
     reasons = []
-    for row in rows.order_by("starts_at"):
+    for window in windows.order_by("starts_at"):
         if lengths is not None:
-            job_lengths = [lengths.get(service.pk, timedelta()) for service in row.services.all()]
-            if row.starts_at >= at + max(job_lengths, default=timedelta()):
+            job_lengths = [
+                lengths.get(service.pk, timedelta()) for service in window.services.all()
+            ]
+            if window.starts_at >= at + max(job_lengths, default=timedelta()):
                 continue
-        submit: Submit = "yes" if row.effect == Effect.AT_RISK else "wait"
-        text = f"“{row.title}” starts {row.starts_at:%Y-%m-%d %H:%M} UTC, before such a job ends."
-        reasons.append(AdviceReason(submit, text, row.ends_at))
+        submit: Submit = "yes" if window.effect == Effect.AT_RISK else "wait"
+        start = f"{window.starts_at:%Y-%m-%d %H:%M} UTC"
+        text = f"“{window.title}” starts {start}, before such a job ends."
+        reasons.append(AdviceReason(submit, text, window.ends_at))
     return reasons

@@ -56,32 +56,32 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         .select_related("experiment")
         .get(pk=request.pk)
     )
-    rows = {AttentionKind(row.kind): row for row in Attention.objects.filter(request=current)}
-    if not is_news({kind: Need(row.since, row.words) for kind, row in rows.items()}, needs):
+    marks = {AttentionKind(mark.kind): mark for mark in Attention.objects.filter(request=current)}
+    if not is_news({kind: Need(mark.since, mark.words) for kind, mark in marks.items()}, needs):
         return False
     # First those that are over: an idle request that needs a change is stored in the same place.
-    for kind, row in rows.items():
+    for kind, mark in marks.items():
         if kind in needs:
             continue
-        row.delete()
+        mark.delete()
         if current.state not in CLOSED:
-            over = f"No longer {row.get_kind_display()}."
+            over = f"No longer {mark.get_kind_display()}."
             if kind == AttentionKind.NEEDS_CHANGE:
                 over = "No longer needs a change."
-            _publish("request.recovered", row, at, over)
+            _publish("request.recovered", mark, at, over)
     for kind, need in needs.items():
-        row = rows.get(kind) or Attention(request=current, kind=kind, since=need.since)
-        is_new = row.pk is None
-        row.words = need.text[:MAX_WORDS]
-        row.since = need.since if kind == AttentionKind.STUCK else row.since
-        row.save()
+        mark = marks.get(kind) or Attention(request=current, kind=kind, since=need.since)
+        is_new = mark.pk is None
+        mark.words = need.text[:MAX_WORDS]
+        mark.since = need.since if kind == AttentionKind.STUCK else mark.since
+        mark.save()
         if is_new:
             step = step_of_attention(current, kind, at)
-            _publish(EVENTS[kind], row, at, f"{row.words}. {step}.".replace("..", "."))
+            _publish(EVENTS[kind], mark, at, f"{mark.words}. {step}.".replace("..", "."))
     return True
 
 
-def _publish(event: str, row: Attention, at: datetime, reason: str) -> None:
-    people = responsible_users(AttentionKind(row.kind), row.request.experiment_id)
-    data = {"kind": row.get_kind_display(), "people": people, "since": row.since.isoformat()}
-    publish(kind=event, target=row.request, by=PORTAL, at=at, reason=reason, data=data)
+def _publish(event: str, mark: Attention, at: datetime, reason: str) -> None:
+    people = responsible_users(AttentionKind(mark.kind), mark.request.experiment_id)
+    data = {"kind": mark.get_kind_display(), "people": people, "since": mark.since.isoformat()}
+    publish(kind=event, target=mark.request, by=PORTAL, at=at, reason=reason, data=data)

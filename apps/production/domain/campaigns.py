@@ -61,26 +61,26 @@ class Campaign:
         """The query of the request list that shows the requests of the campaign."""
         return urlencode({"experiment": self.experiment_key, "campaign": self.name})
 
-    def add(self, state: RequestState, row: dict[str, Any]) -> None:
+    def add(self, state: RequestState, sums: dict[str, Any]) -> None:
         """Add the requests in one state, as counted by `_by_state`."""
-        self.newest = max(self.newest, row["newest"])
+        self.newest = max(self.newest, sums["newest"])
         if state in CLOSED and state not in _DONE:
-            self.dropped += row["count"]
+            self.dropped += sums["count"]
             return
-        self.requests += row["count"]
+        self.requests += sums["count"]
         phase = PHASES[state][0]
-        self.phases[phase] = self.phases.get(phase, 0) + row["count"]
-        self.jobs += row["requested_jobs"]
-        self.completed += row["completed"]
+        self.phases[phase] = self.phases.get(phase, 0) + sums["count"]
+        self.jobs += sums["requested_jobs"]
+        self.completed += sums["completed"]
         if state in _DONE:
-            self.done += row["count"]
+            self.done += sums["count"]
             return
-        self.open += row["count"]
-        self.attention += row["marked"]
-        self.without_end += row["without_end"]
-        self.deadline = min((day for day in (self.deadline, row["due"]) if day), default=None)
+        self.open += sums["count"]
+        self.attention += sums["marked"]
+        self.without_end += sums["without_end"]
+        self.deadline = min((day for day in (self.deadline, sums["due"]) if day), default=None)
         self.expected_end = max(
-            (day for day in (self.expected_end, row["end"]) if day), default=None
+            (day for day in (self.expected_end, sums["end"]) if day), default=None
         )
 
 
@@ -96,20 +96,20 @@ def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
     sees_drafts = is_liaison(user)
     campaigns = campaigns_of(requests)
     shown = []
-    for row in campaigns:
-        if not row.is_private or sees_drafts or row.experiment_key in keys:
-            shown.append(row)
+    for campaign in campaigns:
+        if not campaign.is_private or sees_drafts or campaign.experiment_key in keys:
+            shown.append(campaign)
     return shown
 
 
 def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:
     """Return the campaigns of these requests in one query, that of the newest request first."""
     campaigns: dict[tuple[str, str], Campaign] = {}
-    for row in _by_state(requests.exclude(campaign="")):
-        key = row["experiment__key"]
-        name = row["campaign"]
-        campaign = campaigns.setdefault((key, name), Campaign(name, row["experiment__name"], key))
-        campaign.add(RequestState(row["state"]), row)
+    for sums in _by_state(requests.exclude(campaign="")):
+        key = sums["experiment__key"]
+        name = sums["campaign"]
+        campaign = campaigns.setdefault((key, name), Campaign(name, sums["experiment__name"], key))
+        campaign.add(RequestState(sums["state"]), sums)
     return sorted(campaigns.values(), key=lambda campaign: -campaign.newest)
 
 

@@ -40,14 +40,16 @@ class Shares:
 
 def read_shares() -> Shares:
     """Read all shares in one query."""
-    rows = list(Experiment.objects.select_related("share", "shareuse"))
+    experiments = list(Experiment.objects.select_related("share", "shareuse"))
     weights = {}
-    for row in rows:
-        weights[row.pk] = row.share.weight if hasattr(row, "share") else DEFAULT_WEIGHT
+    for experiment in experiments:
+        weights[experiment.pk] = (
+            experiment.share.weight if hasattr(experiment, "share") else DEFAULT_WEIGHT
+        )
     uses = []
-    for row in rows:
-        if hasattr(row, "shareuse"):
-            uses.append(row.shareuse)
+    for experiment in experiments:
+        if hasattr(experiment, "shareuse"):
+            uses.append(experiment.shareuse)
     used = {use.experiment_id: use.core_seconds for use in uses}
     return Shares(
         weights,

@@ -83,7 +83,7 @@ class Outlook:
         An announcement without experiments or services applies to all of them.
         """
         for announcement in self.advice:
-            experiments = {row.pk for row in announcement.experiments.all()}
+            experiments = {experiment.pk for experiment in announcement.experiments.all()}
             about = {service.pk for service in announcement.services.all()}
             if (not experiments or experiment in experiments) and (
                 not about or not about.isdisjoint(services)

@@ -25,32 +25,37 @@ WINDOW = timedelta(hours=24)
 _FAR = timedelta(days=3650)
 
 
-def is_done(row: StageProgress, acceptance: StageAcceptance | None = None) -> bool:
+def is_done(stage_progress: StageProgress, acceptance: StageAcceptance | None = None) -> bool:
     """Whether a stage needs no more jobs.
 
     All requested jobs have completed, or it was accepted as it is.
     """
-    return bool(why_done(row, acceptance))
+    return bool(why_done(stage_progress, acceptance))
 
 
-def why_done(row: StageProgress, acceptance: StageAcceptance | None) -> str:
+def why_done(stage_progress: StageProgress, acceptance: StageAcceptance | None) -> str:
     """Return why a stage needs no more jobs; empty if it does."""
     if acceptance is not None:
         return "accepted as is"
-    if row.requested_jobs is not None and row.completed >= row.requested_jobs:
+    if (
+        stage_progress.requested_jobs is not None
+        and stage_progress.completed >= stage_progress.requested_jobs
+    ):
         return "all its jobs are done"
     return ""
 
 
-def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance | None) -> str:
+def why_no_end(
+    request: Request, stage_progress: StageProgress, acceptance: StageAcceptance | None
+) -> str:
     """Return why a stage has no expected end, whatever its pace; empty if it has one.
 
     Only a running request has ends of stages. Before and after, it has one for the whole request at
     most.
     """
-    if done := why_done(row, acceptance):
+    if done := why_done(stage_progress, acceptance):
         return done
-    if row.requested_jobs is None:
+    if stage_progress.requested_jobs is None:
         return "the request does not state its number of jobs"
     is_running = request.state == RequestState.RUNNING
     if is_running:
@@ -60,7 +65,7 @@ def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance
 
 def expected_ends(
     request: Request,
-    rows: Sequence[StageProgress],
+    stages: Sequence[StageProgress],
     accepted: Mapping[int, StageAcceptance],
     *,
     at: datetime,
@@ -75,19 +80,23 @@ def expected_ends(
     """
     chain = _Chain(
         request,
-        [row.requested_stage for row in rows if row.requested_stage],
+        [
+            stage_progress.requested_stage
+            for stage_progress in stages
+            if stage_progress.requested_stage
+        ],
         accepted,
         at=at,
         now=now,
     )
     ends: list[Expected] = []
     previous: tuple[StageProgress, Expected] | None = None
-    for row in rows:
-        end = chain.end_of(row, previous)
-        if row.requested_stage:
+    for stage_progress in stages:
+        end = chain.end_of(stage_progress, previous)
+        if stage_progress.requested_stage:
             if previous is not None:
                 end = _not_before(previous[0].stage, previous[1], end)
-            previous = row, end
+            previous = stage_progress, end
         ends.append(end)
     if request.stop_date is None:
         return ends
@@ -163,24 +172,34 @@ class _Chain:
             pace[name.casefold()] = done + jobs, min(first, since)
         return pace
 
-    def acceptance_of(self, row: StageProgress) -> StageAcceptance | None:
-        return self.accepted.get(row.requested_stage.pk) if row.requested_stage else None
+    def acceptance_of(self, stage_progress: StageProgress) -> StageAcceptance | None:
+        return (
+            self.accepted.get(stage_progress.requested_stage.pk)
+            if stage_progress.requested_stage
+            else None
+        )
 
     def end_of(
-        self, row: StageProgress, previous: tuple[StageProgress, Expected] | None
+        self, stage_progress: StageProgress, previous: tuple[StageProgress, Expected] | None
     ) -> Expected:
-        pace = self.pace.get(row.stage.casefold())
-        if why := why_no_end(self.request, row, self.acceptance_of(row)):
+        pace = self.pace.get(stage_progress.stage.casefold())
+        if why := why_no_end(self.request, stage_progress, self.acceptance_of(stage_progress)):
             return Expected(None, why)
-        if row.requested_stage and (held := self.held.get(row.requested_stage.pk)):
+        if stage_progress.requested_stage and (
+            held := self.held.get(stage_progress.requested_stage.pk)
+        ):
             return Expected(None, f"{held.what} {ON_HOLD}")
         if pace is not None and pace[1] < self.at:
-            return self._end_by_pace((row.requested_jobs or 0) - row.completed, *pace)
-        if row.completed or row.requested_stage is None:
+            return self._end_by_pace(
+                (stage_progress.requested_jobs or 0) - stage_progress.completed, *pace
+            )
+        if stage_progress.completed or stage_progress.requested_stage is None:
             return Expected(
                 None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"
             )
-        return self._end_by_past_jobs(self.past[row.requested_stage.pk], self._start(previous))
+        return self._end_by_past_jobs(
+            self.past[stage_progress.requested_stage.pk], self._start(previous)
+        )
 
     def _end_by_pace(self, left: int, done: int, since: datetime) -> Expected:
         seconds = (self.at - since).total_seconds()
@@ -200,18 +219,18 @@ class _Chain:
         """
         if previous is None:
             return Expected(self.started_at, "from the start", self.started_at, self.started_at)
-        row, end = previous
-        acceptance = self.acceptance_of(row)
-        if is_done(row, acceptance):
+        stage_progress, end = previous
+        acceptance = self.acceptance_of(stage_progress)
+        if is_done(stage_progress, acceptance):
             if acceptance:
                 since = acceptance.at
             else:
-                since = row.sums.last_ended_at or self.at
-            return Expected(since, f"after {row.stage}", since, since)
+                since = stage_progress.sums.last_ended_at or self.at
+            return Expected(since, f"after {stage_progress.stage}", since, since)
         if end.at:
-            basis = f"after {row.stage}"
+            basis = f"after {stage_progress.stage}"
         else:
-            basis = f"waits for {row.stage}, whose end is unknown"
+            basis = f"waits for {stage_progress.stage}, whose end is unknown"
         return Expected(end.at, basis, end.early, end.late)
 
     def _end_by_past_jobs(self, past: StageEstimate, start: Expected) -> Expected:

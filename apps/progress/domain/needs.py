@@ -60,8 +60,10 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
 
     stored: dict[int, dict[str, Need]] = {}
     rows = Attention.objects.filter(request__in=requests)
-    for row in rows.values_list("request_id", "kind", "since", "words", named=True):
-        stored.setdefault(row.request_id, {})[row.kind] = Need(row.since, row.words)
+    for attention in rows.values_list("request_id", "kind", "since", "words", named=True):
+        stored.setdefault(attention.request_id, {})[attention.kind] = Need(
+            attention.since, attention.words
+        )
     idle = {pk for pk, kinds in stored.items() if AttentionKind.IDLE in kinds}
 
     current: dict[int, dict[AttentionKind, Need]] = defaultdict(dict)
@@ -69,13 +71,17 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
         current[pk][AttentionKind.STUCK] = need
     for pk, need in _test_failed(open_requests).items():
         current[pk][AttentionKind.TEST_FAILED] = need
-    stuck = [row for row in open_requests if AttentionKind.STUCK in current.get(row.pk, {})]
+    stuck = [
+        request for request in open_requests if AttentionKind.STUCK in current.get(request.pk, {})
+    ]
     for pk, need in needed_changes(open_requests, stuck, at).items():
         current[pk][AttentionKind.NEEDS_CHANGE] = need
     for pk, need in _late(open_requests, at).items():
         current[pk][AttentionKind.LATE] = need
     quiet = [
-        row for row in open_requests if not current.get(row.pk, {}).keys() - {AttentionKind.LATE}
+        request
+        for request in open_requests
+        if not current.get(request.pk, {}).keys() - {AttentionKind.LATE}
     ]
     for pk, need in _idle(quiet, at, idle).items():
         current[pk][AttentionKind.IDLE] = need

@@ -42,17 +42,19 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
     jobs = Job.objects.filter(request=request).order_by()
     names = request.stages.order_by("position").values_list("name", flat=True)
     chain = {name: place for place, name in enumerate(names)}
-    stages: list[dict[str, Any]] = [dict(row) for row in jobs.values("stage").annotate(**_sums())]
-    stages.sort(key=lambda row: (chain.get(row["stage"], len(chain)), row["stage"]))
+    stages: list[dict[str, Any]] = [
+        dict(stage) for stage in jobs.values("stage").annotate(**_sums())
+    ]
+    stages.sort(key=lambda stage: (chain.get(stage["stage"], len(chain)), stage["stage"]))
     again = sent_again([request.pk])
-    for row in stages:
-        row["retried"] += again.get((request.pk, chain.get(row["stage"], -1)), 0)
+    for stage in stages:
+        stage["retried"] += again.get((request.pk, chain.get(stage["stage"], -1)), 0)
     total = jobs.aggregate(**_sums())
     total["retried"] += sum(again.values())
     sites: list[dict[str, Any]] = [
-        dict(row) for row in jobs.values("site__name").annotate(**_sums())
+        dict(site) for site in jobs.values("site__name").annotate(**_sums())
     ]
-    sites.sort(key=lambda row: (-row["jobs"], row["site__name"] or ""))
+    sites.sort(key=lambda site: (-site["jobs"], site["site__name"] or ""))
     as_they_are = []
     accepted = acceptances_of([request])
     for acceptance in accepted.values():
@@ -71,8 +73,8 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "state": request.state,
         "as_of": at.isoformat(),
         "total": _figures(total),
-        "stages": [{"stage": row["stage"], **_figures(row)} for row in stages],
-        "sites": [{"site": row["site__name"] or "", **_figures(row)} for row in sites[:MOST]],
+        "stages": [{"stage": stage["stage"], **_figures(stage)} for stage in stages],
+        "sites": [{"site": site["site__name"] or "", **_figures(site)} for site in sites[:MOST]],
         "causes": _causes(request),
         "taken_as_they_are": as_they_are,
         "events_not_produced": _events_not_produced(request, accepted),
@@ -126,22 +128,22 @@ def _sums() -> dict[str, Any]:
     }
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+def _figures(sums: Mapping[str, Any]) -> dict[str, Any]:
     """Return rounded figures. Wall times are those of completed jobs, in seconds."""
-    core = row["core"] or 0
-    cpu = row["cpu"] or 0
+    core = sums["core"] or 0
+    cpu = sums["cpu"] or 0
     return {
-        "jobs": row["jobs"],
-        "completed": row["completed"],
-        "failed": row["failed"],
-        "interrupted": row["jobs"] - row["completed"] - row["failed"],
-        "retried": row["retried"],
+        "jobs": sums["jobs"],
+        "completed": sums["completed"],
+        "failed": sums["failed"],
+        "interrupted": sums["jobs"] - sums["completed"] - sums["failed"],
+        "retried": sums["retried"],
         "core_hours": round(core / 3600, 2),
-        "wasted_core_hours": round((row["lost"] or 0) / 3600, 2),
+        "wasted_core_hours": round((sums["lost"] or 0) / 3600, 2),
         "efficiency": round(cpu / core, 4) if core else None,
-        "wall_p50": None if row["p50"] is None else round(row["p50"]),
-        "wall_p95": None if row["p95"] is None else round(row["p95"]),
-        "wall_max": row["longest"],
+        "wall_p50": None if sums["p50"] is None else round(sums["p50"]),
+        "wall_p95": None if sums["p95"] is None else round(sums["p95"]),
+        "wall_max": sums["longest"],
     }
 
 

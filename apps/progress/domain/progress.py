@@ -27,7 +27,7 @@ from apps.submission.models import Submission
 class StageNow:
     """The progress of a stage. `waiting` is None if no cluster has responded."""
 
-    row: StageProgress
+    progress: StageProgress
     waiting: Waiting | None
     counted: StageCounts
     expected: Expected
@@ -38,35 +38,37 @@ class StageNow:
     @property
     def surplus(self) -> int:
         """The number of jobs that completed or are in the queue beyond the requested ones."""
-        here = self.row.completed + (self.waiting.all if self.waiting else 0)
-        if self.row.requested_jobs is None:
+        here = self.progress.completed + (self.waiting.all if self.waiting else 0)
+        if self.progress.requested_jobs is None:
             return 0
-        return max(0, here - self.row.requested_jobs)
+        return max(0, here - self.progress.requested_jobs)
 
     @property
     def failed_now(self) -> int:
         """The number of requested jobs that ended without completing and are not queued again."""
-        failed = max(0, self.row.ended - self.row.completed)
+        failed = max(0, self.progress.ended - self.progress.completed)
         waiting = self.waiting.all if self.waiting else 0
-        if self.row.requested_jobs is None:
+        if self.progress.requested_jobs is None:
             return failed
-        return max(0, min(failed, self.row.requested_jobs - self.row.completed - waiting))
+        return max(0, min(failed, self.progress.requested_jobs - self.progress.completed - waiting))
 
     @property
     def is_short(self) -> bool:
         """Whether jobs of the stage have finished, but fewer completed than it needs."""
-        if self.row.requested_jobs is None:
+        if self.progress.requested_jobs is None:
             return False
-        return self.row.ended > self.row.completed and not is_done(self.row, self.acceptance)
+        return self.progress.ended > self.progress.completed and not is_done(
+            self.progress, self.acceptance
+        )
 
     @property
     def core_hours_used(self) -> float:
-        return self.row.sums.core_seconds / 3600
+        return self.progress.sums.core_seconds / 3600
 
     @property
     def core_hours_requested(self) -> float | None:
         """The requested core-hours with one core per job; None if they are not stated."""
-        stage = self.row.requested_stage
+        stage = self.progress.requested_stage
         if stage and stage.jobs and stage.wall_seconds:
             return stage.jobs * stage.wall_seconds / 3600
         return None
@@ -78,7 +80,7 @@ class StageNow:
         It is the requested events less the written ones, or else the share of the missing jobs and
         what jobs lack that completed with a part of their events.
         """
-        requested = self.row.requested_stage.events if self.row.requested_stage else None
+        requested = self.progress.requested_stage.events if self.progress.requested_stage else None
         taken = self.acceptance
         if taken is None or not requested or not taken.jobs_asked:
             return None
@@ -114,12 +116,15 @@ class RequestNow:
     @property
     def requested_jobs(self) -> int:
         """The number of requested jobs, over the stages that state one."""
-        return sum(stage.row.requested_jobs or 0 for stage in self.stages)
+        return sum(stage.progress.requested_jobs or 0 for stage in self.stages)
 
     @property
     def completed(self) -> int:
         """The number of requested jobs that have completed. Surplus jobs do not count."""
-        return sum(min(stage.row.completed, stage.row.requested_jobs or 0) for stage in self.stages)
+        return sum(
+            min(stage.progress.completed, stage.progress.requested_jobs or 0)
+            for stage in self.stages
+        )
 
     @property
     def points_done(self) -> int:
@@ -133,19 +138,19 @@ class RequestNow:
     @property
     def failed(self) -> int:
         """The number of failed jobs of the stages that state their number of jobs."""
-        return sum(stage.row.sums.failed for stage in self.with_number)
+        return sum(stage.progress.sums.failed for stage in self.with_number)
 
     @property
     def with_number(self) -> list[StageNow]:
         """The stages of which the request states the number of jobs."""
-        return [stage for stage in self.stages if stage.row.requested_jobs is not None]
+        return [stage for stage in self.stages if stage.progress.requested_jobs is not None]
 
     @property
     def without_number(self) -> list[StageNow]:
         """The requested stages of which it does not: their jobs are in no total."""
         stages = []
         for stage in self.stages:
-            if stage.row.requested_stage and stage.row.requested_jobs is None:
+            if stage.progress.requested_stage and stage.progress.requested_jobs is None:
                 stages.append(stage)
         return stages
 
@@ -154,10 +159,10 @@ class RequestNow:
         """When the last stage is expected to end, or which stage prevents an estimate and why."""
         ends = []
         for stage in self.stages:
-            if not stage.row.requested_stage or is_done(stage.row, stage.acceptance):
+            if not stage.progress.requested_stage or is_done(stage.progress, stage.acceptance):
                 continue
             if stage.expected.at is None:
-                return Expected(None, f"{stage.row.stage}: {stage.expected.basis}")
+                return Expected(None, f"{stage.progress.stage}: {stage.expected.basis}")
             ends.append(stage.expected)
 
         return Expected(
@@ -209,7 +214,7 @@ def _latest(moments: Iterable[datetime | None]) -> datetime | None:
 def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
     """Return the forecast of a running request, based on its progress."""
     expected = now.expected
-    stages = {stage.row.stage: stage.expected for stage in now.stages}
+    stages = {stage.progress.stage: stage.expected for stage in now.stages}
     if expected.at is None or expected.early is None or expected.late is None:
         return Forecast(basis=expected.basis, at=at, stages=stages, part_done=now.part_done)
     end = Days(*map(timezone.localdate, (expected.early, expected.at, expected.late)))
@@ -229,7 +234,8 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     waiting = waiting_of(request)
     accepted = acceptances_of([request])
     acceptances = [
-        accepted.get(row.requested_stage.pk) if row.requested_stage else None for row in rows
+        accepted.get(stage_progress.requested_stage.pk) if stage_progress.requested_stage else None
+        for stage_progress in rows
     ]
     if computed:
         ends = expected_ends(request, rows, accepted, at=as_of or at, now=at)
@@ -237,32 +243,34 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         # An end in the stored forecast counts, unless the stage has ended since.
         stored = forecast_of(request)
         ends = []
-        for row, acceptance in zip(rows, acceptances, strict=True):
+        for stage_progress, acceptance in zip(rows, acceptances, strict=True):
             end = None
-            why = why_no_end(request, row, acceptance)
+            why = why_no_end(request, stage_progress, acceptance)
             if stored and not why:
-                end = stored.stages.get(row.stage)
+                end = stored.stages.get(stage_progress.stage)
             ends.append(end or Expected(None, why or "not computed yet"))
 
     in_part = events_in_part_of([request])
     stages = []
-    for row, expected, acceptance in zip(rows, ends, acceptances, strict=True):
+    for stage_progress, expected, acceptance in zip(rows, ends, acceptances, strict=True):
         waiting_of_stage = None
         if queue_as_of:
-            waiting_of_stage = waiting.get(row.stage.casefold(), Waiting())
-            if row.requested_jobs is not None:
-                waiting_of_stage = waiting_of_stage.at_most(row.requested_jobs - row.completed)
+            waiting_of_stage = waiting.get(stage_progress.stage.casefold(), Waiting())
+            if stage_progress.requested_jobs is not None:
+                waiting_of_stage = waiting_of_stage.at_most(
+                    stage_progress.requested_jobs - stage_progress.completed
+                )
         counts_of_stage = StageCounts()
         located = None
         in_part_of_stage = EventsInPart()
-        if row.requested_stage:
-            in_part_of_stage = in_part.get(row.requested_stage.pk, in_part_of_stage)
-            counts_of_stage = counts.get(row.requested_stage.pk, counts_of_stage)
-            if must_be_located(row.requested_stage):
-                located = is_located(row.requested_stage)
+        if stage_progress.requested_stage:
+            in_part_of_stage = in_part.get(stage_progress.requested_stage.pk, in_part_of_stage)
+            counts_of_stage = counts.get(stage_progress.requested_stage.pk, counts_of_stage)
+            if must_be_located(stage_progress.requested_stage):
+                located = is_located(stage_progress.requested_stage)
         stages.append(
             StageNow(
-                row,
+                stage_progress,
                 waiting_of_stage,
                 counts_of_stage,
                 expected,

@@ -26,7 +26,7 @@ def count_share_use(*, at: datetime) -> int:
     for experiment, used in sums:
         if used:
             rows.append(ShareUse(experiment_id=experiment, core_seconds=used, days=DAYS, as_of=at))
-    ShareUse.objects.exclude(pk__in=[row.pk for row in rows]).delete()
+    ShareUse.objects.exclude(pk__in=[use.pk for use in rows]).delete()
     ShareUse.objects.bulk_create(
         rows,
         update_conflicts=True,

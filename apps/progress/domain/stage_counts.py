@@ -115,15 +115,18 @@ def _progress(
                 )
             )
         rows += [StageProgress(request, sums.name, None, sums) for sums in left.values()]
-        for row in rows:
-            row.sums.query = {"request": request.key, "stage": row.stage or NONE}
-            row.sums.retried += (
-                again.get((request.pk, row.requested_stage.position), 0)
-                if row.requested_stage
+        for stage_progress in rows:
+            stage_progress.sums.query = {
+                "request": request.key,
+                "stage": stage_progress.stage or NONE,
+            }
+            stage_progress.sums.retried += (
+                again.get((request.pk, stage_progress.requested_stage.position), 0)
+                if stage_progress.requested_stage
                 else 0
             )
-            key = (request.key, row.stage.casefold())
-            row.outside_production = outside.get(key, JobsOutsideProduction())
+            key = (request.key, stage_progress.stage.casefold())
+            stage_progress.outside_production = outside.get(key, JobsOutsideProduction())
         progress[request.pk] = rows
     _note_completed_twice(progress, again)
     return progress
@@ -135,13 +138,15 @@ def _note_completed_twice(
     """Set `twice` of the stages with retried jobs. No query is needed if there are none."""
     retried = {}
     for pk, rows in progress.items():
-        for row in rows:
-            if row.requested_stage and row.completed:
-                key = pk, row.requested_stage.position
+        for stage_progress in rows:
+            if stage_progress.requested_stage and stage_progress.completed:
+                key = pk, stage_progress.requested_stage.position
                 if key in again:
-                    retried[key] = row
+                    retried[key] = stage_progress
     if not retried:
         return
-    twice = count_completed_twice({key: row.completed for key, row in retried.items()})
-    for key, row in retried.items():
-        row.twice = twice[key]
+    twice = count_completed_twice(
+        {key: stage_progress.completed for key, stage_progress in retried.items()}
+    )
+    for key, stage_progress in retried.items():
+        stage_progress.twice = twice[key]

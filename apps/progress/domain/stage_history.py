@@ -104,7 +104,9 @@ def count_request(*, request: Request) -> None:
     """Count the jobs of a request by stage, and store the figures with its current stages."""
     Request.objects.select_for_update().get(pk=request.pk)
     stages = {stage.name.lower(): stage for stage in Stage.objects.filter(request=request)}
-    rows = [_as_history(request, row, stages.get(row["name"])) for row in _count_jobs(request)]
+    rows = [
+        _as_history(request, counts, stages.get(counts["name"])) for counts in _count_jobs(request)
+    ]
     StageHistory.objects.filter(request=request).delete()
     StageHistory.objects.bulk_create(rows)
     forget_sizes(experiment_id=request.experiment_id)
@@ -122,11 +124,11 @@ def _count_jobs(request: Request) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _as_history(request: Request, row: dict[str, Any], stage: Stage | None) -> StageHistory:
+def _as_history(request: Request, counts: dict[str, Any], stage: Stage | None) -> StageHistory:
     """Return the row of a stage. `stage` is None for a stage that only jobs name."""
     for name in ("wall_seconds", "memory_bytes", "per_day"):
-        row[name] = [value for value in row[name] or () if value is not None]
-    history = StageHistory(request=request, experiment_id=request.experiment_id, **row)
+        counts[name] = [value for value in counts[name] or () if value is not None]
+    history = StageHistory(request=request, experiment_id=request.experiment_id, **counts)
     if stage is not None:
         history.release = stage.release
         history.configuration = stage.configuration

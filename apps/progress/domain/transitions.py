@@ -73,13 +73,17 @@ def complete_ended(*, at: datetime) -> list[Request]:
     knows = all_queues_are_known(at)
     moved = []
     for request in running:
-        rows = [row for row in progress[request.pk] if row.requested_stage]
+        rows = [
+            stage_progress
+            for stage_progress in progress[request.pk]
+            if stage_progress.requested_stage
+        ]
         settled = knows and request.pk not in waited_for
         ended = []
-        for row in rows:
+        for stage_progress in rows:
             ended.append(
-                (row.requested_stage and row.requested_stage.pk in accepted)
-                or has_ended(row, at=at, settled=settled)
+                (stage_progress.requested_stage and stage_progress.requested_stage.pk in accepted)
+                or has_ended(stage_progress, at=at, settled=settled)
             )
         if rows and all(ended) and not _was_resumed(request, rows):
             moved += _move_as_portal(request, Verb.COMPLETE, at)
@@ -98,17 +102,20 @@ def examine_located(*, at: datetime) -> list[Request]:
     return moved
 
 
-def has_ended(row: StageProgress, *, at: datetime, settled: bool) -> bool:
+def has_ended(stage_progress: StageProgress, *, at: datetime, settled: bool) -> bool:
     """Whether the requested jobs of a stage completed, or all finished and the stage has settled.
 
     A stage has settled if nothing has happened for `SETTLED`.
     """
-    if row.requested_jobs is None:
+    if stage_progress.requested_jobs is None:
         return False
-    if row.completed >= row.requested_jobs:
+    if stage_progress.completed >= stage_progress.requested_jobs:
         return True
-    quiet = row.sums.last_ended_at is not None and at - row.sums.last_ended_at >= SETTLED
-    return settled and quiet and row.ended >= row.requested_jobs
+    quiet = (
+        stage_progress.sums.last_ended_at is not None
+        and at - stage_progress.sums.last_ended_at >= SETTLED
+    )
+    return settled and quiet and stage_progress.ended >= stage_progress.requested_jobs
 
 
 def all_queues_are_known(at: datetime) -> bool:
@@ -128,10 +135,17 @@ def all_queues_are_known(at: datetime) -> bool:
     return as_of is not None and at - as_of < FRESH and not unknown.exists()
 
 
-def _was_resumed(request: Request, rows: Iterable[StageProgress]) -> bool:
+def _was_resumed(request: Request, stages: Iterable[StageProgress]) -> bool:
     """Whether a user resumed the request after its last job, so that more jobs are expected."""
     at = events_of(request).filter(kind="request.resume").values_list("at", flat=True).last()
-    last = max((row.sums.last_ended_at for row in rows if row.sums.last_ended_at), default=None)
+    last = max(
+        (
+            stage_progress.sums.last_ended_at
+            for stage_progress in stages
+            if stage_progress.sums.last_ended_at
+        ),
+        default=None,
+    )
     return at is not None and (last is None or last <= at)
 
 

@@ -129,23 +129,23 @@ def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
         .annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
     )
     sums: dict[str, Sums] = {}
-    for row in rows:
-        sums.setdefault(row["stage"], Sums(row["stage"])).add(dict(row))
+    for counts in rows:
+        sums.setdefault(counts["stage"], Sums(counts["stage"])).add(dict(counts))
     return sums
 
 
-def _figures(rows: Iterable[Sums]) -> dict[str, Any]:
+def _figures(stages: Iterable[Sums]) -> dict[str, Any]:
     jobs = 0
     completed = 0
     failed = 0
     core_seconds = 0
     wasted_core_seconds = 0
-    for row in rows:
-        jobs += row.jobs
-        completed += row.completed
-        failed += row.failed
-        core_seconds += row.core_seconds
-        wasted_core_seconds += row.wasted_core_seconds
+    for sums in stages:
+        jobs += sums.jobs
+        completed += sums.completed
+        failed += sums.failed
+        core_seconds += sums.core_seconds
+        wasted_core_seconds += sums.wasted_core_seconds
     return {
         "jobs": jobs,
         "completed": completed,
@@ -161,17 +161,17 @@ def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any
 
     Stages that had jobs only in the previous week are left out.
     """
-    rows = sorted(now.values(), key=lambda row: (-row.wasted_core_seconds, -row.jobs, row.name))[
-        :MOST
-    ]
+    rows = sorted(
+        now.values(), key=lambda stage: (-stage.wasted_core_seconds, -stage.jobs, stage.name)
+    )[:MOST]
     none = Sums()
     stages = []
-    for row in rows:
+    for stage in rows:
         stages.append(
             {
-                "stage": row.name,
-                **_figures([row]),
-                "failure_rate_before": _figures([before.get(row.name, none)])["failure_rate"],
+                "stage": stage.name,
+                **_figures([stage]),
+                "failure_rate_before": _figures([before.get(stage.name, none)])["failure_rate"],
             }
         )
     return stages
@@ -189,20 +189,20 @@ def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
         .order_by("-jobs", "group")[:MOST]
     )
     earlier = of_experiment.filter(
-        day__gte=since - WEEK, day__lt=since, group__in=[row["group"] for row in rows]
+        day__gte=since - WEEK, day__lt=since, group__in=[group["group"] for group in rows]
     )
     before = dict(earlier.values_list("group").annotate(Sum("jobs")))
     failures = []
-    for row in rows:
+    for group in rows:
         failures.append(
             {
-                "group": row["group"],
-                "title": row["group__title"],
-                "verdict": row["verdict"],
-                "is_new": row["group__first_seen_at"] >= since,
-                "jobs": row["jobs"],
-                "jobs_before": before.get(row["group"], 0),
-                "core_hours": round(row["core"] / 3600, 2),
+                "group": group["group"],
+                "title": group["group__title"],
+                "verdict": group["verdict"],
+                "is_new": group["group__first_seen_at"] >= since,
+                "jobs": group["jobs"],
+                "jobs_before": before.get(group["group"], 0),
+                "core_hours": round(group["core"] / 3600, 2),
             }
         )
     return failures
@@ -251,17 +251,17 @@ def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[d
         .filter(jobs__gt=0)
         .order_by("-jobs", "impact__incident")[:MOST]
     )
-    costs = {row["impact__incident"]: row for row in rows}
+    costs = {cost["impact__incident"]: cost for cost in rows}
     incidents = Incident.objects.select_related("service").in_bulk(costs)
     outages = []
-    for pk, row in costs.items():
+    for pk, cost in costs.items():
         outages.append(
             {
                 "incident": pk,
                 "service": incidents[pk].service.name,
                 "title": incidents[pk].title,
-                "jobs": row["jobs"],
-                "core_hours": round(row["core"] / 3600, 2),
+                "jobs": cost["jobs"],
+                "core_hours": round(cost["core"] / 3600, 2),
             }
         )
     return outages

@@ -16,20 +16,20 @@ def with_links(report: Mapping[str, Any], *, request: Request) -> dict[str, Any]
     """Return the report with `links` in `total` and in each table row, by kind of list."""
     of_request = {"request": request.key, "experiment": request.experiment.key}
     stages = []
-    for row in report["stages"]:
-        links = _to_jobs({**of_request, "stage": row["stage"] or NONE})
-        stages.append({**row, "links": links})
+    for stage in report["stages"]:
+        links = _to_jobs({**of_request, "stage": stage["stage"] or NONE})
+        stages.append({**stage, "links": links})
     sites = []
-    for row in report["sites"]:
-        links = _to_jobs({**of_request, "site": row["site"] or NONE})
-        sites.append({**row, "links": links})
+    for site in report["sites"]:
+        links = _to_jobs({**of_request, "site": site["site"] or NONE})
+        sites.append({**site, "links": links})
     causes = []
-    for row in report["causes"]:
-        links = {"jobs": _to_verdicts(of_request, row)}
-        causes.append({**row, "links": links})
+    for cause in report["causes"]:
+        links = {"jobs": _to_verdicts(of_request, cause)}
+        causes.append({**cause, "links": links})
     slowest = []
-    for row in report["slowest"]:
-        slowest.append({**row, "url": Job(pk=row["id"]).get_absolute_url()})
+    for job in report["slowest"]:
+        slowest.append({**job, "url": Job(pk=job["id"]).get_absolute_url()})
     return {
         **report,
         "total": {**report["total"], "links": _to_jobs(of_request)},
@@ -49,10 +49,10 @@ def _to_jobs(query: Mapping[str, str]) -> dict[str, str]:
     return links
 
 
-def _to_verdicts(query: Mapping[str, str], row: Mapping[str, str]) -> str:
+def _to_verdicts(query: Mapping[str, str], cause: Mapping[str, str]) -> str:
     of_cause = {
-        "verdict": row["verdict"],
-        "cause": row["cause"] or NONE,
-        "service": row["service"] or NONE,
+        "verdict": cause["verdict"],
+        "cause": cause["cause"] or NONE,
+        "service": cause["service"] or NONE,
     }
     return f"{reverse('diagnosis:failed-jobs')}?{urlencode({**of_cause, **query})}"

@@ -95,11 +95,11 @@ def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
         "ended_to": content["until"],
     }
     stages = []
-    for row in content["stages"]:
-        stages.append({**row, "links": _to_jobs({**of_week, "stage": row["stage"] or NONE})})
+    for stage in content["stages"]:
+        stages.append({**stage, "links": _to_jobs({**of_week, "stage": stage["stage"] or NONE})})
     outages = []
-    for row in content["outages"]:
-        outages.append({**row, "url": Incident(pk=row["incident"]).get_absolute_url()})
+    for outage in content["outages"]:
+        outages.append({**outage, "url": Incident(pk=outage["incident"]).get_absolute_url()})
     requests = []
     for name, label in _REQUESTS.items():
         for row in content["requests"][name]:
@@ -117,9 +117,9 @@ def _recovery_with_links(content: Mapping[str, Any]) -> dict[str, Any]:
     monday = datetime.fromisoformat(content["since"]).date()
     of_week = {"experiment": content["experiment"]}
     causes = []
-    for row in recovery["causes"]:
-        links = _to_recoveries(monday, {**of_week, "category": row["category"]})
-        causes.append({**row, "saved_seconds": row["saved_minutes"] * 60, "links": links})
+    for cause in recovery["causes"]:
+        links = _to_recoveries(monday, {**of_week, "category": cause["category"]})
+        causes.append({**cause, "saved_seconds": cause["saved_minutes"] * 60, "links": links})
     return {
         **recovery,
         "saved_seconds": recovery["saved_minutes"] * 60,

@@ -100,10 +100,10 @@ class QualityViewSet(OfRequests):
         """
         production_request = self.get_object()
         if request.method != "POST":
-            rows = HistogramPair.objects.filter(stage__request=production_request).order_by(
+            pairs = HistogramPair.objects.filter(stage__request=production_request).order_by(
                 "stage", "name"
             )
-            return Response(serializers.HistogramReader(rows, many=True).data)
+            return Response(serializers.HistogramReader(pairs, many=True).data)
 
         body = self.given(serializers.HistogramWriter)
         stage, by, at = (body.pop(name) for name in ("stage", "by", "at"))

@@ -251,7 +251,7 @@ def refusal_to_close(step: Transition, request: Request) -> str:
 def _why_only_in_part(quality: DataQuality) -> str:
     """Return why a request cannot be done but partially done, or an empty text."""
     if quality.accepted:
-        names = ", ".join(row.stage.name for row in quality.accepted)
+        names = ", ".join(acceptance.stage.name for acceptance in quality.accepted)
         return (
             f"{names} was accepted as is, without jobs that did not complete. Close the request "
             "as partially done."

@@ -33,24 +33,24 @@ def evaluate(
     results: list[QualityResult] = []
     for name, check in checks.items():
         results += _results_of(name, check, settings[name], facts)
-    results.sort(key=lambda row: -1 if row.position is None else row.position)
+    results.sort(key=lambda result: -1 if result.position is None else result.position)
 
     seen: dict[tuple[Any, ...], int] = {}
-    for place, row in enumerate(results):
-        row.place = place
-        row.subject = _unique_subject(seen, row.position, row.check_name, row.subject)
-        numbers = [[number["name"], number["value"]] for number in row.numbers]
+    for place, result in enumerate(results):
+        result.place = place
+        result.subject = _unique_subject(seen, result.position, result.check_name, result.subject)
+        numbers = [[number["name"], number["value"]] for number in result.numbers]
         content = [
-            row.position,
-            row.check_name,
-            row.subject,
-            row.outcome,
-            row.value,
-            row.threshold,
-            row.why,
+            result.position,
+            result.check_name,
+            result.subject,
+            result.outcome,
+            result.value,
+            result.threshold,
+            result.why,
             numbers,
         ]
-        row.digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        result.digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return results
 
 

@@ -75,7 +75,7 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
     return totals, ""
 
 
-def _sum_datasets(name: str, rows: Sequence[Dataset]) -> Catalogued:
+def _sum_datasets(name: str, datasets: Sequence[Dataset]) -> Catalogued:
     """Return the totals of datasets, such as those of the points of a scan.
 
     A total is None if a part is unknown.
@@ -84,8 +84,8 @@ def _sum_datasets(name: str, rows: Sequence[Dataset]) -> Catalogued:
     def total(counts: list[int | None]) -> int | None:
         return None if None in counts else sum(filter(None, counts))
 
-    files = total([row.files for row in rows])
-    events = total([row.events for row in rows])
+    files = total([dataset.files for dataset in datasets])
+    events = total([dataset.events for dataset in datasets])
     return Catalogued(name=name, files=files, events=events)
 
 
@@ -93,7 +93,9 @@ def gather(
     request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = ""
 ) -> Facts:
     """Return the facts for the checks."""
-    rows = [row for row in progress_of(request) if row.requested_stage]
+    rows = [
+        stage_progress for stage_progress in progress_of(request) if stage_progress.requested_stage
+    ]
     counts = counts_of(request)
     files = _files(request)
     logs = samples_of(request)
@@ -102,8 +104,8 @@ def gather(
     posted = _posted(request)
     others = _other_writers(request)
     stages = []
-    for row in rows:
-        stage: Stage = row.requested_stage  # type: ignore[assignment]
+    for stage_progress in rows:
+        stage: Stage = stage_progress.requested_stage  # type: ignore[assignment]
         counted = counts.get(stage.pk, StageCounts())
         stages.append(
             StageFacts(
@@ -117,12 +119,12 @@ def gather(
                 arguments=dict(stage.arguments),
                 **values_of(counted, (*QUANTITIES, "reports")),
                 jobs=JobSums(
-                    ended=row.sums.jobs,
-                    completed=row.sums.completed,
-                    failed=row.sums.failed,
-                    retried=row.sums.retried,
-                    delivered=row.completed,
-                    tests=row.outside_production.tests,
+                    ended=stage_progress.sums.jobs,
+                    completed=stage_progress.sums.completed,
+                    failed=stage_progress.sums.failed,
+                    retried=stage_progress.sums.retried,
+                    delivered=stage_progress.completed,
+                    tests=stage_progress.outside_production.tests,
                 ),
                 files=files.get(stage.pk),
                 histograms=tuple(histograms[stage.pk]),
@@ -147,8 +149,12 @@ def gather(
 def inputs_of(request: Request) -> dict[str, Any]:
     """Return the basis of a run, to detect later changes: counts, posts and jobs."""
     jobs = {}
-    for row in progress_of(request):
-        jobs[row.stage.casefold()] = [row.sums.jobs, row.sums.completed, row.sums.failed]
+    for stage_progress in progress_of(request):
+        jobs[stage_progress.stage.casefold()] = [
+            stage_progress.sums.jobs,
+            stage_progress.sums.completed,
+            stage_progress.sums.failed,
+        ]
     return {**posted_inputs(request), "jobs": jobs}
 
 
@@ -163,12 +169,12 @@ def posted_inputs(request: Request) -> dict[str, Any]:
     return {"counts": counts, "posted": revision or 0, "files": revisions_of(request.pk)}
 
 
-def _links(request: Request, rows: list[StageProgress]) -> dict[str, str]:
+def _links(request: Request, stages: list[StageProgress]) -> dict[str, str]:
     jobs = reverse("jobs:list")
     links = {}
-    for row in rows:
-        of_stage = {"request": request.key, "stage": row.stage}
-        position = row.requested_stage.position if row.requested_stage else 0
+    for stage_progress in stages:
+        of_stage = {"request": request.key, "stage": stage_progress.stage}
+        position = stage_progress.requested_stage.position if stage_progress.requested_stage else 0
         links[f"jobs:{position}"] = f"{jobs}?{urlencode(of_stage)}"
         links[f"failed:{position}"] = f"{jobs}?{urlencode({'state': ANY_FAILURE, **of_stage})}"
         links[f"completed:{position}"] = (
@@ -195,17 +201,17 @@ def _files(request: Request) -> dict[int, Files]:
     extremes = _extremes(mine)
     elsewhere = _files_of_other_requests(request, mine)
     files = {}
-    for row in sums:
-        files[row["stage"]] = Files(
-            count=row["count"],
-            size_bytes=row["size"] * row["count"] // row["rows"],
-            smallest_bytes=row["least"],
-            largest_bytes=row["most"],
-            sizes=tuple(extremes[row["stage"]]),
-            twice=tuple(twice[row["stage"]][:EXTREMES]),
-            twice_count=len(twice[row["stage"]]),
-            elsewhere=tuple(elsewhere[row["stage"]][:EXTREMES]),
-            elsewhere_count=len(elsewhere[row["stage"]]),
+    for stage_sums in sums:
+        files[stage_sums["stage"]] = Files(
+            count=stage_sums["count"],
+            size_bytes=stage_sums["size"] * stage_sums["count"] // stage_sums["rows"],
+            smallest_bytes=stage_sums["least"],
+            largest_bytes=stage_sums["most"],
+            sizes=tuple(extremes[stage_sums["stage"]]),
+            twice=tuple(twice[stage_sums["stage"]][:EXTREMES]),
+            twice_count=len(twice[stage_sums["stage"]]),
+            elsewhere=tuple(elsewhere[stage_sums["stage"]][:EXTREMES]),
+            elsewhere_count=len(elsewhere[stage_sums["stage"]]),
         )
     return files
 
@@ -246,19 +252,19 @@ def _files_of_other_requests(
 
 def _histograms(request: Request) -> Mapping[int, list[Histogram]]:
     histograms: dict[int, list[Histogram]] = defaultdict(list)
-    rows = HistogramPair.objects.filter(stage__request=request).order_by("stage", "name")
-    for row in rows:
+    pairs = HistogramPair.objects.filter(stage__request=request).order_by("stage", "name")
+    for pair in pairs:
         fields = ("name", "edges", "reference", "observed", "link", "by")
-        histograms[row.stage_id].append(Histogram(**values_of(row, fields)))
+        histograms[pair.stage_id].append(Histogram(**values_of(pair, fields)))
     return histograms
 
 
 def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
     posted: dict[int | None, list[Posted]] = defaultdict(list)
-    rows = ExternalResult.objects.filter(request=request).order_by("name")
-    for row in rows:
-        values = values_of(row, ("name", "why", "value", "threshold", "link", "by"))
-        posted[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
+    results = ExternalResult.objects.filter(request=request).order_by("name")
+    for result in results:
+        values = values_of(result, ("name", "why", "value", "threshold", "link", "by"))
+        posted[result.stage_id].append(Posted(outcome=Outcome(result.outcome), **values))
     return posted
 
 

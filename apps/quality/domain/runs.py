@@ -178,7 +178,7 @@ def waive_results(
     text = checked_reason(reason)
     request = _lock_in_data_quality(request)
     quality = data_quality_of(request)
-    by_id = {row.pk: row for row in quality.results}
+    by_id = {result.pk: result for result in quality.results}
     waivers = []
     for result in dict.fromkeys(results):
         waived = by_id.get(result)
@@ -240,16 +240,16 @@ def withdraw_waiver(
     check_may_waive(request, by)
     text = checked_reason(reason)
     request = _lock_in_data_quality(request)
-    row = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
-    if row is None:
+    withdrawn = Waiver.objects.filter(request=request, pk=waiver, withdrawn_at=None).first()
+    if withdrawn is None:
         raise InvalidTransition(f"{request}: waiver not found, or already withdrawn.")
-    row.withdrawn_at = at
-    row.withdrawn_by = str(by)
-    row.withdrawn_reason = text
-    row.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
-    data = {"waiver": row.pk, "check": _finding_label(row)}
+    withdrawn.withdrawn_at = at
+    withdrawn.withdrawn_by = str(by)
+    withdrawn.withdrawn_reason = text
+    withdrawn.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
+    data = {"waiver": withdrawn.pk, "check": _finding_label(withdrawn)}
     publish(kind="request.withdraw_waiver", target=request, by=by, at=at, reason=text, data=data)
-    return row
+    return withdrawn
 
 
 def close_if_passed(*, request: Request, at: datetime) -> Request | None:
@@ -268,7 +268,9 @@ def close_if_passed(*, request: Request, at: datetime) -> Request | None:
 
 
 def _why_closed(quality: DataQuality) -> str:
-    taken = "".join(f" {row.stage.name}: {row.summary}" for row in quality.accepted)
+    taken = "".join(
+        f" {acceptance.stage.name}: {acceptance.summary}" for acceptance in quality.accepted
+    )
     taken += "".join(f" {events.summary}." for events in quality.not_produced)
     if not quality.waived:
         return f"All data quality checks passed.{taken}"[:MAX_REASON]

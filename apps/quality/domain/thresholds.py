@@ -49,25 +49,29 @@ def settings_for(request: Request) -> dict[str, Setting]:
         Q(experiment=None) | Q(experiment=experiment_id)
     )
     newest: dict[tuple[str, bool, bool], Thresholds] = {}
-    for row in Thresholds.objects.filter(applies).order_by("pk"):
-        newest[row.check_name, row.experiment_id is not None, row.workflow_id is not None] = row
+    for thresholds in Thresholds.objects.filter(applies).order_by("pk"):
+        newest[
+            thresholds.check_name,
+            thresholds.experiment_id is not None,
+            thresholds.workflow_id is not None,
+        ] = thresholds
     wide_first: dict[str, list[Thresholds]] = defaultdict(list)
     for place in sorted(newest):
         wide_first[newest[place].check_name].append(newest[place])
     return {name: _setting(name, check, wide_first[name]) for name, check in checks().items()}
 
 
-def _setting(name: str, check: QualityCheck, rows: list[Thresholds]) -> Setting:
+def _setting(name: str, check: QualityCheck, stored: list[Thresholds]) -> Setting:
     limits = {limit.name: limit.default for limit in check.limits}
     effect = check.effect
     unknown = check.unknown
     used = []
-    for row in rows:
-        if row.effect != Effect.INHERIT:
-            limits |= {key: value for key, value in row.limits.items() if key in limits}
-            effect = Effect(row.effect)
-            unknown = Unknown(row.unknown)
-            used.append(row.pk)
+    for thresholds in stored:
+        if thresholds.effect != Effect.INHERIT:
+            limits |= {key: value for key, value in thresholds.limits.items() if key in limits}
+            effect = Effect(thresholds.effect)
+            unknown = Unknown(thresholds.unknown)
+            used.append(thresholds.pk)
     return Setting(name, limits, effect, unknown, tuple(used))
 
 
@@ -95,11 +99,20 @@ def save_thresholds(
     scope = {"check_name": check, "workflow": workflow, "experiment": experiment}
     effects = {"effect": effect, "unknown": unknown, "limits": dict(limits)}
     before = Thresholds.objects.filter(**scope).first()
-    row = Thresholds.objects.create(**scope, **effects, reason=reason.strip(), at=at, by=str(by))
-    data = {"check": check, "old": _as_event_data(before), "new": _as_event_data(row)}
-    publish(kind="quality.thresholds_saved", target=row, by=by, at=at, reason=row.reason, data=data)
+    thresholds = Thresholds.objects.create(
+        **scope, **effects, reason=reason.strip(), at=at, by=str(by)
+    )
+    data = {"check": check, "old": _as_event_data(before), "new": _as_event_data(thresholds)}
+    publish(
+        kind="quality.thresholds_saved",
+        target=thresholds,
+        by=by,
+        at=at,
+        reason=thresholds.reason,
+        data=data,
+    )
     enqueue("quality.check_all")
-    return row
+    return thresholds
 
 
 def problems_of(*, check: str, limits: Any, reason: str) -> dict[str, list[str]]:
@@ -134,7 +147,7 @@ def _is_limit(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and abs(value) <= _MOST
 
 
-def _as_event_data(row: Thresholds | None) -> dict[str, Any] | None:
-    if row is None:
+def _as_event_data(thresholds: Thresholds | None) -> dict[str, Any] | None:
+    if thresholds is None:
         return None
-    return {"effect": row.effect, "unknown": row.unknown, "limits": row.limits}
+    return {"effect": thresholds.effect, "unknown": thresholds.unknown, "limits": thresholds.limits}

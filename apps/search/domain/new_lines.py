@@ -47,12 +47,12 @@ class NewLine:
     @property
     def experiments(self) -> list[str]:
         """The keys of the experiments whose jobs wrote it."""
-        return sorted(row.experiment.key for row in self.templates if row.experiment)
+        return sorted(template.experiment.key for template in self.templates if template.experiment)
 
     @property
     def spread_at(self) -> datetime | None:
         """When a job of a second site wrote it, within an hour after the first."""
-        moments = [row.spread_at for row in self.templates if row.spread_at]
+        moments = [template.spread_at for template in self.templates if template.spread_at]
         return min(moments, default=None)
 
 
@@ -61,8 +61,8 @@ def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> lis
 
     Lines that completed jobs have too are left out, unless `in_good_jobs` is set.
     """
-    rows = LineTemplate.objects.visible_to(user).filter(first_seen_at__gte=since)
-    newest = rows.select_related("experiment", "first_site").order_by("-first_seen_at", "-pk")
+    templates = LineTemplate.objects.visible_to(user).filter(first_seen_at__gte=since)
+    newest = templates.select_related("experiment", "first_site").order_by("-first_seen_at", "-pk")
     lines = []
     for line in _lines_of(newest[:MOST_RANKED]):
         if line.failed and (in_good_jobs or not line.good):
@@ -78,22 +78,22 @@ def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> lis
     )
 
 
-def _lines_of(rows: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> list[NewLine]:
+def _lines_of(templates: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> list[NewLine]:
     """Return the lines with these templates, counted."""
     by_hash: dict[int, list[LineTemplate]] = defaultdict(list)
     keys = []
-    for row in rows:
-        by_hash[row.hash].append(row)
-        keys.append(row.pk)
+    for template in templates:
+        by_hash[template.hash].append(template)
+        keys.append(template.pk)
     totals = TemplateTotals.objects.filter(template__in=keys).order_by()
     sums = totals.values_list("template").annotate(Sum("failed"), Sum("good"))
     jobs = {template: (failed, good) for template, failed, good in sums}
     lines = []
     for same in by_hash.values():
-        counts = [jobs.get(row.pk, (0, 0)) for row in same]
+        counts = [jobs.get(template.pk, (0, 0)) for template in same]
         lines.append(
             NewLine(
-                tuple(sorted(same, key=lambda row: (row.first_seen_at, row.pk))),
+                tuple(sorted(same, key=lambda template: (template.first_seen_at, template.pk))),
                 failed=sum(failed for failed, _ in counts),
                 good=sum(good for _, good in counts),
             )
@@ -118,8 +118,8 @@ def announce_spread(*, at: datetime) -> int:
     )
     locked = rows.filter(Exists(known)).select_for_update(no_key=True, of=("self",)).order_by("pk")
     by_experiment: dict[int | None, list[LineTemplate]] = defaultdict(list)
-    for row in locked[:MOST_RANKED]:
-        by_experiment[row.experiment_id].append(row)
+    for template in locked[:MOST_RANKED]:
+        by_experiment[template.experiment_id].append(template)
     announced: list[int] = []
     for templates in by_experiment.values():
         counted = _lines_of(templates)

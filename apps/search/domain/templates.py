@@ -123,25 +123,25 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
         logs = _logs_of(rows)
         store_templates(logs, at=at)
         if engine_in_use().has_experiments:
-            follow_corrected([row.job_id for row in rows], at=at)
+            follow_corrected([job_templates.job_id for job_templates in rows], at=at)
         moved += len(logs)
     return moved
 
 
-def _logs_of(rows: Sequence[JobTemplates]) -> list[LogTemplates]:
+def _logs_of(stored: Sequence[JobTemplates]) -> list[LogTemplates]:
     """Return the stored templates of jobs, as they are for `store_templates`. One query."""
     keys = set()
-    for row in rows:
-        keys.update(row.templates)
+    for job_templates in stored:
+        keys.update(job_templates.templates)
     templates = LineTemplate.objects.in_bulk(keys)
     logs = []
-    for row in rows:
+    for job_templates in stored:
         lines = {}
-        for key in row.templates:
+        for key in job_templates.templates:
             if template := templates.get(key):
                 line = TemplateLine(template.text, template.names_error)
                 lines[template.unsigned_hash] = line
-        logs.append(LogTemplates(row.job, lines))
+        logs.append(LogTemplates(job_templates.job, lines))
     return logs
 
 
@@ -196,7 +196,7 @@ def _keys_of(logs: Sequence[StoredLog]) -> Keys:
     candidates = _read_keys(numbers, keys, sightings)
     if new := _new_templates(keys, sightings):
         LineTemplate.objects.bulk_create(new, ignore_conflicts=True)
-        candidates += _read_keys({row.unsigned_hash for row in new}, keys, sightings)
+        candidates += _read_keys({template.unsigned_hash for template in new}, keys, sightings)
     _store_first_seen(candidates, sightings)
     return keys
 
@@ -240,31 +240,31 @@ def _new_templates(keys: Keys, sightings: _Sightings) -> list[LineTemplate]:
                     first_site_id=min(sightings.sites_of(experiment, number), default=None),
                 )
             )
-    return sorted(new, key=lambda row: (row.hash, row.experiment_id or 0))
+    return sorted(new, key=lambda template: (template.hash, template.experiment_id or 0))
 
 
 def _store_first_seen(candidates: Sequence[int], sightings: _Sightings) -> None:
     """Store earlier first jobs, and which templates jobs of a second site wrote within the hour."""
     if not candidates:
         return
-    rows = LineTemplate.objects.filter(pk__in=candidates).order_by("pk")
-    keys = [row.pk for row in rows if _note_first_seen(row, sightings)]
+    templates = LineTemplate.objects.filter(pk__in=candidates).order_by("pk")
+    keys = [template.pk for template in templates if _note_first_seen(template, sightings)]
     if not keys:
         return
     # Read again under a lock: another worker may have stored an earlier job meanwhile. The lock
     # does not conflict with the foreign keys of totals, which lock templates in any order.
     changed = []
-    for row in rows.filter(pk__in=keys).select_for_update(no_key=True):
-        if _note_first_seen(row, sightings):
-            changed.append(row)
+    for template in templates.filter(pk__in=keys).select_for_update(no_key=True):
+        if _note_first_seen(template, sightings):
+            changed.append(template)
     with connection.cursor() as cursor:
         cursor.execute(
             _UPDATE,
             [
-                [row.pk for row in changed],
-                [row.first_seen_at for row in changed],
-                [row.first_site_id for row in changed],
-                [row.spread_at for row in changed],
+                [template.pk for template in changed],
+                [template.first_seen_at for template in changed],
+                [template.first_site_id for template in changed],
+                [template.spread_at for template in changed],
             ],
         )
 

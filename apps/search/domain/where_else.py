@@ -237,11 +237,11 @@ def _count_read_logs(
     for experiment, stage in places:
         same_places |= Q(experiment=experiment, stage=stage)
     days = {hour.start.astimezone(UTC).replace(hour=0) for hour in hours}
-    rows = ReadLogs.objects.filter(
+    read_logs = ReadLogs.objects.filter(
         same_places, hour__gte=max(min(days), since), hour__lt=max(days) + timedelta(days=1)
     )
     sums = (
-        rows.annotate(day=TruncDay("hour", tzinfo=UTC))
+        read_logs.annotate(day=TruncDay("hour", tzinfo=UTC))
         .filter(day__in=days)
         .aggregate(failed=Sum("failed", default=0), good=Sum("good", default=0))
     )

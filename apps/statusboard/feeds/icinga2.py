@@ -22,22 +22,22 @@ class Icinga2(Feed):
     def parse(self, body: bytes) -> Message:
         rows = json_lines(body, "Icinga 2 events")
         answers = []
-        for row in rows:
-            if isinstance(row.get("results"), list):
-                answers.append(row["results"])
-        events = [row for row in rows if "results" not in row]
+        for record in rows:
+            if isinstance(record.get("results"), list):
+                answers.append(record["results"])
+        events = [record for record in rows if "results" not in record]
         for results in answers:
-            events.extend(row for row in results if isinstance(row, dict))
+            events.extend(event for event in results if isinstance(event, dict))
 
         alerts: list[Alert] = []
         notes: list[str] = []
-        for place, row in enumerate(events):
-            if "error" in row:
+        for place, event in enumerate(events):
+            if "error" in event:
                 raise UnreadablePayload(
-                    f"Icinga 2 answers {text_of(row['error'])}: {text_of(row.get('status'))}"
+                    f"Icinga 2 answers {text_of(event['error'])}: {text_of(event.get('status'))}"
                 )
             try:
-                alert = _alert(row)
+                alert = _alert(event)
             except (ValueError, OverflowError, TypeError, OSError) as error:
                 notes.append(f"event {place} skipped: {error}")
                 continue
@@ -48,16 +48,16 @@ class Icinga2(Feed):
         )
 
 
-def _alert(row: dict[str, Any]) -> Alert | None:
+def _alert(event: dict[str, Any]) -> Alert | None:
     """Return the alert of an event, an object or a notification; None if it says no hard state."""
-    kind = row.get("type")
-    attributes = row.get("attrs")
+    kind = event.get("type")
+    attributes = event.get("attrs")
     if kind == "StateChange":
-        return _alert_of_event(row)
+        return _alert_of_event(event)
     if kind in ("Host", "Service") and isinstance(attributes, dict):
         return _alert_of_object(attributes, is_service=kind == "Service")
-    if kind == "state" and isinstance(row.get("tags"), dict):
-        return _alert_of_notification(row, row["tags"])
+    if kind == "state" and isinstance(event.get("tags"), dict):
+        return _alert_of_notification(event, event["tags"])
     return None
 
 
@@ -91,10 +91,10 @@ def _alert_of_object(attributes: dict[str, Any], *, is_service: bool) -> Alert |
     )
 
 
-def _alert_of_notification(row: dict[str, Any], tags: dict[str, Any]) -> Alert:
+def _alert_of_notification(event: dict[str, Any], tags: dict[str, Any]) -> Alert:
     """Return the alert of a notification of Icinga Notifications."""
-    state = _STATES_OF_SEVERITIES.get(text_of(row.get("severity")), 2)
-    return _alert_of_state(tags.get("host"), tags.get("service"), state, None, row.get("message"))
+    state = _STATES_OF_SEVERITIES.get(text_of(event.get("severity")), 2)
+    return _alert_of_state(tags.get("host"), tags.get("service"), state, None, event.get("message"))
 
 
 def _output_of(result: object) -> object:

@@ -46,11 +46,11 @@ class Zabbix(Feed):
         alerts = []
         notes = []
         rows = json_lines(body, "Zabbix events")
-        if not any({"eventid", "event_id"} & row.keys() for row in rows):
+        if not any({"eventid", "event_id"} & event.keys() for event in rows):
             raise UnreadablePayload("not Zabbix events: neither “eventid” nor “event_id”")
-        for place, row in enumerate(rows):
+        for place, event in enumerate(rows):
             try:
-                alerts.append(_exported(row) if "eventid" in row else _webhook(row))
+                alerts.append(_exported(event) if "eventid" in event else _webhook(event))
             except _UNREADABLE_ROW as error:
                 notes.append(f"event {place} skipped: {type(error).__name__} {error}")
         return Message(tuple(alerts), tuple(notes))
@@ -93,15 +93,15 @@ def _error_in(answer: object) -> str:
     return "no list"
 
 
-def _exported(row: dict[str, Any]) -> Alert:
+def _exported(event: dict[str, Any]) -> Alert:
     """Parse an event; a recovery only names its problem, in `p_eventid`."""
-    is_open = int(row["value"]) == 1
-    problem_id = row["eventid"]
+    is_open = int(event["value"]) == 1
+    problem_id = event["eventid"]
     if not is_open:
-        problem_id = row.get("p_eventid", problem_id)
-    at = epoch(row["clock"])
-    labels = {text_of(tag.get("tag")): text_of(tag.get("value")) for tag in row.get("tags") or []}
-    hosts = row.get("hosts") or []
+        problem_id = event.get("p_eventid", problem_id)
+    at = epoch(event["clock"])
+    labels = {text_of(tag.get("tag")): text_of(tag.get("value")) for tag in event.get("tags") or []}
+    hosts = event.get("hosts") or []
     if hosts:
         labels["host"] = text_of(hosts[0].get("host"))
     return Alert(
@@ -111,8 +111,8 @@ def _exported(row: dict[str, Any]) -> Alert:
         ended_at=None if is_open else at,
         reported_at=at,
         labels=labels,
-        title=text_of(row.get("name")),
-        severity=_severity(row.get("severity", 0)),
+        title=text_of(event.get("name")),
+        severity=_severity(event.get("severity", 0)),
     )
 
 
@@ -120,33 +120,33 @@ def _severity(number: Any) -> str:
     return "critical" if int(number) >= _CRITICAL else "warning"
 
 
-def _webhook(row: dict[str, Any]) -> Alert:
+def _webhook(event: dict[str, Any]) -> Alert:
     """Parse the parameters of a media type.
 
     Its dates are in the server's zone, so only the timestamp is used.
     """
-    is_open = int(row["event_value"]) == 1
-    at = epoch(row.get("event_datetime_timestamp"))
+    is_open = int(event["event_value"]) == 1
+    at = epoch(event.get("event_datetime_timestamp"))
     labels = {}
-    tags = row.get("event_tags")
+    tags = event.get("event_tags")
     if isinstance(tags, dict):
         for name, value in tags.items():
             # Zabbix sends the values of a repeated tag as a list.
             first = value[0] if isinstance(value, list) and value else value
             labels[text_of(name)] = text_of(first)
-    host = text_of(row.get("host_host"))
+    host = text_of(event.get("host_host"))
     if host:
         labels["host"] = host
     # Recoveries have the ID of their problem too. The timestamp is that of the problem, so the end
     # is unknown.
     return Alert(
-        dedup_key=text_of(row["event_id"])[:200],
+        dedup_key=text_of(event["event_id"])[:200],
         status=Status.OPEN if is_open else Status.RESOLVED,
         started_at=None,
         ended_at=None,
         reported_at=at if is_open else None,
         labels=labels,
-        title=text_of(row.get("event_name") or row.get("trigger_name")),
-        text=text_of(row.get("trigger_description")),
-        severity=_severity(row.get("event_nseverity") or 0),
+        title=text_of(event.get("event_name") or event.get("trigger_name")),
+        text=text_of(event.get("trigger_description")),
+        severity=_severity(event.get("event_nseverity") or 0),
     )

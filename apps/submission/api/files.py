@@ -170,8 +170,10 @@ class FilesViewSet(OfRequests):
         """Answer with the totals of the request, or with another request that was drafted."""
         if done.key != self.kwargs["key"]:
             return Response(DraftedReader(done).data, status=code)
-        rows = FileTotals.objects.filter(stage__request=done).select_related("stage", "source")
-        return Response(FileTotalsReader(rows.order_by("stage__position"), many=True).data)
+        file_totals = FileTotals.objects.filter(stage__request=done).select_related(
+            "stage", "source"
+        )
+        return Response(FileTotalsReader(file_totals.order_by("stage__position"), many=True).data)
 
     @extend_schema(responses=_TOTALS)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
@@ -185,11 +187,11 @@ class FilesViewSet(OfRequests):
     )  # fmt: skip
     def inputs(self, request: ApiRequest, key: str) -> Response:
         """List the input files of a stage, newest first."""
-        rows = InputFile.objects.filter(stage=self._stage())
+        files = InputFile.objects.filter(stage=self._stage())
         state = request.query_params.get("state", "")
         if state in FileState.values:
-            rows = rows.filter(state=state)
-        page = self._page_of(rows)
+            files = files.filter(state=state)
+        page = self._page_of(files)
         return self.get_paginated_response(InputFileReader(page, many=True).data)
 
     @extend_schema(parameters=[_STAGE], responses=OutputFileReader(many=True))

@@ -78,13 +78,13 @@ def file_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
     production_request = request_or_404(request.user, key)
     stage = _stage(request, production_request)
     page = in_order(_chosen_files(request, stage), by="state", query=request.GET, size=PAGE_SIZE)
-    keys = [row.job_key for row in page.rows if row.job_key is not None]
+    keys = [file.job_key for file in page.rows if file.job_key is not None]
     jobs = Job.objects.in_bulk(keys)
     context = {
         "object": production_request,
         "stage": stage,
         "page": page,
-        "rows": [(row, jobs.get(row.job_key or 0)) for row in page.rows],
+        "rows": [(file, jobs.get(file.job_key or 0)) for file in page.rows],
         "states": FileState.choices,
         "chosen_state": _chosen_state(request),
         "text": request.GET.get("q", ""),
@@ -164,26 +164,26 @@ def _chosen_state(request: AuthenticatedRequest) -> str:
 
 def _chosen_files(request: AuthenticatedRequest, stage: Stage) -> QuerySet[InputFile]:
     """Return the input files by the state and the beginning of the name in the query."""
-    rows = InputFile.objects.filter(stage=stage)
+    files = InputFile.objects.filter(stage=stage)
     state = _chosen_state(request)
     # The ranges are redundant, but let PostgreSQL read the index by state in order. For a single
     # value it would read the primary key backwards, through the files of all newer stages.
     if state == "missing":
-        rows = rows.filter(state__gte=min(NOT_IN_A_JOB), state__in=NOT_IN_A_JOB)
+        files = files.filter(state__gte=min(NOT_IN_A_JOB), state__in=NOT_IN_A_JOB)
     elif state == "twice":
-        rows = rows.filter(is_doubled=True)
+        files = files.filter(is_doubled=True)
     elif state == "withdrawn":
-        rows = rows.filter(is_withdrawn=True)
+        files = files.filter(is_withdrawn=True)
     elif state:
-        rows = rows.filter(state__gte=state, state__lte=state)
+        files = files.filter(state__gte=state, state__lte=state)
     text = request.GET.get("q", "").replace("\0", "")
-    return rows.filter(name__startswith=text) if text else rows
+    return files.filter(name__startswith=text) if text else files
 
 
 def _chosen_outputs(request: AuthenticatedRequest, stage: Stage) -> QuerySet[OutputFile]:
-    rows = OutputFile.objects.filter(stage=stage)
+    output_files = OutputFile.objects.filter(stage=stage)
     text = request.GET.get("q", "").replace("\0", "")
-    return rows.filter(Q(name=text) | Q(key=text)) if text else rows
+    return output_files.filter(Q(name=text) | Q(key=text)) if text else output_files
 
 
 def _input_rows(files: QuerySet[InputFile]) -> Iterator[tuple[object, ...]]:
@@ -236,8 +236,8 @@ def _streamed(name: str, suffix: str, parts: Iterable[str]) -> StreamingHttpResp
 
 def _as_json(columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     separator = "["
-    for row in rows:
-        yield separator + json.dumps(dict(zip(columns, row, strict=True)))
+    for values in rows:
+        yield separator + json.dumps(dict(zip(columns, values, strict=True)))
         separator = ",\n"
     yield "]\n" if separator != "[" else "[]\n"
 
@@ -245,8 +245,8 @@ def _as_json(columns: Iterable[str], rows: Iterable[tuple[object, ...]]) -> Iter
 def _as_sam(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     """Return the query of a SAM definition with these files."""
     separator = "file_name "
-    for row in rows:
-        yield f"{separator}{row[0]}"
+    for values in rows:
+        yield f"{separator}{values[0]}"
         separator = ","
     yield "\n"
 
@@ -254,8 +254,8 @@ def _as_sam(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
 def _as_rucio(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     """Return the files as Rucio attaches them to a dataset; names without a scope have none."""
     separator = "["
-    for row in rows:
-        scope, _, name = str(row[0]).rpartition(":")
+    for values in rows:
+        scope, _, name = str(values[0]).rpartition(":")
         yield separator + json.dumps({"scope": scope, "name": name})
         separator = ",\n"
     yield "]\n" if separator != "[" else "[]\n"

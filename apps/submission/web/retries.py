@@ -189,7 +189,7 @@ def _lines_of(verdicts: Iterable[Verdict]) -> list[DryRunLine]:
     return sorted(lines, key=lambda line: -len(line.verdicts))
 
 
-def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
+def _csv(name: str, verdicts: list[Verdict]) -> HttpResponse:
     columns = (
         "cluster",
         "job",
@@ -207,18 +207,18 @@ def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
         columns,
         (
             (
-                row.job.cluster.name,
-                row.job.job_id,
-                row.job.attempt,
-                row.job.request_key,
-                row.job.stage,
-                row.job.host,
-                row.ended_at.isoformat(),
-                row.verdict,
-                row.service,
-                row.job.core_seconds,
+                verdict.job.cluster.name,
+                verdict.job.job_id,
+                verdict.job.attempt,
+                verdict.job.request_key,
+                verdict.job.stage,
+                verdict.job.host,
+                verdict.ended_at.isoformat(),
+                verdict.verdict,
+                verdict.service,
+                verdict.job.core_seconds,
             )
-            for row in rows
+            for verdict in verdicts
         ),
     )
 
@@ -233,14 +233,14 @@ def retry_batches(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _batch_rows(
-    rows: Sequence[RetryBatch], user: User
+    shown: Sequence[RetryBatch], user: User
 ) -> list[tuple[RetryBatch, dict[str, int], list[Obstacle]]]:
     """Return batches with their numbers of jobs by state, and what they wait for."""
-    counts = batches.counts_by_batch(rows)
-    obstacles = obstacles_by_batch(rows, user, timezone.now())
+    counts = batches.counts_by_batch(shown)
+    obstacles = obstacles_by_batch(shown, user, timezone.now())
 
     batch_rows = []
-    for batch in rows:
+    for batch in shown:
         jobs = counts.get(batch.pk, {})
         still_open = sum(jobs.get(state, 0) for state in IN_BATCH)
         batch_rows.append((batch, {**jobs, "open": still_open}, obstacles.get(batch.pk, [])))

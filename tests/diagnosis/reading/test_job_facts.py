@@ -15,7 +15,7 @@ from apps.production.domain.types.versions import newest_version
 from apps.production.models import Request, Stage
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.monitoring.alerts import mark_stale_incidents
-from apps.statusboard.domain.states.tree import ensure_service
+from apps.statusboard.domain.states.services import create_service
 from apps.statusboard.enums import Monitoring, State
 from apps.statusboard.models import Service
 from tests.factories import statusboard
@@ -24,7 +24,7 @@ from tests.pages import page_of
 
 @pytest.fixture
 def samweb(db, at):
-    return ensure_service(
+    return create_service(
         slug="samweb",
         name="SAM web",
         monitoring=Monitoring.MANUAL,
@@ -95,7 +95,7 @@ def test_tests_and_debug_reruns_need_the_services_of_their_stage(make_job, job, 
 
 def test_service_of_the_cluster_is_needed(make_job, at):
     job = make_job()
-    job.cluster.service = ensure_service(slug="alps", name="Alps", by="test", at=at)
+    job.cluster.service = create_service(slug="alps", name="Alps", by="test", at=at)
     assert needed_services(job) == ["alps"]
 
 
@@ -107,7 +107,7 @@ def test_request_of_another_experiment_is_not_believed(make_job, stage, dune):
 
 
 def test_service_that_nobody_watches_is_unknown(job, stage, at):
-    stage.services.set([ensure_service(slug="tape", name="Tape", by="test", at=at)])
+    stage.services.set([create_service(slug="tape", name="Tape", by="test", at=at)])
     assert [(outage.service, outage.overlap) for outage in outages_during_job(job)] == [
         ("tape", Overlap.UNKNOWN)
     ]

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from apps.core.models import Event
-from apps.portal.pages.request import request_page
+from apps.portal.pages.request.page import request_page
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority import manual_moves, shares
 from apps.production.domain.priority.listing import queue_rows
@@ -124,8 +124,8 @@ def test_dates_of_the_queue_follow_a_move_before_the_forecasts_are_stored_again(
     [forecast] = shown_forecasts([Request.objects.get(pk=behind.pk)], at=moved_at)
     assert forecast.start == rows[1].start.days
     shown = request_page(request=Request.objects.get(pk=behind.pk), user=approver, at=moved_at)
-    assert shown.schedule.forecast.end == shown.estimate.ends == forecast.end
-    assert shown.queue_row.slack == shown.schedule.slack == rows[1].slack
+    assert shown.summary.schedule.forecast.end == shown.plan.estimate.ends == forecast.end
+    assert shown.plan.queue_row.slack == shown.summary.schedule.slack == rows[1].slack
     assert Request.objects.get(pk=behind.pk).expected_start != forecast.start.likely
     keep_queue_forecasts(at=moved_at)
     stored_again = queue_rows(user=approver, at=moved_at).rows

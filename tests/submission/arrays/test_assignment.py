@@ -137,7 +137,9 @@ def test_missing_jobs_are_waited_for_again(running, send, approver, shifter):
     assert (
         len(retry_failed(request=running.request, position=0, by=shifter, at=AT).submissions) == 1
     )
-    assert [stage.row.sums.retried for stage in progress_now(running.request, at=AT).stages] == [
+    assert [
+        stage.progress.sums.retried for stage in progress_now(running.request, at=AT).stages
+    ] == [
         1,
         0,
     ]
@@ -158,7 +160,9 @@ def test_failed_jobs_keep_the_request_open_until_somebody_decides(
     Collection.objects.update(last_success_at=later)
     QueueReading.objects.create(cluster=cluster, at=later)
     (two,) = [
-        stage.row for stage in progress_now(request, at=later).stages if stage.row.stage == "two"
+        stage.progress
+        for stage in progress_now(request, at=later).stages
+        if stage.progress.stage == "two"
     ]
     assert has_ended(two, at=later, settled=True), "all have ended, and for long"
     assert complete_ended(at=later) == []

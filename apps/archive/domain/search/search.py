@@ -62,18 +62,18 @@ class Search:
         return not (self.terms or self.text)
 
 
-def find(rows: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[ArchivedJob]:
+def find(archived_jobs: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[ArchivedJob]:
     """Return the first `count` of `rows`, given newest first, whose scripts match.
 
     Raises `TooWide`.
     """
     with in_time():
         if search.text or search.line:
-            return _by_reading(rows, count, search)
+            return _by_reading(archived_jobs, count, search)
         if terms := search.terms:
-            keys = list(newest_with_words(rows.values_list("pk", flat=True), count, terms))
-            return Found(list(rows.filter(pk__in=keys)))
-        return Found(list(rows[:count]))
+            keys = list(newest_with_words(archived_jobs.values_list("pk", flat=True), count, terms))
+            return Found(list(archived_jobs.filter(pk__in=keys)))
+        return Found(list(archived_jobs[:count]))
 
 
 @contextmanager
@@ -102,10 +102,12 @@ def in_time() -> Iterator[None]:
         raise
 
 
-def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
+def _by_reading(
+    archived_jobs: QuerySet[ArchivedJob], count: int, search: Search
+) -> Found[ArchivedJob]:
     """Search the scripts themselves as far as time allows, narrowed down by the index of words."""
     end = time.monotonic() + READ_SECONDS
-    facts = rows.values_list("pk", "submitted_at", "script_id")
+    facts = archived_jobs.values_list("pk", "submitted_at", "script_id")
     if search.terms:
         jobs = newest_with_words(facts, READ_JOBS, search.terms)
     else:
@@ -123,7 +125,7 @@ def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Foun
             break
     more = len(keys) < count and (seen >= READ_JOBS or next(jobs, None) is not None)
     stopped_at = (last[1], last[0]) if more and last else None
-    return Found(list(rows.filter(pk__in=keys[:count])), stopped_at)
+    return Found(list(archived_jobs.filter(pk__in=keys[:count])), stopped_at)
 
 
 def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:

@@ -40,14 +40,14 @@ _COMMON_KEPT_SECONDS = 600
 
 
 def newest_with_words(
-    rows: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]
+    archived_jobs: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]
 ) -> Iterator[T]:
     """Yield the first `count` of `rows`, given newest first, whose scripts contain all terms.
 
     `terms` are terms of a tsquery. The search starts with the newest day, and goes further back
     until there are enough jobs.
     """
-    newest = rows.values_list("submitted_at", flat=True).first()
+    newest = archived_jobs.values_list("submitted_at", flat=True).first()
     if newest is None:
         return
     rare = are_rare(terms)
@@ -55,7 +55,7 @@ def newest_with_words(
     days = _Days(newest.astimezone(UTC).date(), None)
     yielded = 0
     while True:
-        hits = list(keep(days.of(rows), terms, among=days.words)[: count - yielded])
+        hits = list(keep(days.of(archived_jobs), terms, among=days.words)[: count - yielded])
         yield from hits
         yielded += len(hits)
         if yielded >= count or days.first is None:
@@ -99,13 +99,13 @@ class _Days:
             self.first, self.end - timedelta(days=1) if self.end else self.first
         )
 
-    def of(self, rows: QuerySet[ArchivedJob, T]) -> QuerySet[ArchivedJob, T]:
+    def of(self, archived_jobs: QuerySet[ArchivedJob, T]) -> QuerySet[ArchivedJob, T]:
         """Keep the rows of these days."""
         if self.first is not None:
-            rows = rows.filter(submitted_at__gte=_midnight(self.first))
+            archived_jobs = archived_jobs.filter(submitted_at__gte=_midnight(self.first))
         if self.end is not None:
-            rows = rows.filter(submitted_at__lt=_midnight(self.end))
-        return rows
+            archived_jobs = archived_jobs.filter(submitted_at__lt=_midnight(self.end))
+        return archived_jobs
 
 
 def _midnight(day: date) -> datetime:
@@ -113,18 +113,18 @@ def _midnight(day: date) -> datetime:
 
 
 def with_words(
-    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
+    archived_jobs: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
     """Keep jobs whose scripts contain all terms, and one of the words `among`, if any."""
     matching = [Q(words__matches=query) for query in _queries(terms, among)]
-    return rows.filter(script__in=ScriptWords.objects.filter(*matching).values("script"))
+    return archived_jobs.filter(script__in=ScriptWords.objects.filter(*matching).values("script"))
 
 
 def with_rare_words(
-    rows: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
+    archived_jobs: QuerySet[ArchivedJob, T], terms: Sequence[str], *, among: Sequence[str] = ()
 ) -> QuerySet[ArchivedJob, T]:
     """Keep the same jobs, for terms that few scripts contain."""
-    return rows.filter(script__found_first=_queries(terms, among))
+    return archived_jobs.filter(script__found_first=_queries(terms, among))
 
 
 def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
@@ -156,5 +156,5 @@ def _common_words(_period: int) -> frozenset[str] | None:
     """
     with connection.cursor() as cursor:
         cursor.execute(_COMMON)
-        row = cursor.fetchone()
-    return None if row is None else frozenset(row[0])
+        common = cursor.fetchone()
+    return None if common is None else frozenset(common[0])

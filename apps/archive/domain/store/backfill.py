@@ -87,33 +87,35 @@ def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
 
 
 def _batch(keys: Sequence[int]) -> Batch:
-    rows = ArchivedJob.objects.filter(pk__in=keys).order_by("pk")
+    archived_jobs = ArchivedJob.objects.filter(pk__in=keys).order_by("pk")
     batch = Batch(keys[-1], [], [])
-    for row in rows.select_related("cluster", "script", "environment", "description"):
+    for archived_job in archived_jobs.select_related(
+        "cluster", "script", "environment", "description"
+    ):
         try:
-            batch.jobs.append(_captured(row))
+            batch.jobs.append(_captured(archived_job))
         except DamagedContent as error:
-            batch.damaged.append(f"job {row} is damaged in the archive: it {error}")
+            batch.damaged.append(f"job {archived_job} is damaged in the archive: it {error}")
     return batch
 
 
-def _captured(row: ArchivedJob) -> CapturedJob:
+def _captured(archived_job: ArchivedJob) -> CapturedJob:
     return CapturedJob(
-        cluster=row.cluster.name,
-        scheduler=row.cluster.scheduler,
-        job_id=row.job_id,
-        submitted_at=row.submitted_at,
-        captured_at=row.captured_at,
-        script=read_blob(row.script),
-        environment=read_blob(row.environment),
-        description=read_blob(row.description) if row.description else b"",
-        request_key=row.request_key,
-        stage=row.stage,
-        masked_names=tuple(row.masked_names),
-        arguments=row.arguments,
-        user=row.user,
-        account=row.account,
-        name=row.name,
-        caveat=row.caveat,
-        sender=row.sender or "",
+        cluster=archived_job.cluster.name,
+        scheduler=archived_job.cluster.scheduler,
+        job_id=archived_job.job_id,
+        submitted_at=archived_job.submitted_at,
+        captured_at=archived_job.captured_at,
+        script=read_blob(archived_job.script),
+        environment=read_blob(archived_job.environment),
+        description=read_blob(archived_job.description) if archived_job.description else b"",
+        request_key=archived_job.request_key,
+        stage=archived_job.stage,
+        masked_names=tuple(archived_job.masked_names),
+        arguments=archived_job.arguments,
+        user=archived_job.user,
+        account=archived_job.account,
+        name=archived_job.name,
+        caveat=archived_job.caveat,
+        sender=archived_job.sender or "",
     )

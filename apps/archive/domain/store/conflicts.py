@@ -94,31 +94,31 @@ def _mark(captures: Sequence[Capture], at: datetime) -> tuple[list[ArchivedJob],
     Return the changed ones, and whether the conflict is new or ends a choice.
     """
     stored = [capture.row for capture in captures if capture.row]
-    marked = [row for row in stored if row.conflict]
+    marked = [archived_job for archived_job in stored if archived_job.conflict]
     conflict = marked[0].conflict if marked else _difference(captures)
     if not conflict:
         return [], False
 
     has_new_content = _has_new_content(captures)
-    version = max(row.conflict_version for row in stored)
+    version = max(archived_job.conflict_version for archived_job in stored)
     if has_new_content:
         version += 1
     outdated = []
-    for row in stored:
-        if (row.conflict, row.conflict_version) != (conflict, version):
-            outdated.append(row)
+    for archived_job in stored:
+        if (archived_job.conflict, archived_job.conflict_version) != (conflict, version):
+            outdated.append(archived_job)
 
     is_news = False
     if has_new_content:
-        chosen = [row for row in stored if row.chosen_at]
+        chosen = [archived_job for archived_job in stored if archived_job.chosen_at]
         _keep_hashes(captures, at=at)
         if chosen:
             conflict = _difference([*captures, *_unstored(stored)]) or conflict
         is_news = bool(chosen) or len(marked) < len(stored)
         _set_choice(chosen, by="", reason="", at=None)
-    for row in outdated:
-        row.conflict = conflict
-        row.conflict_version = version
+    for archived_job in outdated:
+        archived_job.conflict = conflict
+        archived_job.conflict_version = version
     return outdated, is_news
 
 
@@ -127,7 +127,7 @@ def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
     rows = _rows(job.cluster_id, {job.job_id}).select_related(
         "script", "environment", "cluster", "experiment"
     )
-    for same in _submissions([_stored(row) for row in rows]):
+    for same in _submissions([_stored(archived_job) for archived_job in rows]):
         stored = [capture.row for capture in same if capture.row]
         if job in stored:
             return sorted(stored, key=attrgetter("pk"))
@@ -232,33 +232,45 @@ def _save_choice(captures: Sequence[ArchivedJob]) -> None:
     ArchivedJob.objects.bulk_update(captures, _FIELDS, batch_size=1000)
 
 
-def _set_choice(rows: Sequence[ArchivedJob], *, by: str, reason: str, at: datetime | None) -> None:
-    for row in rows:
-        row.chosen_by = by[:150]
-        row.chosen_reason = reason[:200]
-        row.chosen_at = at
+def _set_choice(
+    archived_jobs: Sequence[ArchivedJob], *, by: str, reason: str, at: datetime | None
+) -> None:
+    for archived_job in archived_jobs:
+        archived_job.chosen_by = by[:150]
+        archived_job.chosen_reason = reason[:200]
+        archived_job.chosen_at = at
 
 
 def _rows(cluster_id: int, job_ids: Collection[str]) -> QuerySet[ArchivedJob]:
-    rows = ArchivedJob.objects.filter(cluster=cluster_id, job_id__in=job_ids)
-    return rows.select_related("script", "environment").defer("script__data", "environment__data")
+    archived_jobs = ArchivedJob.objects.filter(cluster=cluster_id, job_id__in=job_ids)
+    return archived_jobs.select_related("script", "environment").defer(
+        "script__data", "environment__data"
+    )
 
 
-def _stored(row: ArchivedJob) -> Capture:
-    script = bytes(row.script.sha256)
-    environment = bytes(row.environment.sha256)
-    arguments = hash_arguments(row.arguments)
-    return Capture(row.job_id, row.submitted_at, script, environment, arguments, row.sender, row)
+def _stored(archived_job: ArchivedJob) -> Capture:
+    script = bytes(archived_job.script.sha256)
+    environment = bytes(archived_job.environment.sha256)
+    arguments = hash_arguments(archived_job.arguments)
+    return Capture(
+        archived_job.job_id,
+        archived_job.submitted_at,
+        script,
+        environment,
+        arguments,
+        archived_job.sender,
+        archived_job,
+    )
 
 
-def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
+def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[Capture]:
     """Return the captures that the rows keep only as hashes."""
     captures = []
-    for row in rows:
-        for hashes in row.unstored_captures:
+    for archived_job in archived_jobs:
+        for hashes in archived_job.unstored_captures:
             capture = Capture(
-                job_id=row.job_id,
-                submitted_at=row.submitted_at,
+                job_id=archived_job.job_id,
+                submitted_at=archived_job.submitted_at,
                 script=bytes.fromhex(hashes["script_sha256"]),
                 environment=bytes.fromhex(hashes["environment_sha256"]),
                 arguments=bytes.fromhex(hashes["arguments_sha256"]),
@@ -297,11 +309,11 @@ def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
             stored[capture.submitted_at] = capture
     for capture in captures:
         first = stored[capture.submitted_at]
-        row = first.row
+        archived_job = first.row
         if (
-            row is None
-            or _is_known(capture, [first, *_unstored([row])])
-            or len(row.unstored_captures) >= MOST_UNSTORED
+            archived_job is None
+            or _is_known(capture, [first, *_unstored([archived_job])])
+            or len(archived_job.unstored_captures) >= MOST_UNSTORED
         ):
             continue
         hashes = {
@@ -311,7 +323,7 @@ def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
             "arguments_sha256": capture.arguments.hex(),
             "received_at": at.isoformat(),
         }
-        row.unstored_captures = [*row.unstored_captures, hashes]
+        archived_job.unstored_captures = [*archived_job.unstored_captures, hashes]
 
 
 def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:

@@ -118,8 +118,8 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
     for cluster_id, cluster_jobs in by_cluster.items():
         spool_ids = {job.spool_id for job in cluster_jobs}
         rows_by_id: dict[str, list[ArchivedJob]] = {}
-        for row in ArchivedJob.objects.filter(cluster_id=cluster_id, job_id__in=spool_ids):
-            rows_by_id.setdefault(row.job_id, []).append(row)
+        for archived_job in ArchivedJob.objects.filter(cluster_id=cluster_id, job_id__in=spool_ids):
+            rows_by_id.setdefault(archived_job.job_id, []).append(archived_job)
 
         for job in cluster_jobs:
             captured = _submitted_with(job, rows_by_id.get(job.spool_id, ()))
@@ -128,16 +128,31 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
     return captures
 
 
-def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
+def _submitted_with(job: Job, archived_jobs: Iterable[ArchivedJob]) -> ArchivedJob | None:
     """Return the row of the job's own submission; None if it was not captured.
 
     Other jobs may have had the same ID. If captures differ, it is the one that a user chose, or
     else the first one stored, which no later one replaces.
     """
-    near = [row for row in rows if abs(row.submitted_at - job.submitted_at) <= CLOCK_TOLERANCE]
-    if any(row.conflict for row in near):
-        return min(near, key=lambda row: (not row.conflict, row.chosen_at is None, row.pk))
-    return min(near, key=lambda row: abs(row.submitted_at - job.submitted_at), default=None)
+    near = [
+        archived_job
+        for archived_job in archived_jobs
+        if abs(archived_job.submitted_at - job.submitted_at) <= CLOCK_TOLERANCE
+    ]
+    if any(archived_job.conflict for archived_job in near):
+        return min(
+            near,
+            key=lambda archived_job: (
+                not archived_job.conflict,
+                archived_job.chosen_at is None,
+                archived_job.pk,
+            ),
+        )
+    return min(
+        near,
+        key=lambda archived_job: abs(archived_job.submitted_at - job.submitted_at),
+        default=None,
+    )
 
 
 def archived_jobs_for_list(user: User) -> QuerySet[ArchivedJob]:

@@ -226,7 +226,9 @@ def _is_secret(
         return False
     start = match.start()
     before = line[max(0, start - _LONGEST_NAME) : start]
-    prefix = _prefix_length(before)
+    # The part of the name before the word that was recognised.
+    name_backwards = _NAME_BACKWARDS.match(before[::-1])
+    prefix = name_backwards.end() if name_backwards else 0
     name = before[len(before) - prefix :] + line[start : match.start(1)][-_LONGEST_NAME:]
     is_element = before[: len(before) - prefix].endswith(b"<")
     if b">" in separator and b"=" not in separator and not is_element:
@@ -236,12 +238,6 @@ def _is_secret(
         _is_harmless(name.decode("latin-1"), value, is_option=is_option)
         or _is_prose(separator, line, begin, end)
     )
-
-
-def _prefix_length(before: bytes) -> int:
-    """Return the length of the part of a name before the word that was recognised."""
-    match = _NAME_BACKWARDS.match(before[::-1])
-    return match.end() if match else 0
 
 
 def _is_harmless(name: str, value: bytes, *, is_option: bool) -> bool:

@@ -159,7 +159,7 @@ def _recount_hour(hour: datetime) -> set[int]:
         verdict__ended_at__gte=hour, verdict__ended_at__lt=hour + timedelta(hours=1)
     )
     mark_met_by(judged, baseline=False)
-    return group_ids | {row.group_id for row in totals if row.group_id}
+    return group_ids | {total.group_id for total in totals if total.group_id}
 
 
 def counted_totals(hour: datetime) -> list[CauseTotals]:

@@ -139,7 +139,7 @@ def _blame(
     )
     if not rows:
         return FailureGroup.objects.get(fingerprint=key.digest)
-    lines = Counter(row.group.line for row in rows if row.group)
+    lines = Counter(verdict.group.line for verdict in rows if verdict.group)
     line = lines.most_common(1)[0][0] if lines else ""
     group, created = FailureGroup.objects.get_or_create(
         fingerprint=key.digest,
@@ -152,8 +152,8 @@ def _blame(
             "last_seen_at": rows[-1].ended_at,
         },
     )
-    Verdict.objects.filter(pk__in=[row.pk for row in rows]).update(group=group)
-    mark_dirty({hour_of(row.ended_at) for row in rows})
+    Verdict.objects.filter(pk__in=[verdict.pk for verdict in rows]).update(group=group)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in rows})
     if created:
         publish(
             kind="group.new", target=group, by="diagnosis", at=at, new=group.verdict, reason=line

@@ -46,11 +46,17 @@ def lines_by_place(verdict: Verdict) -> dict[Place, ExampleLine]:
     Of several known errors in one line, the one that decided is returned.
     """
     known_errors: dict[Place, ExampleLine] = {}
-    for row in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
-        place = row.stream, row.offset
-        if row.pattern == verdict.cause or place not in known_errors:
+    for evidence in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
+        place = evidence.stream, evidence.offset
+        if evidence.pattern == verdict.cause or place not in known_errors:
             known_errors[place] = ExampleLine(
-                row.stream, row.offset, row.line, row.text, row.pattern, row.role, row.service
+                evidence.stream,
+                evidence.offset,
+                evidence.line,
+                evidence.text,
+                evidence.pattern,
+                evidence.role,
+                evidence.service,
             )
     return _novel_lines(verdict) | known_errors
 
@@ -78,8 +84,8 @@ def _novel_lines(verdict: Verdict) -> dict[Place, ExampleLine]:
     places = _places(verdict, {ReasonKind.NOVEL})
     if places:
         excerpts = {}
-        for row in LogExcerpt.objects.filter(harvest__job=verdict.job_id):
-            excerpts[row.stream] = row
+        for stored in LogExcerpt.objects.filter(harvest__job=verdict.job_id):
+            excerpts[stored.stream] = stored
     else:
         excerpts = {}
     lines: dict[Place, ExampleLine] = {}

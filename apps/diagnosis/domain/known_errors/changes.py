@@ -43,13 +43,13 @@ PORTAL = "opsportal"
 NO_EXPERIMENT = "Experiment “{}” not found, or you do not have access."
 
 
-def values_of(row: KnownError) -> dict[str, Any]:
+def values_of(known_error: KnownError) -> dict[str, Any]:
     """Return the fields of a known error as plain data: experiment as key, expiry in ISO 8601."""
-    values = {name: getattr(row, name) for name in FIELDS}
-    values["experiment"] = row.experiment.key if row.experiment else ""
+    values = {name: getattr(known_error, name) for name in FIELDS}
+    values["experiment"] = known_error.experiment.key if known_error.experiment else ""
     values["expires_at"] = None
-    if row.expires_at:
-        values["expires_at"] = DjangoJSONEncoder().default(row.expires_at)
+    if known_error.expires_at:
+        values["expires_at"] = DjangoJSONEncoder().default(known_error.expires_at)
     return values
 
 
@@ -85,24 +85,26 @@ def read_row(
         problems["experiment"] = [NO_EXPERIMENT.format(key)]
     if unknown := values.keys() - set(FIELDS):
         problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
-    row = KnownError(
+    entry = KnownError(
         id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS}
     )
     try:
-        row.clean_fields(exclude=["experiment"])
+        entry.clean_fields(exclude=["experiment"])
     except ValidationError as error:
         problems |= error.message_dict
-    return row, problems
+    return entry, problems
 
 
-def expression_of(row: KnownError, problems: Mapping[str, object]) -> tuple[str, str] | None:
+def expression_of(
+    known_error: KnownError, problems: Mapping[str, object]
+) -> tuple[str, str] | None:
     """Return the expression of a row that was read, with its example.
 
     Return None if there is nothing to compile.
     """
-    if "regex" in problems or not row.regex or not row.example:
+    if "regex" in problems or not known_error.regex or not known_error.example:
         return None
-    return row.regex, row.example
+    return known_error.regex, known_error.example
 
 
 def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -> KnownError:
@@ -110,15 +112,15 @@ def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -
 
     Raises `InvalidFields`.
     """
-    row, problems = read_row(known_error, values)
-    if expression := expression_of(row, problems):
+    entry, problems = read_row(known_error, values)
+    if expression := expression_of(entry, problems):
         try:
             check_pattern(*expression, by=by)
         except InvalidFields as error:
             problems |= error.problems
     if problems:
         raise InvalidFields(problems)
-    return row
+    return entry
 
 
 def checked_change(
@@ -132,12 +134,12 @@ def checked_change(
     if not reason.strip():
         problems["reason"] = ["Enter a reason. The next shift will read it."]
     try:
-        row = checked_row(known_error, values, by=by)
+        entry = checked_row(known_error, values, by=by)
     except InvalidFields as error:
         raise InvalidFields({**error.problems, **problems}) from error
     if problems:
         raise InvalidFields(problems)
-    return row
+    return entry
 
 
 def check_pattern(regex: str, example: str | None, *, by: Principal) -> None:
@@ -180,14 +182,14 @@ def submit_change(
         )
     _check_experiment(values, old, by)
     values = (values_of(old) if old else {}) | dict(values)
-    row = checked_change(known_error, values, reason=reason, by=by)
-    if old and values_of(old) == values_of(row):
+    entry = checked_change(known_error, values, reason=reason, by=by)
+    if old and values_of(old) == values_of(entry):
         raise InvalidFields({"reason": ["Nothing has changed."]})
     change = KnownErrorChange(
         known_error=known_error,
         state=ChangeState.PROPOSED,
-        values=values_of(row),
-        fields=changed_fields(values_of(old) if old else {}, values_of(row)),
+        values=values_of(entry),
+        fields=changed_fields(values_of(old) if old else {}, values_of(entry)),
         by=str(by)[:150],
         at=at,
         reason=reason.strip(),
@@ -197,7 +199,7 @@ def submit_change(
         publish(kind="known_error.proposed", target=change, by=by, at=at, reason=change.reason)
         return change
     change.state = ChangeState.APPLIED
-    change.version = _save_row(row, by=by)
+    change.version = _save_row(entry, by=by)
     change.save()
     _set_version(change)
     publish(
@@ -237,8 +239,8 @@ def proposed_values(change: KnownErrorChange) -> dict[str, Any]:
     Only the fields that differed from the version on which the proposal is based change; all others
     keep their current values.
     """
-    row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
-    now = values_of(row) if row else {}
+    entry = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
+    now = values_of(entry) if entry else {}
     return now | {
         name: value
         for name, value in change.values.items()
@@ -267,8 +269,8 @@ def decide_change(
         "decision": reason.strip(),
     }
     if approve:
-        row = checked_row(change.known_error, proposed_values(change), by=by)
-        decided |= {"version": _save_row(row, by=by), "values": values_of(row)}
+        entry = checked_row(change.known_error, proposed_values(change), by=by)
+        decided |= {"version": _save_row(entry, by=by), "values": values_of(entry)}
     to = ChangeState.APPLIED if approve else ChangeState.REJECTED
     move(change, to=to, transitions=CHANGE_MOVES, field="state", **decided)
     if approve:
@@ -281,28 +283,35 @@ def decide_change(
 
 
 @transaction.atomic
-def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, reason: str) -> int:
+def save_together(
+    *, known_errors: Iterable[KnownError], by: Principal, at: datetime, reason: str
+) -> int:
     """Save several known errors, each as a version with its change, and compile once.
 
     Return how many differed. Raises `InvalidFields` if the catalogue would not compile with them.
     """
     _lock_catalogue()
     saved = 0
-    for row in rows:
-        old = KnownError.objects.select_related("experiment").filter(pk=row.pk).first()
+    for known_error in known_errors:
+        old = KnownError.objects.select_related("experiment").filter(pk=known_error.pk).first()
         before = values_of(old) if old else {}
-        if before == values_of(row):
+        if before == values_of(known_error):
             continue
-        row.version, row.shipped = (old.version + 1, old.shipped) if old else (1, None)
-        row.save()
-        if old and old.regex != row.regex:
-            forget_omissions(row.pk)
+        if old:
+            known_error.version = old.version + 1
+            known_error.shipped = old.shipped
+        else:
+            known_error.version = 1
+            known_error.shipped = None
+        known_error.save()
+        if old and old.regex != known_error.regex:
+            forget_omissions(known_error.pk)
         change = KnownErrorChange.objects.create(
-            known_error=row.pk,
-            version=row.version,
+            known_error=known_error.pk,
+            version=known_error.version,
             state=ChangeState.APPLIED,
-            values=values_of(row),
-            fields=changed_fields(before, values_of(row)),
+            values=values_of(known_error),
+            fields=changed_fields(before, values_of(known_error)),
             by=str(by)[:150],
             at=at,
             reason=reason,
@@ -325,13 +334,17 @@ def disable_expired(*, at: datetime) -> int:
     _lock_catalogue()
     # Evaluate the query again under the lock: another user may have extended an expiry meanwhile.
     rows = list(expired)
-    for row in rows:
-        row.enabled = False
+    for known_error in rows:
+        known_error.enabled = False
         change = KnownErrorChange(
-            known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired."
+            known_error=known_error.id,
+            state=ChangeState.APPLIED,
+            by=PORTAL,
+            at=at,
+            reason="It expired.",
         )
-        change.version = _save_row(row, by=PORTAL)
-        change.values = values_of(row)
+        change.version = _save_row(known_error, by=PORTAL)
+        change.values = values_of(known_error)
         change.save()
         _set_version(change)
     return len(rows)
@@ -351,24 +364,26 @@ def _set_version(change: KnownErrorChange) -> None:
     CatalogueState.objects.filter(pk=1).update(number=change.pk)
 
 
-def _save_row(row: KnownError, *, by: Principal) -> int:
+def _save_row(known_error: KnownError, *, by: Principal) -> int:
     """Save a row as the next version of its known error; return the version.
 
     Raises `InvalidFields` if the catalogue would not compile with it.
     """
-    old = KnownError.objects.filter(pk=row.pk).values("version", "shipped", "regex").first() or {
+    old = KnownError.objects.filter(pk=known_error.pk).values(
+        "version", "shipped", "regex"
+    ).first() or {
         "version": 0,
         "shipped": None,
         "regex": "",
     }
-    row.version = old["version"] + 1
-    row.shipped = row.shipped or old["shipped"]
-    row.save()
-    if row.regex != old["regex"]:
-        forget_omissions(row.pk)
-    if row.enabled:
+    known_error.version = old["version"] + 1
+    known_error.shipped = known_error.shipped or old["shipped"]
+    known_error.save()
+    if known_error.regex != old["regex"]:
+        forget_omissions(known_error.pk)
+    if known_error.enabled:
         _check_catalogue(by)
-    return row.version
+    return known_error.version
 
 
 def _check_catalogue(by: Principal) -> None:

@@ -73,25 +73,25 @@ def current_classifiers() -> Mapping[str, LogClassifier]:
     return {**classifiers(), Catalogue.name: current()}
 
 
-def patterns_of(rows: Iterable[KnownError]) -> list[Pattern]:
+def patterns_of(known_errors: Iterable[KnownError]) -> list[Pattern]:
     """Return known errors as patterns of the engine."""
     keys = dict(KnownError.objects.exclude(experiment=None).values_list("pk", "experiment__key"))
     patterns = []
-    for row in rows:
+    for known_error in known_errors:
         patterns.append(
             Pattern(
-                id=row.id,
-                title=row.title,
-                category=Category(row.category),
-                service=row.service,
-                regex=row.regex,
-                advice=JobAdvice(row.advice),
-                role=Role(row.role),
-                where=row.where,
-                example=row.example,
-                instructions=row.instructions,
-                passive=row.passive,
-                experiment=keys.get(row.id, ""),
+                id=known_error.id,
+                title=known_error.title,
+                category=Category(known_error.category),
+                service=known_error.service,
+                regex=known_error.regex,
+                advice=JobAdvice(known_error.advice),
+                role=Role(known_error.role),
+                where=known_error.where,
+                example=known_error.example,
+                instructions=known_error.instructions,
+                passive=known_error.passive,
+                experiment=keys.get(known_error.id, ""),
             )
         )
     return patterns

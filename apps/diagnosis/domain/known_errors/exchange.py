@@ -54,12 +54,12 @@ class Imported:
     faults: list[Fault] = field(default_factory=list)
 
 
-def write_known_errors(rows: Iterable[KnownError]) -> str:
+def write_known_errors(known_errors: Iterable[KnownError]) -> str:
     """Return known errors as YAML for `import_known_errors`, without fields that have no value."""
     entries = []
-    for row in rows:
-        entry: dict[str, Any] = {"id": row.id}
-        for name, value in values_of(row).items():
+    for known_error in known_errors:
+        entry: dict[str, Any] = {"id": known_error.id}
+        for name, value in values_of(known_error).items():
             if value not in ("", None):
                 entry[name] = value
         entries.append(entry)
@@ -101,7 +101,7 @@ def import_known_errors(
         if parsed.data is not None:
             done.faults.append(Fault(1, f"Start with “{HEAD}:” and a list of known errors."))
         return done
-    old = {row.pk: row for row in KnownError.objects.select_related("experiment")}
+    old = {entry.pk: entry for entry in KnownError.objects.select_related("experiment")}
     values_by_id: dict[str, dict[str, Any]] = {}
     experiments = {experiment.key.upper(): experiment for experiment in Experiment.objects.all()}
     expressions: dict[str, tuple[str, str]] = {}
@@ -147,8 +147,8 @@ def _check(
         return None
     values = {name: value for name, value in entry.items() if name != "id"}
     values_by_id[known_error] = values
-    row = old.get(known_error)
-    before = values_of(row) if row else {}
+    current = old.get(known_error)
+    before = values_of(current) if current else {}
     wrong = [name for name in values if name not in FIELDS]
     for name in wrong:
         done.faults.append(
@@ -168,7 +168,7 @@ def _check(
     if values_of(changed_row) == before:
         done.unchanged.append(known_error)
         return None
-    kind = done.added if row is None else done.changed
+    kind = done.added if current is None else done.changed
     kind.append(known_error)
     return expression_of(changed_row, problems)
 

@@ -30,25 +30,26 @@ def load_shipped_codes(*, codes: Iterable[ExitCode] | None = None) -> int:
     site has edited it.
     """
     rows = {
-        (row.kind, row.scope, row.name, row.number): row for row in ExitCodeMeaning.objects.all()
+        (meaning.kind, meaning.scope, meaning.name, meaning.number): meaning
+        for meaning in ExitCodeMeaning.objects.all()
     }
     new = []
     changed = []
     for code in shipped() if codes is None else codes:
         values = _values(code)
-        row = rows.pop(code.key, None)
-        if row is None:
+        meaning = rows.pop(code.key, None)
+        if meaning is None:
             new.append(ExitCodeMeaning(**values, shipped=values))
-        elif row.shipped != values:
-            if row.shipped is not None and not _is_edited(row):
+        elif meaning.shipped != values:
+            if meaning.shipped is not None and not _is_edited(meaning):
                 for name, value in values.items():
-                    setattr(row, name, value)
-            row.shipped = values
-            changed.append(row)
-    for row in rows.values():
-        if row.shipped and row.enabled and not _is_edited(row):
-            row.enabled = False
-            changed.append(row)
+                    setattr(meaning, name, value)
+            meaning.shipped = values
+            changed.append(meaning)
+    for meaning in rows.values():
+        if meaning.shipped and meaning.enabled and not _is_edited(meaning):
+            meaning.enabled = False
+            changed.append(meaning)
     ExitCodeMeaning.objects.bulk_create(new)
     ExitCodeMeaning.objects.bulk_update(
         changed, ["title", "help", "category", "certain", "source", "enabled", "shipped"]
@@ -63,8 +64,8 @@ def _values(code: ExitCode) -> dict[str, Any]:
     return values
 
 
-def _is_edited(row: ExitCodeMeaning) -> bool:
-    return any(getattr(row, name) != value for name, value in (row.shipped or {}).items())
+def _is_edited(meaning: ExitCodeMeaning) -> bool:
+    return any(getattr(meaning, name) != value for name, value in (meaning.shipped or {}).items())
 
 
 def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
@@ -78,22 +79,22 @@ def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
     if not any_number:
         return ()
     ours = Exists(Experiment.objects.filter(key__iexact=OuterRef("name")))
-    rows = ExitCodeMeaning.objects.filter(
+    meanings = ExitCodeMeaning.objects.filter(
         any_number, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True
     )
     codes = []
-    for row in rows:
+    for meaning in meanings:
         codes.append(
             ExitCode(
-                kind=CodeKind(row.kind),
-                scope=CodeScope(row.scope),
-                name=row.name,
-                number=row.number,
-                title=row.title,
-                help=row.help,
-                category=Category(row.category),
-                certain=row.certain,
-                source=row.source,
+                kind=CodeKind(meaning.kind),
+                scope=CodeScope(meaning.scope),
+                name=meaning.name,
+                number=meaning.number,
+                title=meaning.title,
+                help=meaning.help,
+                category=Category(meaning.category),
+                certain=meaning.certain,
+                source=meaning.source,
             )
         )
     return tuple(codes)

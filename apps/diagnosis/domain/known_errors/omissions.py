@@ -27,16 +27,16 @@ def count_omissions(omissions: Mapping[Job, Iterable[str]], *, at: datetime) -> 
     if not analyses:
         return
 
-    rows = KnownError.objects.filter(pk__in=analyses).order_by("pk")  # one order for all locks
-    for row in rows:
+    entries = KnownError.objects.filter(pk__in=analyses).order_by("pk")  # one order for all locks
+    for entry in entries:
         _, is_first = KnownErrorOmission.objects.get_or_create(
-            known_error=row, defaults={"since": at, "last_at": at}
+            known_error=entry, defaults={"since": at, "last_at": at}
         )
-        KnownErrorOmission.objects.filter(known_error=row).update(
-            analyses=F("analyses") + analyses[row.pk], last_at=at, last_job=last_jobs[row.pk].pk
+        KnownErrorOmission.objects.filter(known_error=entry).update(
+            analyses=F("analyses") + analyses[entry.pk], last_at=at, last_job=last_jobs[entry.pk].pk
         )
         if is_first:
-            publish(kind="known_error.omitted", target=row, by=PORTAL, at=at)
+            publish(kind="known_error.omitted", target=entry, by=PORTAL, at=at)
 
 
 def forget_omissions(known_error: str) -> None:

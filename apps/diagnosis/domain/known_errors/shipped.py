@@ -39,27 +39,35 @@ def load_shipped(*, at: datetime, catalogue: Catalogue | None = None) -> Loaded:
     state = CatalogueState.objects.select_for_update().get(pk=1)
     if state.shipped == catalogue.version:
         return Loaded()
-    rows = {row.id: row for row in KnownError.objects.select_related("experiment")}
+    rows = {
+        known_error.id: known_error
+        for known_error in KnownError.objects.select_related("experiment")
+    }
     new = []
     changed = []
     changes = []
     for pattern in catalogue.patterns:
         shipped = _values(pattern)
-        row = rows.get(pattern.id)
-        if row is None:
-            row = KnownError(id=pattern.id, version=1, shipped=shipped, **shipped)
-            new.append(row)
-            changes.append(_change(row, at, "Shipped with the portal."))
-        elif row.shipped != shipped:
-            changes.append(_update(row, shipped, at))
-            changed.append(row)
+        known_error = rows.get(pattern.id)
+        if known_error is None:
+            known_error = KnownError(id=pattern.id, version=1, shipped=shipped, **shipped)
+            new.append(known_error)
+            changes.append(_change(known_error, at, "Shipped with the portal."))
+        elif known_error.shipped != shipped:
+            changes.append(_update(known_error, shipped, at))
+            changed.append(known_error)
     ids = {pattern.id for pattern in catalogue.patterns}
-    for row in rows.values():
-        if row.shipped and row.id not in ids and row.enabled and not _is_edited(row):
-            row.enabled = False
-            row.version = row.version + 1
-            changed.append(row)
-            changes.append(_change(row, at, "No longer shipped with the portal."))
+    for known_error in rows.values():
+        if (
+            known_error.shipped
+            and known_error.id not in ids
+            and known_error.enabled
+            and not _is_edited(known_error)
+        ):
+            known_error.enabled = False
+            known_error.version = known_error.version + 1
+            changed.append(known_error)
+            changes.append(_change(known_error, at, "No longer shipped with the portal."))
     KnownError.objects.bulk_create(new)
     KnownError.objects.bulk_update(changed, [*COLUMNS, "enabled", "version", "shipped"])
     KnownErrorChange.objects.bulk_create(changes)
@@ -73,22 +81,22 @@ def _values(pattern: Pattern) -> dict[str, Any]:
     return {name: str(getattr(pattern, name)) for name in COLUMNS}
 
 
-def _is_edited(row: KnownError) -> bool:
-    return row.shipped is None or any(
-        getattr(row, name) != row.shipped.get(name) for name in COLUMNS
+def _is_edited(known_error: KnownError) -> bool:
+    return known_error.shipped is None or any(
+        getattr(known_error, name) != known_error.shipped.get(name) for name in COLUMNS
     )
 
 
-def _update(row: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErrorChange:
+def _update(known_error: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErrorChange:
     """Change a row to its shipped values; for a row edited or created here, return a proposal."""
-    edited = _is_edited(row)
-    fields = changed_fields(row.shipped or {}, shipped)
-    row.shipped = shipped
+    edited = _is_edited(known_error)
+    fields = changed_fields(known_error.shipped or {}, shipped)
+    known_error.shipped = shipped
     if edited:
-        values = values_of(row) | {name: shipped[name] for name in fields}
+        values = values_of(known_error) | {name: shipped[name] for name in fields}
         reason = "A new version of the portal ships these values; this row was edited here."
         return KnownErrorChange(
-            known_error=row.id,
+            known_error=known_error.id,
             state=ChangeState.PROPOSED,
             values=values,
             fields=fields,
@@ -97,17 +105,17 @@ def _update(row: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErro
             reason=reason,
         )
     for name, value in shipped.items():
-        setattr(row, name, value)
-    row.version += 1
-    return _change(row, at, "Shipped with a new version of the portal.")
+        setattr(known_error, name, value)
+    known_error.version += 1
+    return _change(known_error, at, "Shipped with a new version of the portal.")
 
 
-def _change(row: KnownError, at: datetime, reason: str) -> KnownErrorChange:
+def _change(known_error: KnownError, at: datetime, reason: str) -> KnownErrorChange:
     return KnownErrorChange(
-        known_error=row.id,
-        version=row.version,
+        known_error=known_error.id,
+        version=known_error.version,
         state=ChangeState.APPLIED,
-        values=values_of(row),
+        values=values_of(known_error),
         by=PORTAL,
         at=at,
         reason=reason,

@@ -11,8 +11,7 @@ from apps.archive.domain.comparison import DiffRow
 from apps.clusters.schedulers.base import JobState
 from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.alignment import align
-from apps.diagnosis.domain.log_page.outline import phases_in
-from apps.diagnosis.domain.log_page.pack_marks import marks_by
+from apps.diagnosis.domain.log_page.outline import marks_by, phases_in
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text

@@ -10,11 +10,21 @@ from typing import NamedTuple
 
 import re2
 
+from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.engine.evidence.catalogue import compile_pattern, text_of
-from apps.diagnosis.engine.formats.markers import LEVELS, Level, Markers
+from apps.diagnosis.engine.formats.markers import LEVELS, NO_MARKERS, Level, Markers
 from apps.diagnosis.engine.formats.plain_lines import clean
 
 MOST_PHASES = 200
+#: How long the expressions of a pack may take.
+PACK_SECONDS = 1.0
+TOO_COSTLY = (
+    "The experiment pack's phases and levels are missing here: its expressions took too long."
+)
+BUSY = (
+    "The experiment pack's phases and levels are missing here: the portal is busy. Reload the "
+    "page in a moment."
+)
 _CLOCK = rb"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"
 #: Phase markers of jobs: plain ones, and those of `ops-phase` and of GitHub and GitLab runners.
 _PHASE = re2.compile(
@@ -82,6 +92,21 @@ class PackMarks:
 
 
 NO_PACK_MARKS = PackMarks()
+
+
+def marks_by(markers: Markers, data: bytes) -> tuple[PackMarks, str]:
+    """Return the markers of an experiment's pack in a block, and a message if they are missing.
+
+    They are searched in a process that is killed if too slow.
+    """
+    if markers == NO_MARKERS:
+        return NO_PACK_MARKS, ""
+    try:
+        return POOL.call(pack_marks_in, data, markers, seconds=PACK_SECONDS), ""
+    except PoolBusy:
+        return NO_PACK_MARKS, BUSY
+    except BudgetExceeded:
+        return NO_PACK_MARKS, TOO_COSTLY
 
 
 def pack_marks_in(data: bytes, markers: Markers) -> PackMarks:

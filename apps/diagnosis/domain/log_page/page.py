@@ -14,8 +14,14 @@ from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.expressions.line_search import Span
 from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, phase_at, phases_in
-from apps.diagnosis.domain.log_page.pack_marks import marks_by
+from apps.diagnosis.domain.log_page.outline import (
+    PackMarks,
+    Phase,
+    levels_in,
+    marks_by,
+    phase_at,
+    phases_in,
+)
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Fold,
@@ -356,8 +362,8 @@ def _marks(page: LogPage, block: Block) -> dict[int, KnownErrorMark]:
         role=Role.NOISE
     )
     marks = {}
-    for row in evidence.order_by("-role"):
-        marks[row.offset] = KnownErrorMark(Role(row.role), row.pattern, row.service)
+    for hit in evidence.order_by("-role"):
+        marks[hit.offset] = KnownErrorMark(Role(hit.role), hit.pattern, hit.service)
     marks |= {
         offset: KnownErrorMark(pattern.role, pattern.id, pattern.service)
         for offset, pattern in marks_in(page.job, block).items()
@@ -371,7 +377,7 @@ def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
     if baseline is None:
         return Novelty()
     plain_lines = (line.plain for line in lines)
-    offsets = [lines[row].offset for row, _ in novel_rows(plain_lines, baseline)]
+    offsets = [lines[index].offset for index, _ in novel_rows(plain_lines, baseline)]
     return Novelty(baseline.logs, tuple(offsets))
 
 

@@ -102,10 +102,10 @@ def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
     if raws[-1] == b"":
         raws.pop()
     lines = []
-    for row, raw in enumerate(raws):
-        key = plains[row][:_KEY_BYTES].translate(None, _DIGITS)
+    for index, raw in enumerate(raws):
+        key = plains[index][:_KEY_BYTES].translate(None, _DIGITS)
         lines.append(
-            RawLine(offset, raw, plains[row], None if number is None else number + row, key)
+            RawLine(offset, raw, plains[index], None if number is None else number + index, key)
         )
         offset += len(raw) + 1
     return lines
@@ -143,6 +143,9 @@ def line_of(
     if position < len(text) or not pieces:
         pieces.append(Piece(text_of(text[position:])))
 
+    template = ""
+    if chosen and (number := Templates().hash_of(raw.plain)):
+        template = f"{number:016x}"
     return Line(
         offset=raw.offset,
         number=raw.number,
@@ -153,13 +156,8 @@ def line_of(
         novel=novel,
         more_at=raw.offset + LINE_BYTES if more else None,
         more_bytes=len(raw.raw) - LINE_BYTES if more else 0,
-        template=_template_of(raw) if chosen else "",
+        template=template,
     )
-
-
-def _template_of(raw: RawLine) -> str:
-    number = Templates().hash_of(raw.plain)
-    return f"{number:016x}" if number else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +203,16 @@ def shown_rows(
     if at_end:
         _show(shown, len(lines) - LAST_LINES, len(lines))
     # The rows around the selected lines have no folds.
-    selected = [row for row, line in enumerate(lines) if _is_chosen(line, highlights)]
+    selected = [index for index, line in enumerate(lines) if _is_chosen(line, highlights)]
     kept = range(0)
     if selected:
         kept = range(selected[0] - CHOSEN_CONTEXT, selected[-1] + CHOSEN_CONTEXT + 1)
-    for row, line in enumerate(lines):
-        if row in kept:
+    for index, line in enumerate(lines):
+        if index in kept:
             continue
-        hidden = often[row] or (highlights.levels.get(line.offset) == "debug" and not debug)
+        hidden = often[index] or (highlights.levels.get(line.offset) == "debug" and not debug)
         if hidden and not _is_wanted(line, highlights):
-            shown[row] = False
+            shown[index] = False
     if at_end:
         _show(shown, len(lines) - SHORTEST_FOLD, len(lines))
     return _without_short_folds(shown, lines, highlights, debug=debug)
@@ -225,13 +223,13 @@ def _show_eventful(
 ) -> None:
     """Show eventful lines and both ends of phases, with the lines around them."""
     eventful = 0
-    for row, line in enumerate(lines):
-        context = _context(line, highlights, often=often[row])
+    for index, line in enumerate(lines):
+        context = _context(line, highlights, often=often[index])
         eventful += bool(context)
         if context and (eventful <= MOST_EVENTFUL or context == CHOSEN_CONTEXT):
-            _show(shown, row - context, row + context + 1)
+            _show(shown, index - context, index + context + 1)
         if line.offset in highlights.phase_begins:
-            _show(shown, row - PHASE_LINES, row + PHASE_LINES + 1)
+            _show(shown, index - PHASE_LINES, index + PHASE_LINES + 1)
 
 
 def _is_wanted(line: RawLine, highlights: LineHighlights) -> bool:
@@ -265,8 +263,8 @@ def _context(line: RawLine, highlights: LineHighlights, *, often: bool) -> int:
 
 
 def _show(shown: list[bool], start: int, end: int) -> None:
-    for row in range(max(0, start), min(len(shown), end)):
-        shown[row] = True
+    for index in range(max(0, start), min(len(shown), end)):
+        shown[index] = True
 
 
 def _without_short_folds(
@@ -275,16 +273,16 @@ def _without_short_folds(
     """Show the lines of folds that would hide very few lines, except debug lines."""
     rows = list(shown)
     start = 0
-    for row in range(len(rows) + 1):
-        if row < len(rows) and not rows[row]:
+    for index in range(len(rows) + 1):
+        if index < len(rows) and not rows[index]:
             continue
-        folded = range(start, row)
+        folded = range(start, index)
         if 0 < len(folded) < SHORTEST_FOLD:
             for folded_row in folded:
                 rows[folded_row] = (
                     debug or highlights.levels.get(lines[folded_row].offset) != "debug"
                 )
-        start = row + 1
+        start = index + 1
     return rows
 
 

@@ -38,14 +38,14 @@ class PackEffect:
 def effect_of(pack: Pack) -> PackEffect:
     """Compare a pack without faults with the one in force."""
     assert pack.experiment  # noqa: S101  a pack without faults has one
-    rows = {row.pk: row for row in _rows_of(pack.experiment)}
-    codes = {(row.kind, row.number): row for row in _codes_of(pack.experiment)}
+    rows = {known_error.pk: known_error for known_error in _rows_of(pack.experiment)}
+    codes = {(meaning.kind, meaning.number): meaning for meaning in _codes_of(pack.experiment)}
     added = []
     changed = []
-    for key, row in pack.known_errors.items():
+    for key, entry in pack.known_errors.items():
         if key not in rows:
             added.append(key)
-        elif values_of(rows[key]) != values_of(row):
+        elif values_of(rows[key]) != values_of(entry):
             changed.append(key)
     for code, new in pack.exit_codes.items():
         old = codes.get(code)
@@ -53,7 +53,11 @@ def effect_of(pack: Pack) -> PackEffect:
             added.append(_text(new))
         elif any(getattr(old, name) != getattr(new, name) for name in CODE_VALUES):
             changed.append(_text(new))
-    removed = [key for key, row in rows.items() if key not in pack.known_errors and row.enabled]
+    removed = [
+        key
+        for key, known_error in rows.items()
+        if key not in pack.known_errors and known_error.enabled
+    ]
     for code, known in codes.items():
         if code not in pack.exit_codes and known.pack:
             removed.append(_text(known))
@@ -147,11 +151,15 @@ def _apply(
     check_expressions(pack, by=by)
     if pack.faults:
         raise InvalidFields({"text": [str(fault) for fault in pack.faults]})
-    gone = [row for row in _rows_of(experiment) if row.pk not in pack.known_errors and row.enabled]
-    for row in gone:
-        row.enabled = False
+    gone = [
+        known_error
+        for known_error in _rows_of(experiment)
+        if known_error.pk not in pack.known_errors and known_error.enabled
+    ]
+    for known_error in gone:
+        known_error.enabled = False
     reason = f"Pack of {experiment}, version {proposed.version}: {proposed.reason}"
-    save_together(rows=[*pack.known_errors.values(), *gone], by=by, at=at, reason=reason)
+    save_together(known_errors=[*pack.known_errors.values(), *gone], by=by, at=at, reason=reason)
     _apply_codes(pack, experiment, proposed)
     for name, content in pack.parts.items():
         part = PACK_PARTS.get(name)
@@ -163,29 +171,29 @@ def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -
 
     Codes that the pack no longer declares are deleted, or get their shipped meaning back.
     """
-    old = {(row.kind, row.number): row for row in _codes_of(experiment)}
-    for code, row in old.items():
-        if row.pack and code not in pack.exit_codes:
-            if row.shipped is None:
-                row.delete()
+    old = {(meaning.kind, meaning.number): meaning for meaning in _codes_of(experiment)}
+    for code, meaning in old.items():
+        if meaning.pack and code not in pack.exit_codes:
+            if meaning.shipped is None:
+                meaning.delete()
                 continue
-            for name, value in row.shipped.items():
-                setattr(row, name, value)
-            row.pack = ""
-            row.save()
+            for name, value in meaning.shipped.items():
+                setattr(meaning, name, value)
+            meaning.pack = ""
+            meaning.save()
     for code, new in pack.exit_codes.items():
-        row = old.get(code, new)
+        meaning = old.get(code, new)
         for name in CODE_VALUES:
-            setattr(row, name, getattr(new, name))
-        row.pack = experiment.key
-        row.enabled = True
-        row.source = f"Pack of {experiment.key}, version {proposed.version}"
-        row.save()
+            setattr(meaning, name, getattr(new, name))
+        meaning.pack = experiment.key
+        meaning.enabled = True
+        meaning.source = f"Pack of {experiment.key}, version {proposed.version}"
+        meaning.save()
 
 
 def _rows_of(experiment: Experiment) -> list[KnownError]:
-    rows = KnownError.objects.filter(pack=experiment.key, experiment=experiment)
-    return list(rows.select_related("experiment").order_by("pk"))
+    known_errors = KnownError.objects.filter(pack=experiment.key, experiment=experiment)
+    return list(known_errors.select_related("experiment").order_by("pk"))
 
 
 def _codes_of(experiment: Experiment) -> list[ExitCodeMeaning]:

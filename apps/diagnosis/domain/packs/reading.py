@@ -97,10 +97,10 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
     if not parsed.data.keys() & set(part_names):
         pack.faults.append(Fault(1, f"The pack is empty. Use {', '.join(part_names)}."))
     others = {
-        row.pk: row.pack
-        for row in KnownError.objects.exclude(pack=experiment.key, experiment=experiment).only(
-            "pk", "pack"
-        )
+        known_error.pk: known_error.pack
+        for known_error in KnownError.objects.exclude(
+            pack=experiment.key, experiment=experiment
+        ).only("pk", "pack")
     }
     for path, entry in _entries(parsed, "known_errors", PATTERN_FIELDS | {"id"}, pack.faults):
         _read_known_error(pack, parsed, path, entry, others)
@@ -207,10 +207,10 @@ def _read_known_error(
         return
     assert pack.experiment  # noqa: S101  checked by the caller
     own = {"experiment": pack.experiment.key, "pack": pack.experiment.key}
-    row, problems = read_row(
+    proposed, problems = read_row(
         known_error, entry | own, experiments={pack.experiment.key.upper(): pack.experiment}
     )
-    if expression := expression_of(row, problems):
+    if expression := expression_of(proposed, problems):
         line = parsed.line(f"{path}.regex")
         pack.expressions.append(
             Expression(line, path, *expression, f"{known_error}, regex: The pattern")
@@ -218,12 +218,12 @@ def _read_known_error(
     if problems:
         _add_problems(pack, parsed, path, known_error, problems)
     else:
-        pack.known_errors[known_error] = row
+        pack.known_errors[known_error] = proposed
 
 
 def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]) -> None:
     assert pack.experiment  # noqa: S101  checked by the caller
-    row = ExitCodeMeaning(
+    meaning = ExitCodeMeaning(
         **entry,
         scope=CodeScope.EXPERIMENT,
         name=pack.experiment.key,
@@ -232,14 +232,14 @@ def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]
     )
     name = f"exit code {entry.get('number')}"
     try:
-        row.clean_fields()
+        meaning.clean_fields()
     except ValidationError as error:
         _add_problems(pack, parsed, path, name, error.message_dict)
         return
-    key = (row.kind, row.number)
+    key = (meaning.kind, meaning.number)
     if key in pack.exit_codes:
         pack.faults.append(Fault(parsed.line(f"{path}.number"), f"{name} appears twice.", path))
-    pack.exit_codes[key] = row
+    pack.exit_codes[key] = meaning
 
 
 def _add_problems(

@@ -219,11 +219,11 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
         .filter(job__in=attempts)
     )
     changed = []
-    for row in verdicts.order_by("pk"):
-        if note_later_attempt(row, attempts[row.job_id]):
-            changed.append(row)
+    for verdict in verdicts.order_by("pk"):
+        if note_later_attempt(verdict, attempts[verdict.job_id]):
+            changed.append(verdict)
     update_objects(changed, ["advice", "later_attempt", "later_state"])
-    mark_dirty({hour_of(row.ended_at) for row in changed})
+    mark_dirty({hour_of(verdict.ended_at) for verdict in changed})
     return len(changed)
 
 
@@ -253,14 +253,14 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
     `retries` maps the primary key of each retried job to its finished retry, which has a job ID of
     its own.
     """
-    rows = (
+    of_jobs = (
         Verdict.objects.select_for_update(of=("self",))
         .select_related("job")
         .filter(job__in=retries)
     )
-    verdicts = list(rows.order_by("pk"))
+    verdicts = list(of_jobs.order_by("pk"))
     changed = []
-    attempts = _attempts({_key(row.job) for row in verdicts})
+    attempts = _attempts({_key(verdict.job) for verdict in verdicts})
     for verdict in verdicts:
         job = verdict.job
         retry = retries[verdict.job_id]
@@ -272,7 +272,7 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
             changed.append(verdict)
     fields = ["advice", "later_attempt", "later_state", "retried_as", "retried_on", "retry_state"]
     update_objects(changed, fields)
-    mark_dirty({hour_of(row.ended_at) for row in changed})
+    mark_dirty({hour_of(verdict.ended_at) for verdict in changed})
     return len(changed)
 
 

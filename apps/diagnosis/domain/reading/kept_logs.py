@@ -40,16 +40,16 @@ class Excerpts:
         keys = list(harvests.values_list("pk", flat=True)[:most])
         locked = LogHarvest.objects.select_for_update(of=("self",)).filter(pk__in=keys)
         rows = list(locked.order_by("pk").select_related("job"))
-        texts = self.texts_of([row.job_id for row in rows])
+        texts = self.texts_of([excerpt.job_id for excerpt in rows])
         logs = []
-        for row in reversed(rows):
+        for excerpt in reversed(rows):
             log = KeptLog(
-                row.job_id,
-                row.job.ended_at,
-                texts.get(row.job_id, ()),
-                row.job.experiment_id,
+                excerpt.job_id,
+                excerpt.job.ended_at,
+                texts.get(excerpt.job_id, ()),
+                excerpt.job.experiment_id,
             )
-            logs.append((row.pk, log))
+            logs.append((excerpt.pk, log))
         return logs
 
 
@@ -58,10 +58,10 @@ EXCERPTS = Excerpts()
 
 def kept_log(harvest: LogHarvest, excerpts: Iterable[LogExcerpt]) -> KeptLog:
     """Return what is kept of the logs of a job, of which these are all excerpts."""
-    in_order = sorted(excerpts, key=lambda row: row.stream)
-    texts = [kept_text(row) for row in in_order]
+    in_order = sorted(excerpts, key=lambda excerpt: excerpt.stream)
+    texts = [kept_text(excerpt) for excerpt in in_order]
     return KeptLog(harvest.job_id, harvest.job.ended_at, texts, harvest.job.experiment_id)
 
 
-def kept_text(row: LogExcerpt) -> KeptText:
-    return KeptText(row.stream, row.data, row.first_offset, row.first_line_number)
+def kept_text(excerpt: LogExcerpt) -> KeptText:
+    return KeptText(excerpt.stream, excerpt.data, excerpt.first_offset, excerpt.first_line_number)

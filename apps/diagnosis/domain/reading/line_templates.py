@@ -79,27 +79,27 @@ def read_completed_batch(*, at: datetime) -> int:
     """
     waiting = COMPLETED_LOGS.due(at).select_related("job__cluster", "job__experiment")
     claimed = COMPLETED_LOGS.claim_batch(waiting, most=BATCH, at=at)
-    attempts = attempts_by_job([row.job for row in claimed])
+    attempts = attempts_by_job([completed_log.job for completed_log in claimed])
     read = {}
     missing = []
-    for row in claimed:
-        may_try_again = row.attempts <= len(BACK_OFF.seconds)
+    for completed_log in claimed:
+        may_try_again = completed_log.attempts <= len(BACK_OFF.seconds)
         blocks: Sequence[Block] = ()
-        if may_try_again or row.last_error:
-            blocks = _blocks_of(row.job, attempts[row.job_id])
+        if may_try_again or completed_log.last_error:
+            blocks = _blocks_of(completed_log.job, attempts[completed_log.job_id])
         if blocks:
-            read[row.pk] = LogTemplates(row.job, template_lines(blocks))
-            pass_outputs_on(row.job, blocks, at=at)
-        elif may_try_again and log_paths(row.job):
-            missing.append(row)
+            read[completed_log.pk] = LogTemplates(completed_log.job, template_lines(blocks))
+            pass_outputs_on(completed_log.job, blocks, at=at)
+        elif may_try_again and log_paths(completed_log.job):
+            missing.append(completed_log)
 
     with transaction.atomic():
-        held = {row.pk for row in COMPLETED_LOGS.hold(claimed)}
+        held = {completed_log.pk for completed_log in COMPLETED_LOGS.hold(claimed)}
         store_templates([log for pk, log in read.items() if pk in held], at=at)
-        kept = [row.pk for row in missing]
+        kept = [completed_log.pk for completed_log in missing]
         CompletedLog.objects.filter(pk__in=held).exclude(pk__in=kept).delete()
-        for row in missing:
-            COMPLETED_LOGS.fail(row, "The log cannot be read.", at=at)
+        for completed_log in missing:
+            COMPLETED_LOGS.fail(completed_log, "The log cannot be read.", at=at)
     return len(claimed)
 
 
@@ -132,8 +132,8 @@ def store_kept(*, before: int | None, at: datetime) -> tuple[int, int | None]:
         harvests = harvests.filter(pk__lt=before)
     rows = list(harvests.prefetch_related("excerpts")[:BATCH])
     logs = []
-    for row in rows:
-        blocks = [block_of(excerpt) for excerpt in row.excerpts.all()]
-        logs.append(LogTemplates(row.job, template_lines(blocks)))
+    for harvest in rows:
+        blocks = [block_of(excerpt) for excerpt in harvest.excerpts.all()]
+        logs.append(LogTemplates(harvest.job, template_lines(blocks)))
     store_templates(logs, at=at)
     return len(rows), rows[-1].pk if rows else None

@@ -89,8 +89,10 @@ def _excerpts(user: User, experiment: str, succeeded: bool) -> Iterator[LogExcer
     jobs: QuerySet[Job] = Job.objects.visible_to(user)
     if experiment:
         jobs = jobs.filter(experiment__key__iexact=experiment)
-    rows = LogExcerpt.objects.filter(pk__gt=newest - RECENT, harvest__job__in=jobs).order_by("-pk")
-    of_side = rows.filter(harvest__job__state=JobState.COMPLETED)
+    excerpts = LogExcerpt.objects.filter(pk__gt=newest - RECENT, harvest__job__in=jobs).order_by(
+        "-pk"
+    )
+    of_side = excerpts.filter(harvest__job__state=JobState.COMPLETED)
     if not succeeded:
-        of_side = rows.exclude(harvest__job__state=JobState.COMPLETED)
+        of_side = excerpts.exclude(harvest__job__state=JobState.COMPLETED)
     return of_side.select_related("harvest__job__cluster")[:EXCERPTS].iterator(chunk_size=50)

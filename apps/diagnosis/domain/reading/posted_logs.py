@@ -52,7 +52,7 @@ def store_posted_log(
     if posted.exclude(array_id=array).exists():
         raise NotAllowed("This token is in use by another job array. Each needs its own.")
     _check_limits(posted, token, at)
-    row = PostedLog.objects.create(
+    posted_log = PostedLog.objects.create(
         cluster_id=token.cluster,
         job_id=job_id,
         array_id=array,
@@ -69,7 +69,7 @@ def store_posted_log(
     PostedLog.objects.filter(
         pk__in=list(same.values_list("pk", flat=True)[MOST_OF_A_LOG:])
     ).delete()
-    return row
+    return posted_log
 
 
 def _check_limits(posted: QuerySet[PostedLog], token: PhaseToken, at: datetime) -> None:
@@ -137,25 +137,25 @@ def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
     by_id: dict[tuple[int, str], list[Job]] = {}
     for job in jobs:
         by_id.setdefault((job.cluster_id, job.job_id), []).append(job)
-    rows = PostedLog.objects.filter(
+    posted_logs = PostedLog.objects.filter(
         cluster__in={key[0] for key in by_id}, job_id__in={key[1] for key in by_id}
     )
-    for row in rows.order_by("posted_at", "pk"):
-        for job in by_id.get((row.cluster_id, row.job_id), ()):
-            if row.experiment_id == job.experiment_id and _is_of(row, job):
-                posted[job.pk][Stream(row.stream)] = row
+    for posted_log in posted_logs.order_by("posted_at", "pk"):
+        for job in by_id.get((posted_log.cluster_id, posted_log.job_id), ()):
+            if posted_log.experiment_id == job.experiment_id and _is_of(posted_log, job):
+                posted[job.pk][Stream(posted_log.stream)] = posted_log
     return posted
 
 
-def _is_of(row: PostedLog, job: Job) -> bool:
+def _is_of(posted_log: PostedLog, job: Job) -> bool:
     return (
         job.started_at is not None
-        and job.started_at - _AHEAD <= row.posted_at <= job.ended_at + _AFTER
+        and job.started_at - _AHEAD <= posted_log.posted_at <= job.ended_at + _AFTER
     )
 
 
-def posted_block(row: PostedLog) -> Block:
+def posted_block(posted_log: PostedLog) -> Block:
     """Return a post as the end of a log."""
-    data = row.data
-    offset = row.first_offset
-    return Block(data, offset, offset + len(data), None if offset else 1, Stream(row.stream))
+    data = posted_log.data
+    offset = posted_log.first_offset
+    return Block(data, offset, offset + len(data), None if offset else 1, Stream(posted_log.stream))

@@ -147,9 +147,9 @@ def _baseline(kind: Kind) -> Baseline | None:
     )
     templates = rows.values_list("templates", flat=True)
     same_release = templates.filter(release=release)[:LOGS]
-    baseline = baseline_of(stage, [_hashes(row) for row in same_release])
+    baseline = baseline_of(stage, [_hashes(compressed) for compressed in same_release])
     if baseline is None:
-        baseline = baseline_of(stage, [_hashes(row) for row in templates[:LOGS]])
+        baseline = baseline_of(stage, [_hashes(compressed) for compressed in templates[:LOGS]])
     return baseline
 
 

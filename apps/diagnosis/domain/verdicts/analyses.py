@@ -140,8 +140,8 @@ class HarvestOutcome:
     def size_bytes(self) -> int:
         """Return roughly how much memory the content takes."""
         kept = self.content or HarvestContent((), ())
-        return sum(len(row.compressed) for row in kept.excerpts) + sum(
-            len(row.text) for row in kept.evidence
+        return sum(len(excerpt.compressed) for excerpt in kept.excerpts) + sum(
+            len(evidence.text) for evidence in kept.evidence
         )
 
 

@@ -51,14 +51,10 @@ def archived_diagnosis(job: Job) -> ArchivedDiagnosis:
     """Return what was known about an archived job."""
     verdict = next(iter(archived_verdicts([job])), None)
     headline = headline_of(verdict) if verdict else ""
-    return ArchivedDiagnosis(verdict, headline, _log_ends(job))
-
-
-def _log_ends(job: Job) -> list[LogEnd]:
     ends = []
     excerpts = LogExcerpt.objects.filter(harvest__job=job.pk).order_by("pk")
     with suppress(Unreadable):
         for excerpt in archived_rows(excerpts, job.archived_in) if job.archived_in else ():
             lines = excerpt.data.decode(errors="replace").splitlines()
             ends.append(LogEnd(excerpt.stream, excerpt.path, lines[-LINES:]))
-    return ends
+    return ArchivedDiagnosis(verdict, headline, ends)

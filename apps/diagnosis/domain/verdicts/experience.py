@@ -86,13 +86,13 @@ def experience_of(
     """
     if not verdict.symptom:
         return None
-    rows = Verdict.objects.visible_to(user).filter(
+    verdicts = Verdict.objects.visible_to(user).filter(
         symptom=verdict.symptom, ended_at__gte=at - PERIOD
     )
     if not with_itself:
-        rows = rows.exclude(pk=verdict.pk)
+        verdicts = verdicts.exclude(pk=verdict.pk)
     fields = ("verdict", "overridden_at", "later_state", "group")
-    cases = list(rows.order_by("-ended_at").values_list(*fields)[:CASES])
+    cases = list(verdicts.order_by("-ended_at").values_list(*fields)[:CASES])
 
     corrected = Counter(VerdictKind(kind) for kind, overridden_at, _, _ in cases if overridden_at)
     retried = [later for _, _, later, _ in cases if later]
@@ -151,13 +151,13 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
         "example": line,
         "experiment": experiments.pop() or "" if len(experiments) == 1 else "",
     }
-    row, problems = read_row(known_error, values)
+    entry, problems = read_row(known_error, values)
     if problems:
         return None
     change = KnownErrorChange.objects.create(
         known_error=known_error,
         state=ChangeState.PROPOSED,
-        values=values_of(row),
+        values=values_of(entry),
         by=PORTAL,
         at=at,
         reason=(

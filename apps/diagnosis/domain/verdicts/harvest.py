@@ -233,10 +233,10 @@ def _write(outcomes: Sequence[HarvestOutcome], at: datetime) -> None:
         if content.lines is not None:
             templates.append(LogTemplates(outcome.harvest.job, content.lines))
 
-    stored = [row.pk for row in excerpts if row.pk]
+    stored = [excerpt.pk for excerpt in excerpts if excerpt.pk]
     LogExcerpt.objects.filter(harvest__in=read).exclude(pk__in=stored).delete()
     Evidence.objects.filter(harvest__in=read).delete()
-    LogExcerpt.objects.bulk_create([row for row in excerpts if row.pk is None])
+    LogExcerpt.objects.bulk_create([excerpt for excerpt in excerpts if excerpt.pk is None])
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
     store_log_phases(phases)
     count_omissions(omissions, at=at)

@@ -76,8 +76,8 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
     """
     judged_jobs = sorted(judged_jobs, key=lambda judged: judged.job.pk)
     jobs = [judged.job for judged in judged_jobs]
-    rows = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
-    before = {row.job_id: row for row in rows}
+    stored = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
+    before = {verdict.job_id: verdict for verdict in stored}
     attempts = attempts_by_job(jobs)
     version = current().version
 
@@ -94,11 +94,11 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
     Verdict.objects.bulk_create(
         verdicts, update_conflicts=True, unique_fields=["job"], update_fields=_STORED
     )
-    mark_dirty(hour_of(row.ended_at) for row in (*verdicts, *before.values()))
+    mark_dirty(hour_of(verdict.ended_at) for verdict in (*verdicts, *before.values()))
     events = []
-    for row in verdicts:
-        if _differs(row, before):
-            events.append(_event(row, before.get(row.job_id), at))
+    for verdict in verdicts:
+        if _differs(verdict, before):
+            events.append(_event(verdict, before.get(verdict.job_id), at))
     publish_all(events=events)
 
 
@@ -107,19 +107,19 @@ def withdraw_verdicts(jobs: Sequence[Job], *, at: datetime) -> None:
 
     Those of `may_be_withdrawn`; the others stay.
     """
-    rows = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
-    withdrawn = [row for row in rows.select_related("job") if may_be_withdrawn(row)]
-    Verdict.objects.filter(pk__in=[row.pk for row in withdrawn]).delete()
-    mark_dirty(hour_of(row.ended_at) for row in withdrawn)
+    verdicts = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
+    withdrawn = [verdict for verdict in verdicts.select_related("job") if may_be_withdrawn(verdict)]
+    Verdict.objects.filter(pk__in=[verdict.pk for verdict in withdrawn]).delete()
+    mark_dirty(hour_of(verdict.ended_at) for verdict in withdrawn)
     events = []
-    for row in withdrawn:
+    for verdict in withdrawn:
         events.append(
             new_event(
                 kind="verdict.withdrawn",
-                target=row.job,
+                target=verdict.job,
                 by="diagnosis",
                 at=at,
-                old=row.verdict,
+                old=verdict.verdict,
                 reason=wording.COMPLETED,
             )
         )

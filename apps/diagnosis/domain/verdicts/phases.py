@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.log_page.outline import Phase, phases_in
-from apps.diagnosis.domain.log_page.pack_marks import marks_by
+from apps.diagnosis.domain.log_page.outline import Phase, marks_by, phases_in
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.formats.markers import Markers
 from apps.jobs.domain.phases.logs import MarkedPhase

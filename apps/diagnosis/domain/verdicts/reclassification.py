@@ -136,16 +136,18 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
 
 
 def _judge_batch(run: Reclassification, at: datetime) -> None:
-    rows = Verdict.objects.filter(
+    verdicts = Verdict.objects.filter(
         pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since
     )
     apply = run.state == ReclassificationState.APPLYING
     catalogue = current()
     if apply:
-        _lock_harvests(rows)
+        _lock_harvests(verdicts)
 
-    rows = rows.select_related("job__cluster", "job__experiment", "job__harvest").order_by("pk")
-    batch = list(rows[:BATCH])
+    verdicts = verdicts.select_related("job__cluster", "job__experiment", "job__harvest").order_by(
+        "pk"
+    )
+    batch = list(verdicts[:BATCH])
     moves = Counter(run.moves)
     for verdict in batch:
         if change := _reclassify(verdict, apply, catalogue, at):
@@ -236,14 +238,14 @@ def _holds_before(
     facts = facts_of(verdict.job)
     if not verdict.cause:
         return False
-    for row in harvest.evidence.filter(pattern=verdict.cause):
-        if row.offset >= starts.get(Stream(row.stream), 0):
+    for evidence in harvest.evidence.filter(pattern=verdict.cause):
+        if evidence.offset >= starts.get(Stream(evidence.stream), 0):
             continue
-        if not KnownError.objects.filter(pk=row.pattern).exists():
+        if not KnownError.objects.filter(pk=evidence.pattern).exists():
             return True
-        line = row.text.encode()
+        line = evidence.text.encode()
         hits = catalogue.classify(facts, Block(line, 0, len(line), 1)).hits
-        if any(_is_same(hit.pattern, row) for hit in hits):
+        if any(_is_same(hit.pattern, evidence) for hit in hits):
             return True
     return False
 

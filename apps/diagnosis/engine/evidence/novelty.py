@@ -157,12 +157,12 @@ def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int
     """Yield row and template of each clean line whose template is not in the baseline."""
     templates = Templates()
     known: dict[int, bool] = {}
-    for row, line in enumerate(lines):
+    for index, line in enumerate(lines):
         template = templates.hash_of(line)
         if template not in known:
             known[template] = baseline.knows(template)
         if not known[template]:
-            yield row, template
+            yield index, template
 
 
 def start_of_tail(data: bytes) -> int:

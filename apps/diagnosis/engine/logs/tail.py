@@ -204,7 +204,6 @@ def read_back(
             steps = []
             seen = 0
             stop = begin + len(data)
-            stop = begin + len(data)
         steps.append(data)
         seen += newlines(data)
         start = begin
@@ -260,8 +259,8 @@ def lines_of(block: Block) -> list[LogLine]:
     pieces = block.data.split(b"\n")
     if pieces[-1] == b"":
         pieces.pop()
-    for row, piece in enumerate(pieces):
-        number = None if block.first_line is None else block.first_line + row
+    for index, piece in enumerate(pieces):
+        number = None if block.first_line is None else block.first_line + index
         lines.append(LogLine(offset, number, _display_text(piece)))
         offset += len(piece) + 1
     return lines

@@ -114,7 +114,9 @@ def _names_on(cluster: Cluster, active_probes: Sequence[Probe]) -> list[str]:
 
 
 def _plan_on_cluster(cluster: Cluster, probe_names: Sequence[str], at: datetime) -> int:
-    exclusions = {row.host: row for row in open_exclusions(at).filter(cluster=cluster)}
+    exclusions = {
+        exclusion.host: exclusion for exclusion in open_exclusions(at).filter(cluster=cluster)
+    }
     hosts = set(listed_hosts(cluster, at=at)) or hosts_of_jobs(cluster, at=at) | exclusions.keys()
     hosts = {host for host in hosts if is_host_name(host)}
     unfinished = ProbeJob.objects.filter(cluster=cluster, ended_at=None)

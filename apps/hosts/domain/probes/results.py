@@ -225,8 +225,8 @@ def returns_by_probes(exclusion: HostExclusion) -> bool:
 
 
 def _return_if_proven(exclusion_id: int, at: datetime) -> None:
-    rows = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
-    exclusion = rows.get(pk=exclusion_id)
+    exclusions = HostExclusion.objects.select_for_update(of=("self",)).select_related("cluster")
+    exclusion = exclusions.get(pk=exclusion_id)
     if not exclusion.is_in_effect(at) or not returns_by_probes(exclusion):
         return
     jobs = finished_jobs_of(exclusion)

@@ -100,7 +100,7 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
     recheck = collection.rechecked_at is None or at - collection.rechecked_at >= RECHECK_EVERY
     start = collection.collected_until - (RECHECK_REACH if recheck else OVERLAP)
     new = changed = flagged = 0
-    row = Collection.objects.filter(pk=collection.pk)
+    stored = Collection.objects.filter(pk=collection.pk)
     try:
         scheduler = adapter_of(cluster)
         slices = list(_slices(start, at - LAG))
@@ -112,18 +112,18 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
                 new += more_new
                 changed += more_changed
                 flagged += more_flagged
-            row.filter(collected_until__lt=until).update(collected_until=until)
+            stored.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
         # Log a repeated error only once, not every 15 s.
         if reason != collection.last_error:
             log.warning("cluster %s cannot be collected: %s", cluster.name, error)
-        row.update(last_run_at=at, last_error=reason)
+        stored.update(last_run_at=at, last_error=reason)
         return Collected(new, changed, flagged, problem=str(error))
-    row.update(last_run_at=at, last_success_at=at, last_error="")
+    stored.update(last_run_at=at, last_success_at=at, last_error="")
     caught_up = len(slices) <= SLICES_A_RUN
     if recheck and caught_up:
-        row.update(rechecked_at=at)
+        stored.update(rechecked_at=at)
     return Collected(new, changed, flagged, caught_up=caught_up)
 
 
@@ -316,8 +316,8 @@ def _columns_of(
 
 
 def _rows(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    for row in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, row, strict=True))
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
 
 
 def _insert(
@@ -365,10 +365,10 @@ def _correct(
 ) -> None:
     for name, value in corrections.items():
         setattr(job, name, value)
-    row = Job.objects.filter(pk=job.pk)
-    row.update(collected_at=at, **corrections)
+    stored = Job.objects.filter(pk=job.pk)
+    stored.update(collected_at=at, **corrections)
     if corrections.keys() & {"account", "user"}:
-        row.filter(experiment=None).update(
+        stored.filter(experiment=None).update(
             experiment_id=membership.experiment_of(job.account, job.user)
         )
-        prove_jobs(row, at=at)
+        prove_jobs(stored, at=at)

@@ -39,8 +39,8 @@ def claims_of(request: Request) -> list[dict[str, Any]]:
         last_ended_at=Max("ended_at"),
     )
     return [
-        dict(row)
-        for row in counted.order_by("-submitted_at", "cluster__name", "spool_id")[:MOST_CLAIMS]
+        dict(counts)
+        for counts in counted.order_by("-submitted_at", "cluster__name", "spool_id")[:MOST_CLAIMS]
     ]
 
 
@@ -74,7 +74,7 @@ def accept_claims(
     newest = claims.order_by("-submitted_at").values_list("submitted_at", flat=True).first()
     if newest is None or not name:
         raise InvalidTransition(f"{request}: no job with this {scope} claims to belong to it.")
-    row = ClaimAcceptance(
+    acceptance = ClaimAcceptance(
         request=request,
         cluster=cluster,
         scope=scope,
@@ -86,11 +86,11 @@ def accept_claims(
     )
     try:
         with transaction.atomic():
-            row.save()
+            acceptance.save()
     except IntegrityError:
         raise InvalidTransition(f"{request}: this claim was already accepted.") from None
-    _apply("claims.accepted", row, Proof.CLAIMED, by=by, at=at, reason=text)
-    return row
+    _apply("claims.accepted", acceptance, Proof.CLAIMED, by=by, at=at, reason=text)
+    return acceptance
 
 
 @transaction.atomic
@@ -104,16 +104,16 @@ def withdraw_claims(
     check_may_decide(by, request)
     text = checked_reason(reason)
     lock_proofs(shared=False)
-    rows = ClaimAcceptance.objects.select_related("cluster")
-    row = rows.filter(request=request, pk=acceptance, withdrawn_at=None).first()
-    if row is None:
+    acceptances = ClaimAcceptance.objects.select_related("cluster")
+    claim_acceptance = acceptances.filter(request=request, pk=acceptance, withdrawn_at=None).first()
+    if claim_acceptance is None:
         raise InvalidTransition(f"{request}: acceptance not found, or already withdrawn.")
-    row.withdrawn_at = at
-    row.withdrawn_by = by.username
-    row.withdrawn_reason = text
-    row.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
-    _apply("claims.withdrawn", row, Proof.ACCEPTED, by=by, at=at, reason=text)
-    return row
+    claim_acceptance.withdrawn_at = at
+    claim_acceptance.withdrawn_by = by.username
+    claim_acceptance.withdrawn_reason = text
+    claim_acceptance.save(update_fields=["withdrawn_at", "withdrawn_by", "withdrawn_reason"])
+    _apply("claims.withdrawn", claim_acceptance, Proof.ACCEPTED, by=by, at=at, reason=text)
+    return claim_acceptance
 
 
 def _claims(request: Request) -> QuerySet[Job]:
@@ -127,10 +127,17 @@ def check_may_decide(by: User, request: Request) -> None:
 
 
 def _apply(
-    kind: str, row: ClaimAcceptance, proof: Proof, *, by: User, at: datetime, reason: str
+    kind: str, acceptance: ClaimAcceptance, proof: Proof, *, by: User, at: datetime, reason: str
 ) -> None:
     """Prove the affected jobs again and publish the event."""
-    affected = Job.objects.filter(claimed_key=row.request.key, cluster=row.cluster, proof=proof)
+    affected = Job.objects.filter(
+        claimed_key=acceptance.request.key, cluster=acceptance.cluster, proof=proof
+    )
     changed = prove_jobs(affected, at=at)
-    data = {"scope": row.scope, "name": row.name, "cluster": row.cluster.name, "jobs": len(changed)}
-    publish(kind=kind, target=row.request, by=by, at=at, reason=reason, data=data)
+    data = {
+        "scope": acceptance.scope,
+        "name": acceptance.name,
+        "cluster": acceptance.cluster.name,
+        "jobs": len(changed),
+    }
+    publish(kind=kind, target=acceptance.request, by=by, at=at, reason=reason, data=data)

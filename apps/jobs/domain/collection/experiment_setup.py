@@ -149,7 +149,7 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
     )
     with transaction.atomic():
         experiment = set_up_experiment(setup=setup, by=by, at=at)
-        after = {row.experiment.pk: row.share for row in share_rows()}
+        after = {share.experiment.pk: share.share for share in share_rows()}
         then = _ranks()
         transaction.set_rollback(True)
     changes = []

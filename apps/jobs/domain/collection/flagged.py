@@ -50,7 +50,8 @@ def flagged_reasons() -> list[dict[str, Any]]:
         records=Count("pk"), last_at=Max("received_at")
     )
     return [
-        dict(row) for row in counted.order_by("-records", "cluster__name", "reason")[:MOST_REASONS]
+        dict(counts)
+        for counts in counted.order_by("-records", "cluster__name", "reason")[:MOST_REASONS]
     ]
 
 

@@ -87,8 +87,10 @@ class Claims:
         for array in SubmittedArray.objects.filter(spool_id__in=set(spool_ids), **of_cluster):
             self._arrays[array.spool_id].append(array)
         self._accepted: dict[int, set[tuple[str, str, datetime | None]]] = defaultdict(set)
-        for row in ClaimAcceptance.objects.filter(withdrawn_at=None, **of_cluster):
-            self._accepted[row.request_id].add((row.scope, row.name, row.submitted_at))
+        for acceptance in ClaimAcceptance.objects.filter(withdrawn_at=None, **of_cluster):
+            self._accepted[acceptance.request_id].add(
+                (acceptance.scope, acceptance.name, acceptance.submitted_at)
+            )
 
     def experiment_of(self, key: str) -> int | None:
         """Return the experiment of a request.

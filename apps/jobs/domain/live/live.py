@@ -88,8 +88,15 @@ def _group(cluster: Cluster, key: _Key, submitted_at: datetime) -> LiveJobs:
     )
 
 
-def _key(row: LiveJobs) -> _Key:
-    return row.state, row.reason, row.experiment_id, row.request_id, row.stage, row.account
+def _key(live_jobs: LiveJobs) -> _Key:
+    return (
+        live_jobs.state,
+        live_jobs.reason,
+        live_jobs.experiment_id,
+        live_jobs.request_id,
+        live_jobs.stage,
+        live_jobs.account,
+    )
 
 
 def live_counts(user: User) -> dict[str, int]:
@@ -125,19 +132,21 @@ def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
     rows = (
         LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
     )
-    for row in rows:
+    for live_jobs in rows:
         if state == CurrentState.RUNNING:
             reason = QueueReason("Running")
         else:
-            reason = reason_of(row.reason)
-        live = reasons.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))
-        live.jobs += row.jobs
-        live.oldest_submitted_at = min(live.oldest_submitted_at, row.oldest_submitted_at)
-        if row.reason:
-            live.codes.add(row.reason)
-        if row.request:
-            live.requests[row.request] = live.requests.get(row.request, 0) + row.jobs
+            reason = reason_of(live_jobs.reason)
+        live = reasons.setdefault(reason, LiveReason(reason, 0, live_jobs.oldest_submitted_at))
+        live.jobs += live_jobs.jobs
+        live.oldest_submitted_at = min(live.oldest_submitted_at, live_jobs.oldest_submitted_at)
+        if live_jobs.reason:
+            live.codes.add(live_jobs.reason)
+        if live_jobs.request:
+            live.requests[live_jobs.request] = (
+                live.requests.get(live_jobs.request, 0) + live_jobs.jobs
+            )
         else:
-            name = row.account or row.cluster.name
-            live.others[name] = live.others.get(name, 0) + row.jobs
+            name = live_jobs.account or live_jobs.cluster.name
+            live.others[name] = live.others.get(name, 0) + live_jobs.jobs
     return sorted(reasons.values(), key=lambda live: (-live.jobs, live.reason.text))

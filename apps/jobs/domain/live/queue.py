@@ -105,15 +105,15 @@ def store_queue(
 def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCount]) -> None:
     """Write the counts of requests that changed."""
     fields = ("queued", "running", "held", "newest_submitted_at")
-    for row in QueueCount.objects.filter(cluster=cluster):
-        count = counts.get((row.request_id, row.stage))
+    for stored in QueueCount.objects.filter(cluster=cluster):
+        count = counts.get((stored.request_id, stored.stage))
         if count is None:
-            row.delete()
-        elif any(getattr(row, name) != getattr(count, name) for name in fields):
-            count.pk = row.pk
+            stored.delete()
+        elif any(getattr(stored, name) != getattr(count, name) for name in fields):
+            count.pk = stored.pk
             count.save()
         else:
-            count.pk = row.pk
+            count.pk = stored.pk
     QueueCount.objects.bulk_create(count for count in counts.values() if count.pk is None)
 
 
@@ -195,14 +195,16 @@ def waiting_of(request: Request) -> dict[str, Waiting]:
     Jobs that finished since the last reading are subtracted: they already count as finished. A
     scheduler's list may be older than its response, and its clock may be slow.
     """
-    rows = list(QueueCount.objects.filter(request=request).select_related("cluster__queue_reading"))
-    if not rows:
+    queue_counts = list(
+        QueueCount.objects.filter(request=request).select_related("cluster__queue_reading")
+    )
+    if not queue_counts:
         return {}
 
     read_at = {}
-    for row in rows:
-        if reading := getattr(row.cluster, "queue_reading", None):
-            read_at[row.cluster_id] = reading.at
+    for queue_count in queue_counts:
+        if reading := getattr(queue_count.cluster, "queue_reading", None):
+            read_at[queue_count.cluster_id] = reading.at
     about = Q(pk=None)
     since = Q(pk=None)
     for cluster, moment in read_at.items():
@@ -222,10 +224,10 @@ def waiting_of(request: Request) -> dict[str, Waiting]:
         doubtful[cluster, stage.casefold()] += jobs - later
 
     sums: dict[str, Waiting] = {}
-    for row in rows:
-        stage = row.stage.casefold()
-        key = (row.cluster_id, stage)
-        left = Waiting(row.queued, row.running, row.held).less(gone[key])
+    for queue_count in queue_counts:
+        stage = queue_count.stage.casefold()
+        key = (queue_count.cluster_id, stage)
+        left = Waiting(queue_count.queued, queue_count.running, queue_count.held).less(gone[key])
         before = sums.get(stage, Waiting())
         sums[stage] = Waiting(
             queued=before.queued + left.queued,

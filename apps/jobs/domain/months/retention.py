@@ -46,7 +46,9 @@ class MonthOfJobs:
 
 def months(*, at: datetime) -> list[MonthOfJobs]:
     """Return the months that have job records or an archive, newest first."""
-    archived = {row.month: row for row in ArchivedMonth.objects.all()}
+    archived = {
+        archived_month.month: archived_month for archived_month in ArchivedMonth.objects.all()
+    }
     ends = Job.objects.aggregate(first=Min("ended_at"), last=Max("ended_at"))
     stored = set()
     if ends["first"]:
@@ -75,7 +77,9 @@ def drop_due_months(*, at: datetime) -> int:
     if not settings.JOB_RECORD_MONTHS:
         return 0
     first = Job.objects.aggregate(first=Min("ended_at"))["first"]
-    archived = {row.month: row for row in ArchivedMonth.objects.all()}
+    archived = {
+        archived_month.month: archived_month for archived_month in ArchivedMonth.objects.all()
+    }
     month = month_of(first) if first else None
     while month and month <= _last_due(at):
         if _is_due(month, archived, at) and _jobs_of(month).exists():

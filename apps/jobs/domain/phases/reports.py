@@ -81,7 +81,7 @@ def store_phases(
     reported = JobPhase.objects.filter(
         cluster=token.cluster, job_id=job_id, token_label=token.label
     )
-    known = {(row.name, row.started_at): row for row in reported}
+    known = {(phase.name, phase.started_at): phase for phase in reported}
     room = (
         MOST_OF_AN_ARRAY - JobPhase.objects.filter(token_label=token.label, array_id=array).count()
     )
@@ -93,17 +93,17 @@ def store_phases(
             done.problems.append((number, str(error)))
             continue
         key = fields["name"], fields["started_at"]
-        row = known.get(key)
-        if row is None and len(known) >= MOST_OF_A_JOB:
+        phase = known.get(key)
+        if phase is None and len(known) >= MOST_OF_A_JOB:
             done.problems.append((number, f"The job has reported {MOST_OF_A_JOB} phases already."))
-        elif row is None and done.new >= room:
+        elif phase is None and done.new >= room:
             done.problems.append(
                 (
                     number,
                     f"The jobs of this array have reported {MOST_OF_AN_ARRAY:,} phases already.",
                 )
             )
-        elif row is None:
+        elif phase is None:
             known[key] = JobPhase.objects.create(
                 cluster_id=token.cluster,
                 job_id=job_id,
@@ -119,8 +119,8 @@ def store_phases(
             )
             done.new += 1
             ended.add(fields["ended_at"])
-        elif row.ended_at is None and fields["ended_at"] is not None:
-            _update(row, fields)
+        elif phase.ended_at is None and fields["ended_at"] is not None:
+            _update(phase, fields)
             done.changed += 1
             ended.add(fields["ended_at"])
         else:
@@ -130,14 +130,14 @@ def store_phases(
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
     _count_no_log_of(token.cluster, job_id)
     if cpu_model and done.new:
-        correct_cpu_model(phase=max(known.values(), key=lambda row: row.pk))
+        correct_cpu_model(phase=max(known.values(), key=lambda phase: phase.pk))
     return done
 
 
-def _update(row: JobPhase, fields: Mapping[str, Any]) -> None:
+def _update(phase: JobPhase, fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
-        setattr(row, name, value)
-    row.save(update_fields=list(fields))
+        setattr(phase, name, value)
+    phase.save(update_fields=list(fields))
 
 
 def check_token(token: PhaseToken, job_id: str) -> None:
@@ -284,12 +284,14 @@ def phases_of(job: Job) -> list[ShownPhase]:
         return ShownPhase(name, seconds, cpu, kind == "bad", left, 100 * seconds / whole, kind)
 
     phases = [shown("queued", job.submitted_at, job.started_at, "q")]
-    starts = [row.started_at for row in rows[1:]] + [job.ended_at]
-    for number, (row, following) in enumerate(zip(rows, starts, strict=True)):
-        is_open = row.ended_at is None and following == job.ended_at
-        bad = row.exit_code != 0 or (is_open and job.is_failed)
+    starts = [phase.started_at for phase in rows[1:]] + [job.ended_at]
+    for number, (phase, following) in enumerate(zip(rows, starts, strict=True)):
+        is_open = phase.ended_at is None and following == job.ended_at
+        bad = phase.exit_code != 0 or (is_open and job.is_failed)
         kind = "bad" if bad else f"p{1 + number % 2}"
         phases.append(
-            shown(row.name, row.started_at, row.ended_at or following, kind, row.cpu_seconds)
+            shown(
+                phase.name, phase.started_at, phase.ended_at or following, kind, phase.cpu_seconds
+            )
         )
     return phases

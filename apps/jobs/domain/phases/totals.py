@@ -68,17 +68,17 @@ def _count_reported(hour: datetime) -> list[PhaseTotals]:
         )
     )
     rows = []
-    for row in counted:
+    for sums in counted:
         totals = PhaseTotals(
             hour=hour,
             source=PhaseSource.REPORTED,
-            **{name: row[name] for name in _KEYS},
-            phases=row["phases"],
-            failed=row["failed"],
-            wall_seconds=row["wall"].total_seconds(),
-            longest_seconds=row["longest"].total_seconds(),
-            cpu_seconds=row["cpu"],
-            cpu_wall_seconds=row["cpu_wall"].total_seconds(),
+            **{name: sums[name] for name in _KEYS},
+            phases=sums["phases"],
+            failed=sums["failed"],
+            wall_seconds=sums["wall"].total_seconds(),
+            longest_seconds=sums["longest"].total_seconds(),
+            cpu_seconds=sums["cpu"],
+            cpu_wall_seconds=sums["cpu_wall"].total_seconds(),
         )
         rows.append(totals)
     return rows
@@ -118,19 +118,19 @@ def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
         )
     )
     totals = []
-    for row in counted:
+    for sums in counted:
         totals.append(
             PhaseTotals(
                 hour=hour,
                 source=PhaseSource.LOG,
-                experiment_id=row["experiment_id"],
-                request_key=row["request_key"],
-                stage=row["stage"],
-                name=row["name"],
-                phases=row["phases"],
-                failed=row["all_failed"],
-                wall_seconds=row["wall"],
-                longest_seconds=row["longest"],
+                experiment_id=sums["experiment_id"],
+                request_key=sums["request_key"],
+                stage=sums["stage"],
+                name=sums["name"],
+                phases=sums["phases"],
+                failed=sums["all_failed"],
+                wall_seconds=sums["wall"],
+                longest_seconds=sums["longest"],
                 cpu_seconds=0,
                 cpu_wall_seconds=0,
             )

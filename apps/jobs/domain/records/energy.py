@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -94,11 +94,17 @@ def energy_of(job: Job) -> JobEnergy | None:
     joules = _modelled_joules(job, model) if is_modelled else float(job.energy_joules or 0)
     if not joules:
         return None
-    site_power = _site_power(job, model)
+    site_power = None
+    if model is not None:
+        name = job.site.name if job.site is not None else ""
+        site_power = model.sites.get(name, model.sites.get(ANY_SITE))
     if site_power is None:
         return JobEnergy(joules, is_modelled, None, None, None)
     site_joules = joules * site_power.pue
-    grams_per_kwh = site_power.grams_at(_middle(job).astimezone(UTC).hour)
+    middle = job.ended_at
+    if job.started_at is not None:
+        middle = job.started_at + (job.ended_at - job.started_at) / 2
+    grams_per_kwh = site_power.grams_at(middle.astimezone(UTC).hour)
     carbon_grams = None
     if grams_per_kwh is not None:
         carbon_grams = site_joules / JOULES_PER_KWH * grams_per_kwh
@@ -150,17 +156,3 @@ def _modelled_joules(job: Job, model: EnergyModel | None) -> float:
     memory_gb = (job.requested_memory_bytes or 0) / GIGABYTE
     of_memory = memory_gb * model.memory_watts_per_gb * job.wall_seconds
     return core_seconds * watts_per_core + of_memory
-
-
-def _site_power(job: Job, model: EnergyModel | None) -> SitePower | None:
-    if model is None:
-        return None
-    name = job.site.name if job.site is not None else ""
-    return model.sites.get(name, model.sites.get(ANY_SITE))
-
-
-def _middle(job: Job) -> datetime:
-    """Return the middle of the time in which a job ran."""
-    if job.started_at is None:
-        return job.ended_at
-    return job.started_at + (job.ended_at - job.started_at) / 2

@@ -94,16 +94,16 @@ def recompute_hour(*, hour: datetime) -> None:
         )
     )
     totals = []
-    for row in counted:
+    for sums in counted:
         total = HourlyTotals(
             hour=hour,
-            **{name: row[name] for name in groups},
-            jobs=row["jobs"],
-            wall_seconds=row["wall"],
-            core_seconds=row["core"],
-            cpu_seconds=row["cpu"],
-            last_ended_at=row["last"],
-            retried=row["retried"],
+            **{name: sums[name] for name in groups},
+            jobs=sums["jobs"],
+            wall_seconds=sums["wall"],
+            core_seconds=sums["core"],
+            cpu_seconds=sums["cpu"],
+            last_ended_at=sums["last"],
+            retried=sums["retried"],
         )
         totals.append(total)
     HourlyTotals.objects.filter(hour=hour).delete()
@@ -115,11 +115,11 @@ def recompute_hour(*, hour: datetime) -> None:
 def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:
     """Return the unsaved sums of totals over requests and stages."""
     sums: dict[tuple[object, ...], HourlyEnds] = {}
-    for row in totals:
+    for hourly in totals:
         key = {}
         for name in ("hour", "cluster_id", "experiment_id", "state"):
-            key[name] = getattr(row, name)
+            key[name] = getattr(hourly, name)
         ends = sums.setdefault(tuple(key.values()), HourlyEnds(**key, jobs=0, core_seconds=0))
-        ends.jobs += row.jobs
-        ends.core_seconds += row.core_seconds
+        ends.jobs += hourly.jobs
+        ends.core_seconds += hourly.core_seconds
     return list(sums.values())

@@ -58,17 +58,17 @@ class Sums:
     def interrupted(self) -> int:
         return self.jobs - self.completed - self.failed
 
-    def add(self, row: dict[str, Any]) -> None:
-        self.jobs += row["jobs"]
-        self.core_seconds += row["core_seconds"]
-        self.retried += row.get("retried") or 0
-        if row["state"] == JobState.COMPLETED:
-            self.completed += row["jobs"]
-        elif row["state"] in FAILED_STATES:
-            self.failed += row["jobs"]
-            self.wasted_core_seconds += row["core_seconds"]
+    def add(self, counts: dict[str, Any]) -> None:
+        self.jobs += counts["jobs"]
+        self.core_seconds += counts["core_seconds"]
+        self.retried += counts.get("retried") or 0
+        if counts["state"] == JobState.COMPLETED:
+            self.completed += counts["jobs"]
+        elif counts["state"] in FAILED_STATES:
+            self.failed += counts["jobs"]
+            self.wasted_core_seconds += counts["core_seconds"]
         self.last_ended_at = max(
-            filter(None, (self.last_ended_at, row.get("last_ended_at"))), default=None
+            filter(None, (self.last_ended_at, counts.get("last_ended_at"))), default=None
         )
 
 
@@ -131,8 +131,8 @@ def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) ->
 def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]]) -> Sums:
     """Return the totals of jobs from hourly totals."""
     sums = Sums(query=query)
-    for row in _sums(totals, "state"):
-        sums.add(row)
+    for counts in _sums(totals, "state"):
+        sums.add(counts)
     return sums
 
 
@@ -163,23 +163,25 @@ def _since(user: User, since: datetime) -> QuerySet[HourlyEnds]:
 
 def _sums(totals: QuerySet[Any], *groups: str) -> list[dict[str, Any]]:
     sums = totals.values(*groups).annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
-    return [dict(row) for row in sums.order_by(*groups)]
+    return [dict(counts) for counts in sums.order_by(*groups)]
 
 
 def _all(rows: list[dict[str, Any]], since: datetime) -> Sums:
     everything = Sums("all", {"ended_from": since.isoformat()})
-    for row in rows:
-        everything.add(row)
+    for counts in rows:
+        everything.add(counts)
     return everything
 
 
 def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) -> list[Sums]:
     """Sum rows by columns; `filters` maps parameters of the job list to columns."""
     groups: dict[tuple[str, ...], Sums] = {}
-    for row in rows:
-        values = {name: str(row[column]) for name, column in filters.items()}
+    for counts in rows:
+        values = {name: str(counts[column]) for name, column in filters.items()}
         query = {name: value or NONE for name, value in values.items()} | {
             "ended_from": since.isoformat()
         }
-        groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(row)
+        groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(
+            counts
+        )
     return list(groups.values())

@@ -253,11 +253,6 @@ def may_sign(request: Request, user: User, at: datetime | None) -> bool:
     return any(signer.right(group, facts) for group in Rules().groups_for(facts))
 
 
-def has_to_sign(slots: Iterable[Slot]) -> bool:
-    """Whether this user has a signature to give, or the final approval."""
-    return any(slot.mine for slot in slots_to_sign(slots))
-
-
 def possible_signers(
     groups: Iterable[ApprovalGroup | None], facts: ApprovalFacts, at: datetime
 ) -> dict[ApprovalGroup | None, list[Right]]:

@@ -96,7 +96,7 @@ def facts_for(
     if request is not None:
         earlier = earlier.exclude(pk=request.pk)
     past = past_stages(stage_names(content.stages), experiment)
-    outputs = {row.output_dataset for row in chain.from_iterable(past.values())}
+    outputs = {past_stage.output_dataset for past_stage in chain.from_iterable(past.values())}
     named = _datasets(content)
     written_by, foreign = _writers(named - {""}, experiment, request)
     # Datasets of other experiments are treated as absent, so that their existence is not revealed.
@@ -171,9 +171,9 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     if not slugs:
         return {}
     rows = {}
-    for row in board(at, days=0):
-        if row.service.slug in slugs:
-            rows[row.service.slug] = row
+    for board_row in board(at, days=0):
+        if board_row.service.slug in slugs:
+            rows[board_row.service.slug] = board_row
     windows: dict[str, list[Window]] = defaultdict(list)
     planned = DowntimeWindow.objects.filter(
         services__slug__in=rows, ends_at__gt=at, cancelled_at=None
@@ -182,8 +182,8 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     for slug, *window in planned.order_by("starts_at", "pk").values_list(*fields):
         windows[slug].append(Window(*window))
     states = {}
-    for slug, row in rows.items():
-        states[slug] = ServiceNow(row.service.name, row.state, tuple(windows[slug]))
+    for slug, board_row in rows.items():
+        states[slug] = ServiceNow(board_row.service.name, board_row.state, tuple(windows[slug]))
     return states
 
 
@@ -220,8 +220,8 @@ def _similar_requests(content: RequestContent, earlier: QuerySet[Request]) -> tu
         *arguments,
     )
     others = []
-    for row in rows.filter(alike).order_by("pk").values_list(*columns):
-        key, title, jobs, configuration, release, *texts, seed = row
+    for values in rows.filter(alike).order_by("pk").values_list(*columns):
+        key, title, jobs, configuration, release, *texts, seed = values
         other = Other(
             key=key,
             title=title,
@@ -268,10 +268,12 @@ def _writers(
 
     The second value holds the datasets that only requests of other experiments write.
     """
-    rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
-    rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
+    stages = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
+    stages = stages.exclude(request__state__in=UNCLAIMED).exclude(request=request)
     writers = list(
-        rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id")
+        stages.order_by("-pk").values_list(
+            "output_dataset", "request__key", "request__experiment_id"
+        )
     )
 
     scans = (
@@ -368,11 +370,11 @@ def _largest_outputs(
 ) -> dict[str, int]:
     """Return the size of the largest catalogued output of past stages, by stage name."""
     largest: dict[str, int] = {}
-    for name, rows in past.items():
+    for name, stages in past.items():
         written = []
-        for row in rows:
-            if row.output_dataset in datasets:
-                written.append(datasets[row.output_dataset])
+        for past_stage in stages:
+            if past_stage.output_dataset in datasets:
+                written.append(datasets[past_stage.output_dataset])
         largest[name] = max((dataset.size_bytes or 0 for dataset in written), default=0)
     return largest
 

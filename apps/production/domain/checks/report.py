@@ -154,13 +154,6 @@ class Warnings:
         return [(severity, message, where) for (severity, message), where in paths.items()]
 
 
-def warnings_now(request: Request, content: RequestContent, *, at: datetime) -> Warnings:
-    """Run the checks again, because approvers decide on current warnings."""
-    return warnings_in(
-        check_report(content, experiment=request.experiment, at=at, request=request), at=at
-    )
-
-
 def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
     """Return the warnings of a current check report."""
     rows = []

@@ -123,9 +123,9 @@ STAGE_FIELDS = tuple(
 )
 
 
-def values_of(row: object, names: Iterable[str]) -> dict[str, Any]:
+def values_of(record: object, names: Iterable[str]) -> dict[str, Any]:
     """Return the values of these attributes by name."""
-    return {name: getattr(row, name) for name in names}
+    return {name: getattr(record, name) for name in names}
 
 
 def field_text(name: str, value: Any) -> str:

@@ -49,20 +49,20 @@ def content_of(request: Request, *, services: bool = True) -> RequestContent:
     It takes at most two queries besides the one for the workflow, and none for prefetched
     relations.
     """
-    rows = list(request.stages.all())
+    stored_stages = list(request.stages.all())
     if services:
-        prefetch_related_objects(rows, "services")
+        prefetch_related_objects(stored_stages, "services")
     stages = []
-    for row in rows:
+    for stored_stage in stored_stages:
         if services:
-            slugs = [service.slug for service in row.services.all()]
+            slugs = [service.slug for service in stored_stage.services.all()]
         else:
             slugs = []
         stage = StageContent(
-            kind=row.kind,
-            arguments=row.arguments,
+            kind=stored_stage.kind,
+            arguments=stored_stage.arguments,
             services=tuple(slugs),
-            **values_of(row, STAGE_FIELDS),
+            **values_of(stored_stage, STAGE_FIELDS),
         )
         stages.append(stage)
     return RequestContent(

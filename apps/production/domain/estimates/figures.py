@@ -292,8 +292,9 @@ def estimate_stages(
 ) -> tuple[StageEstimate, ...]:
     estimates = []
     for position, stage in enumerate(stages, start=1):
-        past_name, rows = named_or_synonym(past, stage.name)
-        figures = _stage(stage, position, rows or (), datasets, at_once)
+        past_name, past_stages = named_or_synonym(past, stage.name)
+        name = stage.name or f"stage {position}"
+        figures = _estimate_stage(stage, name, past_stages or (), datasets, at_once)
         if figures.past_jobs and past_name != stage.name.casefold():
             alike = figures.alike.removeprefix("same stage name, ")
             figures = replace(figures, alike=f"stage {past_name}, {alike}")
@@ -301,63 +302,84 @@ def estimate_stages(
     return tuple(estimates)
 
 
-def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
+def jobs_at_once(past: Sequence[PastStage]) -> Range | None:
     """Return how many jobs ran at once in past stages: jobs per day times the days per job.
 
     None without a past stage whose jobs took time, because jobs of 0 s do not show how many can
     run.
     """
-    timed_rows = [row for row in rows if row.completed and row.completed_wall_seconds]
+    timed = [stage for stage in past if stage.completed and stage.completed_wall_seconds]
 
-    def concurrency(row: PastStage) -> list[float]:
-        days_of_job = row.completed_wall_seconds / row.completed / DAY
-        return [jobs_per_day * days_of_job for jobs_per_day in row.per_day]
+    def concurrency(stage: PastStage) -> list[float]:
+        days_of_job = stage.completed_wall_seconds / stage.completed / DAY
+        return [jobs_per_day * days_of_job for jobs_per_day in stage.per_day]
 
-    return Distribution.over(timed_rows, concurrency).range
+    return Distribution.over(timed, concurrency).range
 
 
-def _stage(
+def _estimate_stage(
     stage: StageContent,
-    position: int,
+    name: str,
     past: Sequence[PastStage],
     datasets: Mapping[str, Dataset],
     at_once: Range | None,
 ) -> StageEstimate:
-    rows, alike = _most_similar(stage, [row for row in past if row.completed])
-    name = stage.name or f"stage {position}"
-    disk, disk_basis = _disk(stage, rows, datasets)
-    if not rows:
-        days = _days_by_limit(stage, at_once)
-        at_once_mid = at_once.mid if at_once and days else None
-        core_seconds = None
-        if stage.jobs and stage.wall_seconds:
-            limit = float(stage.jobs * stage.wall_seconds)
-            core_seconds = Range(limit, limit, limit)
-        return StageEstimate(
-            name=name,
-            at_once=at_once_mid,
-            limit_core_seconds=core_seconds,
-            days=days,
-            disk_bytes=disk,
-            disk_basis=disk_basis,
+    """Return the figures of a stage, from its most similar past stages if it has any."""
+    completed = [past_stage for past_stage in past if past_stage.completed]
+    similar, alike = _most_similar(stage, completed)
+    if similar:
+        figures = _from_past_jobs(stage, name, similar, at_once)
+        figures = replace(
+            figures,
+            alike=alike,
+            same_jobs=_count_jobs(past_stage for past_stage in past if _is_same(stage, past_stage)),
         )
-    walls = Distribution.over(
-        rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds]
+    else:
+        figures = _from_time_limit(stage, name, at_once)
+
+    disk_bytes, disk_basis = _disk(stage, similar, datasets)
+    return replace(figures, disk_bytes=disk_bytes, disk_basis=disk_basis)
+
+
+def _from_time_limit(stage: StageContent, name: str, at_once: Range | None) -> StageEstimate:
+    """Return the figures of a stage without past jobs, as if each job ran until its limit."""
+    limit_core_seconds = None
+    if stage.jobs and stage.wall_seconds:
+        limit = float(stage.jobs * stage.wall_seconds)
+        limit_core_seconds = Range(limit, limit, limit)
+
+    days = _days_by_limit(stage, at_once)
+    return StageEstimate(
+        name=name,
+        at_once=at_once.mid if at_once and days else None,
+        limit_core_seconds=limit_core_seconds,
+        days=days,
     )
-    memories = Distribution.over(rows, lambda row: row.memory_bytes)
+
+
+def _from_past_jobs(
+    stage: StageContent, name: str, similar: Sequence[PastStage], at_once: Range | None
+) -> StageEstimate:
+    """Return the figures of a stage from jobs of similar past stages."""
+    walls = Distribution.over(
+        similar,
+        lambda past_stage: [wall * _scale(stage, past_stage) for wall in past_stage.wall_seconds],
+    )
+    memories = Distribution.over(similar, lambda past_stage: past_stage.memory_bytes)
+
     shortest = walls.quantile(QUANTILES[0]) or 0.0
     exceeds_limit = bool(stage.wall_seconds) and shortest > (stage.wall_seconds or 0)
-    days = None if exceeds_limit else _days(stage, rows, walls, at_once)
+    days = None if exceeds_limit else _days(stage, similar, walls, at_once)
     jobs_at_once = None
     if stage.jobs and days and days.mid:
         jobs_at_once = stage.jobs * _median_within_limit(stage, walls) / DAY / days.mid
+
+    has_events = all(past_stage.events_per_job for past_stage in similar)
     return StageEstimate(
         name=name,
-        past_jobs=sum(row.completed for row in rows),
-        same_jobs=sum(row.completed for row in past if _is_same(stage, row)),
-        requests=tuple(dict.fromkeys(row.request for row in rows)),
-        alike=alike,
-        scaled=bool(stage.events and stage.jobs) and all(row.events_per_job for row in rows),
+        past_jobs=_count_jobs(similar),
+        requests=tuple(dict.fromkeys(past_stage.request for past_stage in similar)),
+        scaled=bool(stage.events and stage.jobs) and has_events,
         reaches_limit=_most_exceed(walls, stage.wall_seconds),
         exceeds_limit=exceeds_limit,
         reaches_memory=_most_exceed(memories, stage.memory_bytes),
@@ -367,12 +389,14 @@ def _stage(
         memory_used=memories.quantiles(QUANTILES),
         wall_most=walls.quantile(0.9),
         memory_most=memories.quantile(0.9),
-        core_seconds=_core_seconds(stage, rows),
+        core_seconds=_core_seconds(stage, similar),
         at_once=jobs_at_once,
         days=days,
-        disk_bytes=disk,
-        disk_basis=disk_basis,
     )
+
+
+def _count_jobs(past: Iterable[PastStage]) -> int:
+    return sum(past_stage.completed for past_stage in past)
 
 
 def _most_similar(
@@ -382,10 +406,15 @@ def _most_similar(
 
     If no choice has enough jobs, return the one with the most.
     """
-    release = [row for row in past if row.release == stage.release]
-    configuration = [row for row in past if row.configuration == stage.configuration]
+    release = [past_stage for past_stage in past if past_stage.release == stage.release]
+    configuration = [
+        past_stage for past_stage in past if past_stage.configuration == stage.configuration
+    ]
     choices: list[tuple[Sequence[PastStage], str]] = [
-        ([row for row in past if _is_same(stage, row)], "same release and configuration"),
+        (
+            [past_stage for past_stage in past if _is_same(stage, past_stage)],
+            "same release and configuration",
+        ),
         (configuration, "same configuration, any release"),
         (release, "same release, any configuration"),
         (past, "same stage name, any release and configuration"),
@@ -393,7 +422,7 @@ def _most_similar(
     best = choices[0]
     most_completed = -1
     for choice in choices:
-        completed = sum(row.completed for row in choice[0])
+        completed = _count_jobs(choice[0])
         if completed >= ENOUGH:
             return choice
         if completed > most_completed:
@@ -402,30 +431,30 @@ def _most_similar(
     return best
 
 
-def _is_same(stage: StageContent, row: PastStage) -> bool:
-    return (row.release, row.configuration) == (stage.release, stage.configuration)
+def _is_same(stage: StageContent, past_stage: PastStage) -> bool:
+    return (past_stage.release, past_stage.configuration) == (stage.release, stage.configuration)
 
 
-def _scale(stage: StageContent, row: PastStage) -> float:
+def _scale(stage: StageContent, past_stage: PastStage) -> float:
     """Return the ratio of events per job now to events per job then, 1 if unknown."""
-    if not (stage.events and stage.jobs and row.events_per_job):
+    if not (stage.events and stage.jobs and past_stage.events_per_job):
         return 1.0
-    return stage.events / stage.jobs / row.events_per_job
+    return stage.events / stage.jobs / past_stage.events_per_job
 
 
-def _scale_within_limit(stage: StageContent, row: PastStage) -> float:
+def _scale_within_limit(stage: StageContent, past_stage: PastStage) -> float:
     """Return `_scale`, but no more than takes the median past job to the time limit of the stage.
 
     A job ends at its limit, however long past jobs took.
     """
-    scale = _scale(stage, row)
-    median = row.wall_seconds[MEDIAN] if row.wall_seconds else 0.0
+    scale = _scale(stage, past_stage)
+    median = past_stage.wall_seconds[MEDIAN] if past_stage.wall_seconds else 0.0
     if not stage.wall_seconds or not median:
         return scale
     return min(scale, stage.wall_seconds / median)
 
 
-def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | None:
+def _core_seconds(stage: StageContent, similar: Sequence[PastStage]) -> Range | None:
     """Return the mean over past jobs, with failed attempts, and the quartiles of single jobs.
 
     No job counts beyond the time limit of the stage.
@@ -433,20 +462,22 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
     if not stage.jobs:
         return None
     jobs = stage.jobs
-    completed = sum(row.completed for row in rows)
-    core_seconds = sum(row.core_seconds * _scale_within_limit(stage, row) for row in rows)
+    completed = _count_jobs(similar)
+    core_seconds = sum(
+        past_stage.core_seconds * _scale_within_limit(stage, past_stage) for past_stage in similar
+    )
     mean = core_seconds / completed * jobs
     limit = stage.wall_seconds or math.inf
 
-    def by_job(row: PastStage) -> list[float]:
-        if row.completed_wall_seconds >= 1:
-            cores = row.core_seconds / row.completed_wall_seconds
+    def by_job(past_stage: PastStage) -> list[float]:
+        if past_stage.completed_wall_seconds >= 1:
+            cores = past_stage.core_seconds / past_stage.completed_wall_seconds
         else:
             cores = 0.0
-        walls = [min(wall * _scale(stage, row), limit) for wall in row.wall_seconds]
+        walls = [min(wall * _scale(stage, past_stage), limit) for wall in past_stage.wall_seconds]
         return [wall * cores * jobs for wall in walls]
 
-    spread = Distribution.over(rows, by_job).range
+    spread = Distribution.over(similar, by_job).range
     if spread is None:
         return None
     return Range(min(spread.low, mean), mean, max(spread.high, mean))
@@ -454,7 +485,7 @@ def _core_seconds(stage: StageContent, rows: Sequence[PastStage]) -> Range | Non
 
 def _days(
     stage: StageContent,
-    rows: Sequence[PastStage],
+    similar: Sequence[PastStage],
     walls: "Distribution",
     at_once: Range | None,
 ) -> Range | None:
@@ -464,7 +495,10 @@ def _days(
     pace is at least that of `at_once` jobs running at the same time.
     """
     pace = Distribution.over(
-        rows, lambda row: [pace / _scale_within_limit(stage, row) for pace in row.per_day]
+        similar,
+        lambda past_stage: [
+            pace / _scale_within_limit(stage, past_stage) for pace in past_stage.per_day
+        ],
     ).range
     least = _median_within_limit(stage, walls) / DAY
     if pace is not None and at_once is not None and least:
@@ -498,7 +532,7 @@ def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:
 
 
 def _disk(
-    stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]
+    stage: StageContent, similar: Sequence[PastStage], datasets: Mapping[str, Dataset]
 ) -> tuple[Range | None, str]:
     """Return the output size and its basis.
 
@@ -512,7 +546,7 @@ def _disk(
         return Range(size, size, size), "the size per event in the request"
 
     sizes = []
-    for name in {row.output_dataset for row in rows}:
+    for name in {past_stage.output_dataset for past_stage in similar}:
         dataset = datasets.get(name)
         if dataset and dataset.size_bytes and dataset.events:
             sizes.append(dataset.size_bytes / dataset.events)
@@ -538,16 +572,16 @@ class Distribution:
 
     @classmethod
     def over(
-        cls, rows: Iterable[PastStage], values: Callable[[PastStage], Sequence[float]]
+        cls, past: Iterable[PastStage], values: Callable[[PastStage], Sequence[float]]
     ) -> "Distribution":
-        """Return the distribution of values of these rows.
+        """Return the distribution of values of past stages.
 
-        Each quantile of a row represents a fraction of its jobs.
+        Each quantile of a stage represents a fraction of its jobs.
         """
         points = []
-        for row in rows:
-            for value, weight in zip(values(row) or (), _WEIGHTS, strict=False):
-                points.append((value, weight * row.completed))
+        for past_stage in past:
+            for value, weight in zip(values(past_stage) or (), _WEIGHTS, strict=False):
+                points.append((value, weight * past_stage.completed))
         return cls(points)
 
     def quantile(self, part: float) -> float | None:

@@ -57,7 +57,7 @@ def estimate_for(
     The shares are read unless given.
     """
     past = past_stages(stage_names(content.stages), experiment, without)
-    outputs = {row.output_dataset for row in chain.from_iterable(past.values())}
+    outputs = {past_stage.output_dataset for past_stage in chain.from_iterable(past.values())}
     datasets, _ = find_datasets(outputs - {""})
     today = timezone.localdate(at)
     at_once = past_at_once(experiment, shares)
@@ -98,9 +98,9 @@ def estimates_of(
         past[experiment] = defaultdict(list)
     written: set[str] = set()
     for experiment, rows in _newest_of_each(experiments, _READ, name__in=names).items():
-        for row in rows:
-            past_stage = _as_past_stage(row)
-            past[experiment][row.name].append(past_stage)
+        for history in rows:
+            past_stage = _as_past_stage(history)
+            past[experiment][history.name].append(past_stage)
             written.add(past_stage.output_dataset)
     datasets = find_datasets(written - {""})[0] or {}
 
@@ -125,16 +125,16 @@ def _newest_of_each(
     At most `MOST_PAST` stages are read for each experiment.
     """
     place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
-    rows = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(
+    histories = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(
         key=_KEY, place=place
     )
     newest: dict[int, list[Any]] = defaultdict(list)
-    for row in (
-        rows.filter(place__lte=MOST_PAST)
+    for history in (
+        histories.filter(place__lte=MOST_PAST)
         .order_by("place")
         .values_list("experiment_id", *read, named=True)
     ):
-        newest[row.experiment_id].append(row)
+        newest[history.experiment_id].append(history)
     return newest
 
 
@@ -155,8 +155,8 @@ def past_stages(
     if without is not None:
         rows = rows.exclude(request=without)
     if names:
-        for row in rows.values_list(*_READ, named=True)[:MOST_PAST]:
-            stages[row.name].append(_as_past_stage(row))
+        for history in rows.values_list(*_READ, named=True)[:MOST_PAST]:
+            stages[history.name].append(_as_past_stage(history))
     return stages
 
 
@@ -169,8 +169,8 @@ def past_at_once(experiment: Experiment | int, shares: Shares | None = None) -> 
         pk = experiment.pk
     else:
         pk = experiment
-    rows: list[Any] = list(_newest(experiment).values_list(*_PACE, named=True)[:MOST_PAST])
-    at_once = jobs_at_once(rows)
+    newest: list[Any] = list(_newest(experiment).values_list(*_PACE, named=True)[:MOST_PAST])
+    at_once = jobs_at_once(newest)
     if at_once is None:
         at_once = _cores_at_once((shares or read_shares()).cores(pk))
     return at_once
@@ -188,17 +188,17 @@ def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:
     return StageHistory.objects.filter(experiment=experiment).order_by("-last_ended_at")
 
 
-def _as_past_stage(row: Any) -> PastStage:
+def _as_past_stage(history: Any) -> PastStage:
     return PastStage(
-        request=row.key,
-        release=row.release,
-        configuration=row.configuration,
-        output_dataset=row.output_dataset,
-        events_per_job=row.events_per_job,
-        completed=row.completed,
-        core_seconds=row.core_seconds,
-        completed_wall_seconds=row.completed_wall_seconds,
-        wall_seconds=tuple(row.wall_seconds),
-        memory_bytes=tuple(row.memory_bytes),
-        per_day=tuple(row.per_day),
+        request=history.key,
+        release=history.release,
+        configuration=history.configuration,
+        output_dataset=history.output_dataset,
+        events_per_job=history.events_per_job,
+        completed=history.completed,
+        core_seconds=history.core_seconds,
+        completed_wall_seconds=history.completed_wall_seconds,
+        wall_seconds=tuple(history.wall_seconds),
+        memory_bytes=tuple(history.memory_bytes),
+        per_day=tuple(history.per_day),
     )

@@ -13,7 +13,7 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
-from apps.production.domain.approvals.requirements import has_to_sign, slots_of
+from apps.production.domain.approvals.requirements import slots_of, slots_to_sign
 from apps.production.domain.checks.report import messages_of
 from apps.production.domain.content.revisions import keep_revision
 from apps.production.domain.content.stages import content_of
@@ -336,7 +336,7 @@ def moves_for(
     actors = {step.actor for step in steps}
     if actors & {Actor.SIGNER, Actor.DECIDER}:
         slots = slots_of(request, user, at) if slots is None else slots
-        if not has_to_sign(slots):
+        if not any(slot.mine for slot in slots_to_sign(slots)):
             steps = [step for step in steps if step.verb is not Verb.APPROVE]
 
     allowed = {actor: may(user, actor, request, at, slots=slots) for actor in actors}

@@ -37,7 +37,7 @@ def order_parts(
     rows = []
     for index, part in enumerate(parts):
         for position, name in inputs:
-            row = DatasetPart(
+            dataset_part = DatasetPart(
                 request=part,
                 split_from=whole,
                 name=planned.parts[index].content.stages[position - 1].input_dataset,
@@ -47,10 +47,12 @@ def order_parts(
                 total=planned.cut.total,
                 due_at=at,
             )
-            rows.append(row)
+            rows.append(dataset_part)
 
     # Two stages may read the same dataset.
-    unique_rows = {(row.request_id, row.name): row for row in rows}
+    unique_rows = {
+        (dataset_part.request_id, dataset_part.name): dataset_part for dataset_part in rows
+    }
     if unique_rows:
         DatasetPart.objects.bulk_create(unique_rows.values())
         enqueue("production.define_waiting")
@@ -116,56 +118,56 @@ def define_parts(*, at: datetime) -> int:
         request__state__in=CLOSED
     )
     done = 0
-    for row in waiting.select_related("request").order_by("pk"):
+    for part in waiting.select_related("request").order_by("pk"):
         try:
-            done += _define(row, at)
+            done += _define(part, at)
         except CatalogueError as error:
-            log.warning("dataset %s cannot be defined: %s", row.name, error)
-            DatasetPart.objects.filter(pk=row.pk).update(
+            log.warning("dataset %s cannot be defined: %s", part.name, error)
+            DatasetPart.objects.filter(pk=part.pk).update(
                 error=str(error)[:2000], due_at=at + _RETRY_AFTER
             )
     return done
 
 
-def _define(row: DatasetPart, at: datetime) -> bool:
+def _define(part: DatasetPart, at: datetime) -> bool:
     catalogue = defining_catalogue(settings.DATASET_CATALOGUE)
     if catalogue is None:
         raise CatalogueError("the portal cannot define datasets in the catalogue")
-    if row.files is not None:
-        files = row.files
+    if part.files is not None:
+        files = part.files
     else:
-        files = _share_files(row, catalogue)
+        files = _share_files(part, catalogue)
     if not files:
         raise CatalogueError(
-            f"the catalogue lists too few files of {row.whole}: every part needs at least one"
+            f"the catalogue lists too few files of {part.whole}: every part needs at least one"
         )
-    catalogue.define(row.name, row.whole, files)
+    catalogue.define(part.name, part.whole, files)
     with transaction.atomic():
-        if not DatasetPart.objects.filter(pk=row.pk, defined_at=None).update(
+        if not DatasetPart.objects.filter(pk=part.pk, defined_at=None).update(
             defined_at=at, error=""
         ):
             return False
-        data = {"dataset": row.name, "whole": row.whole, "files": len(files)}
-        publish(kind="request.dataset_defined", target=row.request, by=PORTAL, at=at, data=data)
+        data = {"dataset": part.name, "whole": part.whole, "files": len(files)}
+        publish(kind="request.dataset_defined", target=part.request, by=PORTAL, at=at, data=data)
     return True
 
 
-def _share_files(row: DatasetPart, catalogue: ListsFiles) -> list[str]:
+def _share_files(part: DatasetPart, catalogue: ListsFiles) -> list[str]:
     """Divide the files of a dataset among all its parts, and return those of this part.
 
     The files are listed once.
     """
-    listed = [file.name for file in catalogue.files_of(row.whole)]
+    listed = [file.name for file in catalogue.files_of(part.whole)]
     with transaction.atomic():
         same = DatasetPart.objects.select_for_update().filter(
-            split_from=row.split_from_id, whole=row.whole
+            split_from=part.split_from_id, whole=part.whole
         )
-        for part in same.order_by("pk"):
-            if part.files is None and listed:
-                part.files = listed[
-                    len(listed) * part.first // part.total : len(listed) * part.last // part.total
-                ]
-                part.save(update_fields=["files"])
-            if part.pk == row.pk:
-                row.files = part.files
-    return row.files or []
+        for other in same.order_by("pk"):
+            if other.files is None and listed:
+                first = len(listed) * other.first // other.total
+                last = len(listed) * other.last // other.total
+                other.files = listed[first:last]
+                other.save(update_fields=["files"])
+            if other.pk == part.pk:
+                part.files = other.files
+    return part.files or []

@@ -208,9 +208,9 @@ def _lock_requests(versions: Mapping[Request, int | None]) -> list[Request]:
 
     Raises `StaleState` if a request has changed.
     """
-    rows = with_stages(Request.objects.select_for_update(of=("self",)))
-    rows = rows.filter(pk__in=[request.pk for request in versions])
-    current = {row.pk: row for row in rows.order_by("pk")}
+    requests = with_stages(Request.objects.select_for_update(of=("self",)))
+    requests = requests.filter(pk__in=[request.pk for request in versions])
+    current = {request.pk: request for request in requests.order_by("pk")}
 
     for request, version in versions.items():
         now = current[request.pk]
@@ -264,14 +264,16 @@ def candidates_for(
     They are requests before production with the same experiment, type and number of stages. `text`
     filters by key or title, `before` by primary key.
     """
-    rows = Request.objects.visible_to(user).filter(
+    requests = Request.objects.visible_to(user).filter(
         experiment=request.experiment_id, state__in=BEFORE_PRODUCTION
     )
-    rows = rows.exclude(pk=request.pk)
+    requests = requests.exclude(pk=request.pk)
 
     length = len(request.stages.all())
     stages = Stage.objects.filter(request=OuterRef("pk"))
-    alike = rows.filter(Exists(stages.filter(position=length - 1)), workflow=request.workflow_id)
+    alike = requests.filter(
+        Exists(stages.filter(position=length - 1)), workflow=request.workflow_id
+    )
     alike = alike.exclude(Exists(stages.filter(position=length))).exclude(key__in=chosen)
     if text:
         alike = alike.filter(Q(key__icontains=text) | Q(title__icontains=text))
@@ -279,7 +281,9 @@ def candidates_for(
         alike = alike.filter(pk__lt=before)
 
     offered = list(alike.order_by("-pk").values_list("pk", flat=True)[: OFFERED + 1])
-    ticked = rows.filter(key__in=chosen).order_by("-pk").values_list("pk", flat=True)[:MAX_COMBINED]
+    ticked = (
+        requests.filter(key__in=chosen).order_by("-pk").values_list("pk", flat=True)[:MAX_COMBINED]
+    )
     order = [*ticked, *offered[:OFFERED]]
     loaded = Request.objects.select_related("created_by", "workflow__type")
     loaded = loaded.prefetch_related(Prefetch("stages", Stage.objects.order_by("position")))
@@ -324,16 +328,16 @@ _WORDS = {
 
 def related_to(request: Request) -> list[Related]:
     """Return the requests that this one was made from, and those made from it."""
-    rows = RequestLink.objects.filter(Q(earlier=request) | Q(later=request)).select_related(
+    links = RequestLink.objects.filter(Q(earlier=request) | Q(later=request)).select_related(
         "earlier", "later"
     )
     related = []
-    for row in rows.order_by("pk")[: 2 * MOST_SHOWN]:
-        is_later = row.earlier_id == request.pk
-        other = row.later if is_later else row.earlier
-        related.append(Related(_WORDS[LinkKind(row.kind), is_later], other, row.note))
+    for link in links.order_by("pk")[: 2 * MOST_SHOWN]:
+        is_later = link.earlier_id == request.pk
+        other = link.later if is_later else link.earlier
+        related.append(Related(_WORDS[LinkKind(link.kind), is_later], other, link.note))
 
-    linked = {row.request.pk for row in related}
+    linked = {relation.request.pk for relation in related}
     fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
     for label, origin in fields:
         if origin is not None and origin.pk not in linked:

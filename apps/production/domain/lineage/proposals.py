@@ -144,9 +144,9 @@ def _with_free_numbers(content: RequestContent, experiment: Experiment) -> Reque
     if NEW_RUNS not in declared:
         return content
     columns: Any = (KT(f"arguments__{NEW_RUNS}"), KT("arguments__first_seed"), "stages__jobs")
-    rows = Request.objects.filter(experiment=experiment, arguments__has_key=NEW_RUNS)
+    requests = Request.objects.filter(experiment=experiment, arguments__has_key=NEW_RUNS)
     claimed = list(
-        rows.exclude(state__in=_FREE)
+        requests.exclude(state__in=_FREE)
         .filter(stages__position=0)
         .order_by("pk")
         .values_list(*columns)

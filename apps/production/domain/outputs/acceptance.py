@@ -16,14 +16,19 @@ from apps.production.models import Request, Stage, StageAcceptance
 
 def acceptances_of(requests: Iterable[Request]) -> dict[int, StageAcceptance]:
     """Return the acceptances of these requests by primary key of the stage, in one query."""
-    rows = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related("stage")
-    return {row.stage_id: row for row in rows.order_by("stage__request", "stage__position")}
+    acceptances = StageAcceptance.objects.filter(stage__request__in=list(requests)).select_related(
+        "stage"
+    )
+    return {
+        acceptance.stage_id: acceptance
+        for acceptance in acceptances.order_by("stage__request", "stage__position")
+    }
 
 
 def acceptance_of(request: Request, position: int) -> StageAcceptance | None:
     """Return the acceptance of the stage at this position, or None."""
-    rows = StageAcceptance.objects.filter(stage__request=request, stage__position=position)
-    return rows.select_related("stage").first()
+    acceptances = StageAcceptance.objects.filter(stage__request=request, stage__position=position)
+    return acceptances.select_related("stage").first()
 
 
 @transaction.atomic
@@ -37,7 +42,7 @@ def record_acceptance(
     accepted.
     """
     text = _checked(stage.request, by, reason)
-    row, created = StageAcceptance.objects.get_or_create(
+    acceptance, created = StageAcceptance.objects.get_or_create(
         stage=stage,
         defaults={
             "jobs_asked": requested,
@@ -48,9 +53,11 @@ def record_acceptance(
         },
     )
     if not created:
-        raise InvalidTransition(f"{stage.request}: {row.by} already accepted stage {stage.name}.")
-    _publish("request.stage_accepted", row, by, at, text)
-    return row
+        raise InvalidTransition(
+            f"{stage.request}: {acceptance.by} already accepted stage {stage.name}."
+        )
+    _publish("request.stage_accepted", acceptance, by, at, text)
+    return acceptance
 
 
 @transaction.atomic
@@ -67,12 +74,12 @@ def withdraw_acceptance(
         .get(pk=request.pk)
     )
     text = _checked(current, by, reason)
-    row = acceptance_of(current, position)
-    if row is None:
+    acceptance = acceptance_of(current, position)
+    if acceptance is None:
         raise InvalidTransition(f"{request}: this stage is not accepted.")
-    row.stage.request = current
-    _publish("request.stage_not_accepted", row, by, at, text)
-    row.delete()
+    acceptance.stage.request = current
+    _publish("request.stage_not_accepted", acceptance, by, at, text)
+    acceptance.delete()
 
 
 def _checked(request: Request, by: User, reason: str) -> str:
@@ -87,12 +94,12 @@ def _checked(request: Request, by: User, reason: str) -> str:
     return text
 
 
-def _publish(kind: str, row: StageAcceptance, by: User, at: datetime, reason: str) -> None:
+def _publish(kind: str, acceptance: StageAcceptance, by: User, at: datetime, reason: str) -> None:
     data = {
-        "stage": row.stage.position + 1,
-        "name": row.stage.name,
-        "asked": row.jobs_asked,
-        "completed": row.jobs_completed,
-        "missing": row.jobs_missing,
+        "stage": acceptance.stage.position + 1,
+        "name": acceptance.stage.name,
+        "asked": acceptance.jobs_asked,
+        "completed": acceptance.jobs_completed,
+        "missing": acceptance.jobs_missing,
     }
-    publish(kind=kind, target=row.stage.request, by=by, at=at, reason=reason, data=data)
+    publish(kind=kind, target=acceptance.stage.request, by=by, at=at, reason=reason, data=data)

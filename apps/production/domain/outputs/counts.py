@@ -81,7 +81,9 @@ def _count_stage(stage_id: int, at: datetime) -> None:
 
 def counts_of(request: Request) -> dict[int, StageCounts]:
     """Return the counts of each stage with reports, by primary key of the stage."""
-    return {row.stage_id: row for row in StageCounts.objects.filter(stage__request=request)}
+    return {
+        counts.stage_id: counts for counts in StageCounts.objects.filter(stage__request=request)
+    }
 
 
 @transaction.atomic

@@ -190,7 +190,7 @@ class FileCatalogue:
             if runs[file] is not None:
                 entry["run"] = runs[file]
             listed.append(entry)
-        row = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
+        definition = {"name": name, "files": len(files), "part_of": whole, "file_list": listed}
         if name in self.all_datasets() and [file.name for file in self.files_of(name)] != list(
             files
         ):
@@ -206,7 +206,7 @@ class FileCatalogue:
                     all(defined["name"] != name for defined in rows)
                     and name not in self.all_datasets()
                 ):
-                    _write(path, {"datasets": [*rows, row]})
+                    _write(path, {"datasets": [*rows, definition]})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CatalogueError(f"{path} cannot be written: {error}") from None
 

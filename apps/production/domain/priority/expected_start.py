@@ -102,8 +102,9 @@ def _basis(ahead: Work, started: Work, pace: Pace) -> str:
     work = ahead + started
     if not work.requests:
         return "No work is ahead of it."
+    requests = f"{ahead.requests:,} request{'' if ahead.requests == 1 else 's'}"
     basis = (
-        f"{_core_hours(work.core_seconds)} are ahead of it: {_count(ahead.requests)} in the queue, "
+        f"{_core_hours(work.core_seconds)} are ahead of it: {requests} in the queue, "
         f"{started.requests:,} in production. Clusters do {_core_hours(pace.usual)} a day "
         f"({pace.days} days with work in the last {LOOK_BACK_DAYS}); the two dates are those at "
         f"{pace.fast / 3600:,.0f} and {pace.slow / 3600:,.0f}."
@@ -115,7 +116,3 @@ def _basis(ahead: Work, started: Work, pace: Pace) -> str:
 
 def _core_hours(core_seconds: float) -> str:
     return f"{core_seconds / 3600:,.0f} core-hours"
-
-
-def _count(number: int) -> str:
-    return f"{number:,} request{'' if number == 1 else 's'}"

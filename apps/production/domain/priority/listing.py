@@ -212,18 +212,16 @@ def starts_in_order(
     throughput = read_throughput(state or queue_state())
     holds = experiments_on_hold()
     rows = list(rows)
-    works = work_ahead(
-        (request.state == RequestState.QUEUED, _size_of(request, entry)) for request, entry in rows
-    )
+    sizes = []
+    for request, entry in rows:
+        size = countable_size(entry.core_seconds if entry else None, request.stop_date)
+        sizes.append((request.state == RequestState.QUEUED, size))
+    works = work_ahead(sizes)
     starts = {}
     for (request, entry), ahead in zip(rows, works, strict=False):
         held = held_by(request, holds)
         starts[request.pk] = _computed_start(entry, ahead, throughput, at, held)
     return starts
-
-
-def _size_of(request: Request, entry: QueueEntry | None) -> float | None:
-    return countable_size(entry.core_seconds if entry else None, request.stop_date)
 
 
 def _rank_and_start(

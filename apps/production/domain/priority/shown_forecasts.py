@@ -1,4 +1,4 @@
-"""The forecasts that lists of requests show: the same as the pages of these requests."""
+"""The forecasts that pages and lists of requests show, which are the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +11,21 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.forecast import Forecast, forecast_of
-from apps.production.domain.priority.current_forecasts import update_forecasts
+from apps.production.domain.priority.listing import (
+    current_forecast,
+    queue_state,
+    starts_in_queue,
+)
 from apps.production.domain.priority.prospects import (
     Candidate,
     QueueNow,
     forecasts_if_approved,
     read_queue,
 )
+from apps.production.domain.priority.queue_forecast import forecast_of_queued
+from apps.production.domain.priority.ranks import has_rank
 from apps.production.enums import CLOSED, SIGNED
-from apps.production.models import Request, Stage
+from apps.production.models import QueueEntry, Request, Stage
 
 #: Why a request has no end before its approval, if nothing else is the reason.
 ONCE_APPROVED = "expected once it is approved"
@@ -44,16 +50,39 @@ def shown_forecasts(requests: Sequence[Request], *, at: datetime) -> list[Foreca
     return forecasts
 
 
+def update_forecasts(requests: Sequence[Request], *, at: datetime) -> None:
+    """Set the forecasts of queued requests as of now, if a user has changed the queue since.
+
+    So all pages show the dates of the queue page. Nothing is saved: a worker stores them soon.
+    """
+    ranked = [request for request in requests if has_rank(request)]
+    if not ranked:
+        return
+    state = queue_state()
+    stale = [request for request in ranked if current_forecast(request, state) is None]
+    if not stale:
+        return
+    starts = starts_in_queue(at=at, state=state)
+    pks = [request.pk for request in stale]
+    entries = QueueEntry.objects.select_related("request__experiment").in_bulk(pks)
+    for request in stale:
+        entry = entries.get(request.pk)
+        if entry is not None and request.pk in starts:
+            forecast = forecast_of_queued(entry, starts[request.pk], at=at)
+            for name, value in forecast.columns().items():
+                setattr(request, name, value)
+
+
 def _forecasts_if_approved(requests: Sequence[Request], at: datetime) -> dict[int, Forecast]:
     if not requests:
         return {}
     by_request = {}
-    for row in estimates_if_approved(requests, at=at):
+    for estimated in estimates_if_approved(requests, at=at):
         why_no_end = ""
-        if row.forecast.end is None:
-            why_no_end = row.estimate.why_no_end or ONCE_APPROVED
-        basis = why_no_end or row.forecast.basis
-        by_request[row.request.pk] = replace(row.forecast, basis=basis)
+        if estimated.forecast.end is None:
+            why_no_end = estimated.estimate.why_no_end or ONCE_APPROVED
+        basis = why_no_end or estimated.forecast.basis
+        by_request[estimated.request.pk] = replace(estimated.forecast, basis=basis)
     return by_request
 
 
@@ -89,9 +118,9 @@ def estimates_if_approved(
     for request in requests:
         candidates.append(Candidate(request, contents[request.pk], estimates[request.pk]))
     forecasts = forecasts_if_approved(candidates, at=at, queue=queue)
-    rows = []
+    estimated = []
     for request, forecast in zip(requests, forecasts, strict=True):
-        rows.append(
+        estimated.append(
             EstimatedRequest(request, contents[request.pk], estimates[request.pk], forecast)
         )
-    return rows
+    return estimated

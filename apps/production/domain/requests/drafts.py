@@ -357,18 +357,18 @@ def write_stages(request: Request, content: RequestContent) -> None:
 
     A stage keeps the row of its position.
     """
-    rows = []
+    stored_stages = []
     for position, stage in enumerate(content.stages):
-        row = Stage(
+        stored_stage = Stage(
             request=request,
             position=position,
             kind=stage.kind,
             arguments=dict(stage.arguments),
             **values_of(stage, STAGE_FIELDS),
         )
-        rows.append(row)
+        stored_stages.append(stored_stage)
     Stage.objects.bulk_create(
-        rows,
+        stored_stages,
         update_conflicts=True,
         unique_fields=["request", "position"],
         update_fields=[*STAGE_FIELDS, "kind", "arguments"],
@@ -376,8 +376,8 @@ def write_stages(request: Request, content: RequestContent) -> None:
     ids = dict(Service.objects.values_list("slug", "pk"))
     through = Stage.services.through
     needs = []
-    for row, stage in zip(rows, content.stages, strict=True):
+    for stored_stage, stage in zip(stored_stages, content.stages, strict=True):
         for slug in dict.fromkeys(stage.services):
-            needs.append(through(stage_id=row.pk, service_id=ids[slug]))
+            needs.append(through(stage_id=stored_stage.pk, service_id=ids[slug]))
     through.objects.bulk_create(needs)
     getattr(request, "_prefetched_objects_cache", {}).clear()

@@ -96,7 +96,7 @@ def status_of(
     last = next((event for event in reversed(events) if event.new == state), None)
     since = last.at if last else None
     waits_for_start = state == RequestState.QUEUED and not starts_by_itself
-    own_first = sorted(attention, key=lambda row: not _is_own(row, request, user))
+    own_first = sorted(attention, key=lambda need: not _is_own(need, request, user))
     deciding = _deciding(own_first, state, waits_for_start=waits_for_start)
     if deciding:
         kind = AttentionKind(deciding.kind)
@@ -111,9 +111,9 @@ def status_of(
     return Status(summary, step, last=last, since=since)
 
 
-def _is_own(row: Attention, request: Request, user: User) -> bool:
+def _is_own(need: Attention, request: Request, user: User) -> bool:
     """Whether only liaisons can do something about this need, and the user is one."""
-    is_for_liaisons = row.kind == AttentionKind.NEEDS_CHANGE
+    is_for_liaisons = need.kind == AttentionKind.NEEDS_CHANGE
     return is_for_liaisons and may(user, Actor.LIAISON, request)
 
 
@@ -121,9 +121,9 @@ def _deciding(
     attention: Sequence[Attention], state: RequestState, *, waits_for_start: bool
 ) -> Attention | None:
     """Return the attention that the next step answers. Late comes after all other steps."""
-    for row in attention:
-        if row.kind != AttentionKind.LATE:
-            return row
+    for need in attention:
+        if need.kind != AttentionKind.LATE:
+            return need
     if waits_for_start or state in RESPONSIBLE or state == RequestState.AWAITING_APPROVAL:
         return None
     return attention[0] if attention else None
@@ -188,7 +188,7 @@ def totals_of(request: Request) -> Totals:
 class RequiredService:
     """A service that a request requires, its current state, and the stages that require it."""
 
-    row: BoardRow
+    current: BoardRow
     stages: tuple[str, ...]
 
 
@@ -199,7 +199,7 @@ def required_services(request: Request, at: datetime) -> list[RequiredService]:
             users.setdefault(service.pk, []).append(stage.name or str(stage.position + 1))
     rows = board(at, days=0) if users else []
     required = []
-    for row in rows:
-        if row.service.pk in users:
-            required.append(RequiredService(row, tuple(users[row.service.pk])))
+    for board_row in rows:
+        if board_row.service.pk in users:
+            required.append(RequiredService(board_row, tuple(users[board_row.service.pk])))
     return required

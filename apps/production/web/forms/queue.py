@@ -49,24 +49,27 @@ class SharesForm(forms.Form):
         self.fields[
             "reason"
         ].help_text = "Required to save. Members of the experiments can read it."
-        for row in rows:
-            self.fields[self.name_of(row)] = forms.IntegerField(
+        for share_row in rows:
+            self.fields[self.name_of(share_row)] = forms.IntegerField(
                 min_value=0,
                 max_value=MAX_WEIGHT,
-                initial=row.weight,
-                label=f"Share of {row.experiment.name}",
+                initial=share_row.weight,
+                label=f"Share of {share_row.experiment.name}",
             )
 
     @staticmethod
-    def name_of(row: ShareRow) -> str:
-        return f"share-{row.experiment.key}"
+    def name_of(share_row: ShareRow) -> str:
+        return f"share-{share_row.experiment.key}"
 
     @property
     def lines(self) -> list[tuple[ShareRow, forms.BoundField]]:
         """The share of each experiment with its field."""
-        return [(row, self[self.name_of(row)]) for row in self._rows]
+        return [(share_row, self[self.name_of(share_row)]) for share_row in self._rows]
 
     @property
     def weights(self) -> dict[int, int]:
         """The weights of a valid form by primary key of the experiment."""
-        return {row.experiment.pk: self.cleaned_data[self.name_of(row)] for row in self._rows}
+        return {
+            share_row.experiment.pk: self.cleaned_data[self.name_of(share_row)]
+            for share_row in self._rows
+        }

@@ -74,14 +74,19 @@ def _bar(campaign: Campaign) -> str:
     )
 
 
-def _cells(row: Campaign) -> list[object]:
+def _cells(campaign: Campaign) -> list[object]:
     counts: list[object] = [
-        row.name,
-        row.experiment,
-        row.requests,
-        row.open,
-        row.done,
-        row.attention,
-        row.jobs,
+        campaign.name,
+        campaign.experiment,
+        campaign.requests,
+        campaign.open,
+        campaign.done,
+        campaign.attention,
+        campaign.jobs,
     ]
-    return [*counts, f"{row.completed:.0f}", row.deadline or "", row.expected_end or ""]
+    return [
+        *counts,
+        f"{campaign.completed:.0f}",
+        campaign.deadline or "",
+        campaign.expected_end or "",
+    ]

@@ -93,10 +93,10 @@ def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
         )
         requests = [production_request, *others]
         planned = links.plan_combined(requests=requests)
-        versions = {row.key: row.version for row in requests}
-        seen = [f"{row.key}:{row.version}" for row in requests]
+        versions = {part.key: part.version for part in requests}
+        seen = [f"{part.key}:{part.version}" for part in requests]
         if request.POST.get("do") != "combine" or request.POST.getlist("seen") != seen:
-            rows = [(row.key, row.title, content_of(row)) for row in requests]
+            rows = [(part.key, part.title, content_of(part)) for part in requests]
             context |= {
                 "rows": rows,
                 "notes": planned.notes,
@@ -147,7 +147,9 @@ def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
     Raises `InvalidFields` for requests that the user cannot see or combine.
     """
     rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
-    requests: dict[str, Request] = {row.key: row for row in rows}
+    requests: dict[str, Request] = {
+        production_request.key: production_request for production_request in rows
+    }
     problems = []
     for key in keys:
         if key not in requests:

@@ -161,7 +161,7 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
                 messages.success(request, f"Shares set: {names}." if changed else "No changes.")
                 return redirect("production:shares")
             after, shifts = shares.what_if_shares(form.weights, at=timezone.now())
-            context["then"] = {row.experiment.pk: row.share for row in after}
+            context["then"] = {share_row.experiment.pk: share_row.share for share_row in after}
             context |= {"shifts": shifts[:MOST_SHIFTS], "more": max(0, len(shifts) - MOST_SHIFTS)}
     context["may_set"] = may_set_shares(request.user)
     if form.is_bound and (form.errors or not previews):

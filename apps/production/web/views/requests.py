@@ -95,24 +95,28 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "production/request_list.html", context)
 
 
-def _cells(row: Request) -> list[object]:
+def _cells(production_request: Request) -> list[object]:
     texts: list[object] = [
-        row.key,
-        row.title,
-        row.campaign,
-        row.get_state_display(),
-        row.experiment,
-        row.workflow.type,
+        production_request.key,
+        production_request.title,
+        production_request.campaign,
+        production_request.get_state_display(),
+        production_request.experiment,
+        production_request.workflow.type,
     ]
     texts += [
-        None if row.part_done is None else percent(row.part_done, 1),
-        row.deadline,
-        row.expected_end,
+        None if production_request.part_done is None else percent(production_request.part_done, 1),
+        production_request.deadline,
+        production_request.expected_end,
     ]
-    texts += [row.get_requested_priority_display(), row.level, row.created_by]
+    texts += [
+        production_request.get_requested_priority_display(),
+        production_request.level,
+        production_request.created_by,
+    ]
     return [
         "" if text is None else text
-        for text in (*texts, row.created_at.isoformat(timespec="seconds"))
+        for text in (*texts, production_request.created_at.isoformat(timespec="seconds"))
     ]
 
 

@@ -31,7 +31,7 @@ def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
     There may be a hundred bars, too many for a template loop.
     """
     rows = []
-    for request, stages in groupby(progress, key=lambda row: row.request):
+    for request, stages in groupby(progress, key=lambda stage_progress: stage_progress.request):
         rows.append((_row(request, list(stages)),))
     return format_html_join("\n", "{}", rows)
 
@@ -39,9 +39,12 @@ def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
 def _row(request: Request, stages: list[StageProgress]) -> SafeString:
     rows = request.attention.all()
     marks = format_html_join(
-        " ", "{}", ((state(row.kind, row.get_kind_display()),) for row in rows)
+        " ", "{}", ((state(need.kind, need.get_kind_display()),) for need in rows)
     )
-    failed = Sums(query={"request": request.key}, failed=sum(row.sums.failed for row in stages))
+    failed = Sums(
+        query={"request": request.key},
+        failed=sum(stage_progress.sums.failed for stage_progress in stages),
+    )
     address = reverse("jobs:list") + failed.failed_address
     more = ""
     if len(stages) > MOST_BARS:
@@ -54,7 +57,9 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
         request.key,
         request.title,
         marks,
-        format_html_join("", "{}", ((_bar(row),) for row in stages[:MOST_BARS])),
+        format_html_join(
+            "", "{}", ((_bar(stage_progress),) for stage_progress in stages[:MOST_BARS])
+        ),
         more,
         format_html('<a href="{}">{}</a>', address, number(failed.failed))
         if failed.failed
@@ -63,24 +68,24 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
     )
 
 
-def _bar(row: StageProgress) -> SafeString:
+def _bar(stage_progress: StageProgress) -> SafeString:
     """Render the completed and failed jobs of a stage, with a link to its finished jobs."""
-    lost = max(0, row.ended - row.completed)
-    whole = row.requested_jobs or max(1, row.ended)
+    lost = max(0, stage_progress.ended - stage_progress.completed)
+    whole = stage_progress.requested_jobs or max(1, stage_progress.ended)
     parts = [
-        Part("done", row.completed, "completed"),
-        Part("failed", min(lost, whole - row.completed), "not completed"),
+        Part("done", stage_progress.completed, "completed"),
+        Part("failed", min(lost, whole - stage_progress.completed), "not completed"),
     ]
 
-    name = row.stage or "no stage named"
-    done = f"{number(row.completed)} completed"
-    share = number(row.completed)
-    if row.requested_jobs is not None:
-        done += f" of {number(row.requested_jobs)}"
-        share = percent(row.completed, row.requested_jobs)
-    sentence = f"{name}: {done}, {number(row.sums.failed)} failed"
+    name = stage_progress.stage or "no stage named"
+    done = f"{number(stage_progress.completed)} completed"
+    share = number(stage_progress.completed)
+    if stage_progress.requested_jobs is not None:
+        done += f" of {number(stage_progress.requested_jobs)}"
+        share = percent(stage_progress.completed, stage_progress.requested_jobs)
+    sentence = f"{name}: {done}, {number(stage_progress.sums.failed)} failed"
     bar = share_bar(parts, sentence=sentence, whole=whole)
-    address = reverse("jobs:list") + row.sums.address
+    address = reverse("jobs:list") + stage_progress.sums.address
     return format_html(
         '<a href="{}" title="{}"><b>{}</b> {}{}</a>', address, sentence, share, name, bar
     )

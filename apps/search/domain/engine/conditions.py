@@ -55,7 +55,7 @@ def visible_jobs(query: Query, user: User) -> QuerySet[Job] | None:
 
 def visible_archived_jobs(query: Query, user: User) -> QuerySet[ArchivedJob]:
     """Return the archived jobs that the user may see and that fulfil the fields."""
-    rows = ArchivedJob.objects.visible_to(user).filter(*_conditions(query, _SHARED))
+    archived_jobs = ArchivedJob.objects.visible_to(user).filter(*_conditions(query, _SHARED))
     tasks = Job.objects.visible_to(user).filter(
         cluster=OuterRef("cluster"),
         spool_id=OuterRef("job_id"),
@@ -65,20 +65,22 @@ def visible_archived_jobs(query: Query, user: User) -> QuerySet[ArchivedJob]:
     for field in _ACCOUNTED:
         for values, negated in _grouped(query, field):
             of_a_task = Exists(tasks.filter(_any_of(_ACCOUNTED[field], values)))
-            rows = rows.filter(~of_a_task if negated else of_a_task)
-    return rows
+            archived_jobs = archived_jobs.filter(~of_a_task if negated else of_a_task)
+    return archived_jobs
 
 
-def with_visible_environment(rows: QuerySet[ArchivedJob], user: User) -> QuerySet[ArchivedJob]:
+def with_visible_environment(
+    archived_jobs: QuerySet[ArchivedJob], user: User
+) -> QuerySet[ArchivedJob]:
     """Keep the archived jobs whose environments the user may see, as `sees_environment` says."""
     scope = scope_of(user)
     if scope.sees_all:
-        return rows
+        return archived_jobs
     experiments = []
     for experiment in scope.experiments:
         if any(scope.has(role, experiment) for role in ENVIRONMENT_ROLES):
             experiments.append(experiment)
-    return rows.filter(experiment__in=experiments)
+    return archived_jobs.filter(experiment__in=experiments)
 
 
 def _conditions(query: Query, fields: Mapping[Field, Callable[[str], Q]]) -> list[Q]:

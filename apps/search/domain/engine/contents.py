@@ -44,9 +44,11 @@ def newest_contents(
 
 
 def _newest_places(
-    rows: QuerySet[ArchivedJob], source: Source, terms: Sequence[str]
+    archived_jobs: QuerySet[ArchivedJob], source: Source, terms: Sequence[str]
 ) -> Iterator[tuple[datetime, int, int]]:
-    facts = rows.order_by("-submitted_at", "-pk").values_list("submitted_at", "pk", source.value)
+    facts = archived_jobs.order_by("-submitted_at", "-pk").values_list(
+        "submitted_at", "pk", source.value
+    )
     if terms:
         yield from newest_with_words(facts, SCRIPTS_AT_ONCE, terms)
     else:

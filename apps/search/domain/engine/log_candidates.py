@@ -28,16 +28,16 @@ Place = tuple[datetime, int]
 
 
 def newest_logs(
-    rows: QuerySet[LogWords], terms: Sequence[str], *, newest: datetime
+    log_words: QuerySet[LogWords], terms: Sequence[str], *, newest: datetime
 ) -> Iterator[Place]:
     """Yield the jobs of `rows` whose logs have all terms, newest first; none ended after `newest`.
 
     Logs with more words than the index holds are among them.
     """
     if not terms:
-        yield from _in_order(rows, F("ended_at"))
+        yield from _in_order(log_words, F("ended_at"))
         return
-    matching = rows.filter(words__matches=f"({' & '.join(terms)}) | {word_rules.quoted(CUT)}")
+    matching = log_words.filter(words__matches=f"({' & '.join(terms)}) | {word_rules.quoted(CUT)}")
     span: _Span | None = _Span.newest(newest)
     while span is not None:
         # The planner takes each word for a common one, and would read log after log in the order
@@ -46,9 +46,9 @@ def newest_logs(
         span = span.before()
 
 
-def _in_order(rows: QuerySet[LogWords], ended_at: F | CombinedExpression) -> Iterator[Place]:
+def _in_order(log_words: QuerySet[LogWords], ended_at: F | CombinedExpression) -> Iterator[Place]:
     """Yield end and job of all rows, newest first, in larger and larger queries."""
-    newest_first = rows.order_by(OrderBy(ended_at, descending=True), "-pk")
+    newest_first = log_words.order_by(OrderBy(ended_at, descending=True), "-pk")
     count = FIRST_ROWS
     last: Place | None = None
     while True:
@@ -92,17 +92,17 @@ class _Span:
             return _Span(None, self.first, hours)
         return _Span(self.first - timedelta(hours=hours), self.first, hours)
 
-    def of(self, rows: QuerySet[LogWords]) -> QuerySet[LogWords]:
+    def of(self, log_words: QuerySet[LogWords]) -> QuerySet[LogWords]:
         """Keep the rows of this span.
 
         Its hours, days or weeks are a tsquery of their own: between two, the index leaps from hit
         to hit, and within one, it reads each row of the span.
         """
-        rows = rows.filter(ended_at__lt=self.end)
+        log_words = log_words.filter(ended_at__lt=self.end)
         if self.first is None:
-            return rows
+            return log_words
         any_of = " | ".join(map(word_rules.quoted, self._words(self.first)))
-        return rows.filter(ended_at__gte=self.first, words__matches=any_of)
+        return log_words.filter(ended_at__gte=self.first, words__matches=any_of)
 
     def _words(self, first: datetime) -> list[str]:
         if self.hours <= MOST_HOURS:

@@ -43,9 +43,9 @@ def index_kept_logs(*, batches: int, at: datetime) -> int:
 @transaction.atomic
 def _index_batch(engine: Engine, at: datetime) -> int | None:
     """Index the next logs; return their number, None if there are none or another process does."""
-    rows = LogIndex.objects.select_for_update(skip_locked=True).filter(target=engine.name)
+    log_indexes = LogIndex.objects.select_for_update(skip_locked=True).filter(target=engine.name)
     # First one that replaces another: that may be broken.
-    index = rows.filter(complete=False).order_by("serving").first()
+    index = log_indexes.filter(complete=False).order_by("serving").first()
     if index is None:
         return None
     batch = newest_before(index.indexed_from, BATCH)

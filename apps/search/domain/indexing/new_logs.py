@@ -93,20 +93,20 @@ def _index_waiting(engine: Engine, at: datetime) -> int:
 @transaction.atomic
 def _index(engine: Engine, claimed: list[LogToIndex], at: datetime) -> None:
     held = LOGS_TO_INDEX.hold(claimed)
-    texts = texts_of([row.job_id for row in held])
+    texts = texts_of([waiting.job_id for waiting in held])
     logs = []
-    for row in held:
-        if row.attempts <= MOST_ATTEMPTS:
-            job = row.job
+    for waiting in held:
+        if waiting.attempts <= MOST_ATTEMPTS:
+            job = waiting.job
             logs.append(KeptLog(job.pk, job.ended_at, texts.get(job.pk, ()), job.experiment_id))
         else:
-            log.error("logs of job %s cannot be indexed: %s", row.job_id, row.last_error)
+            log.error("logs of job %s cannot be indexed: %s", waiting.job_id, waiting.last_error)
     refused = engine.store(logs)
-    done = [row.pk for row in held if row.job_id not in refused]
+    done = [waiting.pk for waiting in held if waiting.job_id not in refused]
     LogToIndex.objects.filter(pk__in=done).delete()
-    for row in held:
-        if row.job_id in refused:
-            LOGS_TO_INDEX.fail(row, refused[row.job_id], at=at)
+    for waiting in held:
+        if waiting.job_id in refused:
+            LOGS_TO_INDEX.fail(waiting, refused[waiting.job_id], at=at)
 
 
 def logs_waiting(*, at_most: int) -> int:

@@ -37,22 +37,22 @@ def first_index(target: str, *, layout: int) -> LogIndex:
 def add_months(index: LogIndex, months: Iterable[str]) -> bool:
     """Note that an index has these months; return False if it was replaced meanwhile."""
     with transaction.atomic():
-        row = LogIndex.objects.select_for_update().filter(pk=index.pk).first()
-        if row is None:
+        locked = LogIndex.objects.select_for_update().filter(pk=index.pk).first()
+        if locked is None:
             return False
-        index.months = sorted({*row.months, *months})
-        row.months = index.months
-        row.save(update_fields=["months"])
+        index.months = sorted({*locked.months, *months})
+        locked.months = index.months
+        locked.save(update_fields=["months"])
     return True
 
 
 def remove_months(index: LogIndex, months: Iterable[str]) -> None:
     """Note that an index no longer has these months."""
     with transaction.atomic():
-        row = LogIndex.objects.select_for_update().filter(pk=index.pk).first()
-        if row is not None:
-            row.months = sorted(set(row.months) - set(months))
-            row.save(update_fields=["months"])
+        locked = LogIndex.objects.select_for_update().filter(pk=index.pk).first()
+        if locked is not None:
+            locked.months = sorted(set(locked.months) - set(months))
+            locked.save(update_fields=["months"])
 
 
 def start_rebuild(target: str, *, layout: int) -> LogIndex:

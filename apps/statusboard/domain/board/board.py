@@ -208,16 +208,22 @@ def disruptions(
     at: datetime, states: Collection[State] = (State.DOWN, State.DEGRADED, State.MAINTENANCE)
 ) -> list[Disruption]:
     """Return the services in these states, worst first, then longest first. Runs one query."""
-    rows = (
+    intervals = (
         StateInterval.objects.current(at)
         .filter(state__in=states)
         .select_related("service", "incident")
     )
     longest_first = []
-    for row in rows.order_by("started_at", "service__name"):
-        ended_at = row.ended_at if row.state == State.MAINTENANCE else None
+    for interval in intervals.order_by("started_at", "service__name"):
+        ended_at = interval.ended_at if interval.state == State.MAINTENANCE else None
         longest_first.append(
-            Disruption(row.service, State(row.state), row.started_at, ended_at, row.incident)
+            Disruption(
+                interval.service,
+                State(interval.state),
+                interval.started_at,
+                ended_at,
+                interval.incident,
+            )
         )
     return sorted(longest_first, key=lambda disruption: severity_of(disruption.state))
 
@@ -250,8 +256,8 @@ def state_history(service: Service, started_at: datetime, at: datetime) -> list[
 
     The current state has no end.
     """
-    rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
-    states = list(rows.select_related("incident", "window").order_by("-started_at"))
+    intervals = StateInterval.objects.filter(service=service).overlapping(started_at, at)
+    states = list(intervals.select_related("incident", "window").order_by("-started_at"))
     for row in states:
         if row.ended_at and row.ended_at > at and row.state != State.MAINTENANCE:
             row.ended_at = None

@@ -79,39 +79,39 @@ def statuspage_summary(at: datetime) -> dict[str, Any]:
         },
         "status": {"indicator": _INDICATORS[state][0], "description": description},
         "components": components,
-        "incidents": [_incident(row) for row in incidents[:100]],
-        "scheduled_maintenances": [_maintenance(row, at) for row in windows[:100]],
+        "incidents": [_incident(incident) for incident in incidents[:100]],
+        "scheduled_maintenances": [_maintenance(window, at) for window in windows[:100]],
     }
 
 
-def _incident(row: Incident) -> dict[str, Any]:
+def _incident(incident: Incident) -> dict[str, Any]:
     updates = []
-    for note in reversed(row.notes.all()):
+    for note in reversed(incident.notes.all()):
         if note.kind == NoteKind.UPDATE:
             updates.append(
                 {"id": str(note.pk), "body": note.text, "created_at": note.at.isoformat()}
             )
     return {
-        "id": str(row.pk),
-        "name": row.title,
-        "status": "identified" if row.acknowledged_at else "investigating",
-        "impact": "major" if row.state == State.DOWN else "minor",
-        "started_at": row.started_at.isoformat(),
+        "id": str(incident.pk),
+        "name": incident.title,
+        "status": "identified" if incident.acknowledged_at else "investigating",
+        "impact": "major" if incident.state == State.DOWN else "minor",
+        "started_at": incident.started_at.isoformat(),
         "resolved_at": None,
-        "components": [{"id": row.service.slug, "name": row.service.name}],
+        "components": [{"id": incident.service.slug, "name": incident.service.name}],
         "incident_updates": updates,
     }
 
 
-def _maintenance(row: DowntimeWindow, at: datetime) -> dict[str, Any]:
+def _maintenance(window: DowntimeWindow, at: datetime) -> dict[str, Any]:
     return {
-        "id": str(row.pk),
-        "name": row.title,
-        "status": "in_progress" if row.starts_at <= at else "scheduled",
-        "scheduled_for": row.starts_at.isoformat(),
-        "scheduled_until": row.ends_at.isoformat(),
+        "id": str(window.pk),
+        "name": window.title,
+        "status": "in_progress" if window.starts_at <= at else "scheduled",
+        "scheduled_for": window.starts_at.isoformat(),
+        "scheduled_until": window.ends_at.isoformat(),
         "components": [
-            {"id": service.slug, "name": service.name} for service in row.services.all()
+            {"id": service.slug, "name": service.name} for service in window.services.all()
         ],
     }
 
@@ -132,17 +132,19 @@ def calendar(at: datetime, host: str) -> bytes:
         .prefetch_related("services")
         .order_by("starts_at", "pk")
     )
-    for row in rows:
+    for window in rows:
         event = Event()
-        names = ", ".join(service.name for service in row.services.all())
-        event.add("uid", f"window-{row.pk}@{host}")
-        event.add("dtstamp", row.cancelled_at or min(at, row.starts_at))
-        event.add("dtstart", row.starts_at)
-        event.add("dtend", row.ends_at)
-        event.add("summary", mark_hidden(f"{names}: {row.title}" if names else row.title))
-        event.add("description", mark_hidden(f"{row.get_effect_display()}. {row.text}".strip()))
-        event.add("sequence", 1 if row.cancelled_at else 0)
-        event.add("status", "CANCELLED" if row.cancelled_at else "CONFIRMED")
+        names = ", ".join(service.name for service in window.services.all())
+        event.add("uid", f"window-{window.pk}@{host}")
+        event.add("dtstamp", window.cancelled_at or min(at, window.starts_at))
+        event.add("dtstart", window.starts_at)
+        event.add("dtend", window.ends_at)
+        event.add("summary", mark_hidden(f"{names}: {window.title}" if names else window.title))
+        event.add(
+            "description", mark_hidden(f"{window.get_effect_display()}. {window.text}".strip())
+        )
+        event.add("sequence", 1 if window.cancelled_at else 0)
+        event.add("status", "CANCELLED" if window.cancelled_at else "CONFIRMED")
         windows.add_component(event)
     return bytes(windows.to_ical())
 
@@ -150,8 +152,8 @@ def calendar(at: datetime, host: str) -> bytes:
 def atom_feed(at: datetime, page: str) -> str:
     """Return incidents with their updates and ends, and windows, as an Atom feed, newest first."""
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
-    entries = [_entry_of_incident(row) for row in _recent_incidents(at)]
-    entries += [_entry_of_window(row) for row in windows]
+    entries = [_entry_of_incident(incident) for incident in _recent_incidents(at)]
+    entries += [_entry_of_window(window) for window in windows]
     entries.sort(key=lambda entry: entry.updated_at, reverse=True)
 
     feed = Atom1Feed(

@@ -53,24 +53,26 @@ def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
 
     Runs a constant number of queries.
     """
-    entries = [_incident(row, base) for row in _recent(at)]
+    entries = [_incident(incident, base) for incident in _recent(at)]
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
-    entries += [_planned(row, at, base) for row in windows]
+    entries += [_planned(window, at, base) for window in windows]
     return sorted(entries, key=lambda entry: (entry["start"], entry["id"]), reverse=True)
 
 
 def events(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return the changes of incidents, newest first. Runs a constant number of queries."""
     changes: list[dict[str, Any]] = []
-    for row in _recent(at):
-        changes.extend(_events(row, base))
+    for incident in _recent(at):
+        changes.extend(_events(incident, base))
     return sorted(changes, key=lambda event: (event["occurred_at"], event["id"]), reverse=True)
 
 
 def _recent(at: datetime) -> Iterable[Incident]:
-    rows = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None)
+    incidents = Incident.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None
+    )
     return (
-        rows.select_related("service")
+        incidents.select_related("service")
         .prefetch_related("changes", "notes")
         .order_by("-started_at", "-pk")
     )
@@ -88,33 +90,33 @@ def _object(
     }
 
 
-def _incident(row: Incident, base: str) -> dict[str, Any]:
-    phases = _phases(row)
+def _incident(incident: Incident, base: str) -> dict[str, Any]:
+    phases = _phases(incident)
     # The incident's own text comes from monitoring and may contain host names and addresses. Only
     # the updates are public.
     updates = []
-    for note in row.notes.all():
+    for note in incident.notes.all():
         if note.kind == NoteKind.UPDATE:
             updates.append(note.text)
     text = "\n".join(updates)
     return {
-        **_object(base, INCIDENTS, f"incident-{row.pk}", row.title, text, phases[-1][0]),
-        "status": row.state,
+        **_object(base, INCIDENTS, f"incident-{incident.pk}", incident.title, text, phases[-1][0]),
+        "status": incident.state,
         "type": "unplanned",
-        "resolution": "unresolved" if row.is_open else "completed",
-        "start": row.started_at.isoformat(),
-        "end": row.ended_at.isoformat() if row.ended_at else None,
-        "resource_uris": [f"{base}/{RESOURCES}/{row.service.slug}"],
+        "resolution": "unresolved" if incident.is_open else "completed",
+        "start": incident.started_at.isoformat(),
+        "end": incident.ended_at.isoformat() if incident.ended_at else None,
+        "resource_uris": [f"{base}/{RESOURCES}/{incident.service.slug}"],
         "event_uris": [
-            f"{base}/{EVENTS}/{row.pk}-{number}" for number in range(1, len(phases) + 1)
+            f"{base}/{EVENTS}/{incident.pk}-{number}" for number in range(1, len(phases) + 1)
         ],
     }
 
 
-def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
-    if row.ends_at <= at:
+def _planned(window: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
+    if window.ends_at <= at:
         resolution = "completed"
-    elif row.starts_at <= at:
+    elif window.starts_at <= at:
         resolution = "unresolved"
     else:
         resolution = "pending"
@@ -122,47 +124,54 @@ def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
         **_object(
             base,
             INCIDENTS,
-            f"window-{row.pk}",
-            row.title,
-            row.text,
-            min(at, row.cancelled_at or row.starts_at),
+            f"window-{window.pk}",
+            window.title,
+            window.text,
+            min(at, window.cancelled_at or window.starts_at),
         ),
-        "status": _EFFECT[Effect(row.effect)],
+        "status": _EFFECT[Effect(window.effect)],
         "type": "planned",
-        "resolution": "cancelled" if row.cancelled_at else resolution,
-        "start": row.starts_at.isoformat(),
-        "end": row.ends_at.isoformat(),
-        "resource_uris": [f"{base}/{RESOURCES}/{service.slug}" for service in row.services.all()],
+        "resolution": "cancelled" if window.cancelled_at else resolution,
+        "start": window.starts_at.isoformat(),
+        "end": window.ends_at.isoformat(),
+        "resource_uris": [
+            f"{base}/{RESOURCES}/{service.slug}" for service in window.services.all()
+        ],
         "event_uris": [],
     }
 
 
-def _phases(row: Incident) -> Sequence[tuple[datetime, str]]:
+def _phases(incident: Incident) -> Sequence[tuple[datetime, str]]:
     """Return the time and status of each phase of an incident, and of its end.
 
     The first phase begins at the start of the incident.
     """
-    changes = [(change.at, change.state) for change in row.changes.all()] or [
-        (row.started_at, row.state)
+    changes = [(change.at, change.state) for change in incident.changes.all()] or [
+        (incident.started_at, incident.state)
     ]
     within = []
     for at, state in changes:
-        if row.ended_at is None or at < row.ended_at:
-            within.append((max(row.started_at, at), state))
-    within = within or [(row.started_at, row.state)]
-    return [*within, (row.ended_at, "up")] if row.ended_at else within
+        if incident.ended_at is None or at < incident.ended_at:
+            within.append((max(incident.started_at, at), state))
+    within = within or [(incident.started_at, incident.state)]
+    return [*within, (incident.ended_at, "up")] if incident.ended_at else within
 
 
-def _events(row: Incident, base: str) -> Iterable[dict[str, Any]]:
-    for number, (occurred_at, status) in enumerate(_phases(row), start=1):
+def _events(incident: Incident, base: str) -> Iterable[dict[str, Any]]:
+    for number, (occurred_at, status) in enumerate(_phases(incident), start=1):
         yield {
             **_object(
-                base, EVENTS, f"{row.pk}-{number}", f"{row.service.name} {status}", "", occurred_at
+                base,
+                EVENTS,
+                f"{incident.pk}-{number}",
+                f"{incident.service.name} {status}",
+                "",
+                occurred_at,
             ),
             "occurred_at": occurred_at.isoformat(),
             "status": status,
-            "resource_uri": f"{base}/{RESOURCES}/{row.service.slug}",
-            "incident_uri": f"{base}/{INCIDENTS}/incident-{row.pk}",
+            "resource_uri": f"{base}/{RESOURCES}/{incident.service.slug}",
+            "incident_uri": f"{base}/{INCIDENTS}/incident-{incident.pk}",
         }
 
 

@@ -60,9 +60,9 @@ def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
     first = min(exposure.started_at for exposure in exposures)
     last = max(_wide_end(exposure) for exposure in exposures)
     by_service: dict[int, list[StateInterval]] = defaultdict(list)
-    rows = StateInterval.objects.filter(service__in=ids).overlapping(first, last)
-    for row in rows.select_related("incident").order_by("started_at"):
-        by_service[row.service_id].append(row)
+    intervals = StateInterval.objects.filter(service__in=ids).overlapping(first, last)
+    for interval in intervals.select_related("incident").order_by("started_at"):
+        by_service[interval.service_id].append(interval)
     services = list(Service.objects.filter(pk__in=ids).order_by("name", "pk"))
 
     outages = []
@@ -88,33 +88,37 @@ def _wide_end(exposure: Exposure) -> datetime:
     return max(exposure.ended_at, exposure.started_at + timedelta(microseconds=1))
 
 
-def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]:
+def _spans(intervals: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]:
     """Return the states of one service during an exposure; only outages are not clipped to it."""
     job = Span(exposure.started_at, exposure.ended_at)
     end = _wide_end(exposure)
     spans = []
-    for row in rows:
-        if row.started_at >= end or (
-            row.ended_at is not None and row.ended_at <= exposure.started_at
+    for interval in intervals:
+        if interval.started_at >= end or (
+            interval.ended_at is not None and interval.ended_at <= exposure.started_at
         ):
             continue
-        whole = Span(row.started_at, None if _lasts(row) else row.ended_at)
-        part = whole if row.state in OUTAGES else clip(whole, job)
+        whole = Span(interval.started_at, None if _lasts(interval) else interval.ended_at)
+        part = whole if interval.state in OUTAGES else clip(whole, job)
         if part:
             spans.append(
                 StateSpan(
-                    State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident
+                    State(interval.state),
+                    part.started_at,
+                    part.ended_at,
+                    Cause(interval.cause),
+                    interval.incident,
                 )
             )
     return spans
 
 
-def _lasts(row: StateInterval) -> bool:
+def _lasts(interval: StateInterval) -> bool:
     """Return whether an outage is not over: its interval ends with the lease of its incident.
 
     Each repetition of the alert extends the lease, so the end is no forecast.
     """
-    incident = row.incident
+    incident = interval.incident
     if incident is None or not incident.is_open or incident.stale_at is not None:
         return False
-    return row.ended_at == incident.lease_expires_at
+    return interval.ended_at == incident.lease_expires_at

@@ -29,13 +29,13 @@ def correct_times(
     The end then counts as set manually: later messages of the source do not change it. Raises
     `NotAllowed`, `InvalidFields`.
     """
-    row = _locked(incident, by)
+    locked = _locked(incident, by)
     problems: dict[str, list[str]] = {}
     if started_at > at:
         problems["started_at"] = ["Start is in the future."]
-    if ended_at is None and not row.is_open:
+    if ended_at is None and not locked.is_open:
         problems["ended_at"] = ["Enter the end, or reopen the incident."]
-    if ended_at is not None and row.is_open:
+    if ended_at is not None and locked.is_open:
         problems["ended_at"] = ["The incident is open. Close it instead."]
     if ended_at is not None and ended_at > at:
         problems["ended_at"] = ["End is in the future."]
@@ -45,23 +45,23 @@ def correct_times(
         problems["reason"] = ["Enter how you know."]
     if problems:
         raise InvalidFields(problems)
-    since = min(row.started_at, started_at)
+    since = min(locked.started_at, started_at)
     old = {
-        "started_at": row.started_at.isoformat(),
-        "ended_at": row.ended_at.isoformat() if row.ended_at else "",
+        "started_at": locked.started_at.isoformat(),
+        "ended_at": locked.ended_at.isoformat() if locked.ended_at else "",
     }
-    if ended_at != row.ended_at:
-        row.ended_at = ended_at
-        row.closed_by = by.username
-        row.resolution = Resolution.MANUAL
-    row.started_at = started_at
-    if row.stale_at is not None and not row.is_open and row.stale_at >= (ended_at or at):
-        row.stale_at = None
-    set_latest_state(row)
-    row.save()
-    publish(kind="incident.corrected", target=row, by=by, at=at, reason=reason, data=old)
-    rebuild(service_ids=[row.service_id], since=since)
-    return row
+    if ended_at != locked.ended_at:
+        locked.ended_at = ended_at
+        locked.closed_by = by.username
+        locked.resolution = Resolution.MANUAL
+    locked.started_at = started_at
+    if locked.stale_at is not None and not locked.is_open and locked.stale_at >= (ended_at or at):
+        locked.stale_at = None
+    set_latest_state(locked)
+    locked.save()
+    publish(kind="incident.corrected", target=locked, by=by, at=at, reason=reason, data=old)
+    rebuild(service_ids=[locked.service_id], since=since)
+    return locked
 
 
 @transaction.atomic
@@ -70,22 +70,22 @@ def reopen_incident(*, incident: Incident, by: User, at: datetime, reason: str) 
 
     Raises `NotAllowed`, `StaleState`, `InvalidFields`.
     """
-    row = _locked(incident, by)
-    if row.is_open:
-        raise StaleState(f"“{row}” is open.")
+    locked = _locked(incident, by)
+    if locked.is_open:
+        raise StaleState(f"“{locked}” is open.")
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter why it is not over."]})
-    ended_at = row.ended_at
-    row.ended_at = None
-    row.closed_by = ""
-    row.resolution = ""
-    row.lease_expires_at = row.stale_at = None
-    set_latest_state(row)
-    row.save()
+    ended_at = locked.ended_at
+    locked.ended_at = None
+    locked.closed_by = ""
+    locked.resolution = ""
+    locked.lease_expires_at = locked.stale_at = None
+    set_latest_state(locked)
+    locked.save()
     data = {"ended_at": ended_at.isoformat() if ended_at else ""}
-    publish(kind="incident.reopened", target=row, by=by, at=at, reason=reason, data=data)
-    rebuild(service_ids=[row.service_id], since=row.started_at)
-    return row
+    publish(kind="incident.reopened", target=locked, by=by, at=at, reason=reason, data=data)
+    rebuild(service_ids=[locked.service_id], since=locked.started_at)
+    return locked
 
 
 @transaction.atomic
@@ -94,16 +94,16 @@ def merge_incident(*, incident: Incident, into: Incident, by: User, at: datetime
 
     Raises `NotAllowed`, `InvalidFields`.
     """
-    row = _locked(incident, by)
+    locked = _locked(incident, by)
     root = Incident.objects.select_for_update(of=("self",)).get(pk=into.pk)
-    if root.pk == row.pk or root.merged_into_id or root.service_id != row.service_id:
+    if root.pk == locked.pk or root.merged_into_id or root.service_id != locked.service_id:
         raise InvalidFields({"into": ["Choose another incident of the same service."]})
-    Incident.objects.filter(merged_into=row).update(merged_into=root)
-    row.merged_into = root
-    row.save(update_fields=["merged_into"])
+    Incident.objects.filter(merged_into=locked).update(merged_into=root)
+    locked.merged_into = root
+    locked.save(update_fields=["merged_into"])
     publish(
         kind="incident.merged",
-        target=row,
+        target=locked,
         by=by,
         at=at,
         new=f"incident {root.pk}",
@@ -118,16 +118,21 @@ def split_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
 
     Raises `NotAllowed`, `StaleState`.
     """
-    row = _locked(incident, by)
-    root = row.merged_into_id
+    locked = _locked(incident, by)
+    root = locked.merged_into_id
     if root is None:
-        raise StaleState(f"“{row}” is not merged into another incident.")
-    row.merged_into = None
-    row.save(update_fields=["merged_into"])
+        raise StaleState(f"“{locked}” is not merged into another incident.")
+    locked.merged_into = None
+    locked.save(update_fields=["merged_into"])
     publish(
-        kind="incident.split", target=row, by=by, at=at, old=f"incident {root}", data={"from": root}
+        kind="incident.split",
+        target=locked,
+        by=by,
+        at=at,
+        old=f"incident {root}",
+        data={"from": root},
     )
-    return row
+    return locked
 
 
 @transaction.atomic
@@ -148,17 +153,17 @@ def divide_incident(
     undoes the division. Raises `NotAllowed`, `InvalidFields`, and `StaleState` for a merged
     incident.
     """
-    row = _locked(incident, by)
-    if row.merged_into_id:
-        raise StaleState(f"“{row}” is merged into another incident. Split it from that first.")
+    locked = _locked(incident, by)
+    if locked.merged_into_id:
+        raise StaleState(f"“{locked}” is merged into another incident. Split it from that first.")
     since = resumed_at or ended_at
-    end = row.ended_at or at
-    alerts = list(Incident.objects.select_for_update(of=("self",)).filter(merged_into=row))
+    end = locked.ended_at or at
+    alerts = list(Incident.objects.select_for_update(of=("self",)).filter(merged_into=locked))
     begun = [alert for alert in alerts if alert.started_at < since]
     across = [alert for alert in begun if alert.ended_at is None or alert.ended_at > ended_at]
 
     problems: dict[str, list[str]] = {}
-    if not row.started_at < ended_at < end:
+    if not locked.started_at < ended_at < end:
         problems["ended_at"] = ["Choose a time between start and end of the incident."]
     elif across:
         problems["ended_at"] = [
@@ -173,28 +178,28 @@ def divide_incident(
     if problems:
         raise InvalidFields(problems)
 
-    second = _second_part(row, since)
-    row.dedup_key = f"{row.dedup_key[:150]} until {ended_at.isoformat()}"
-    row.ended_at = ended_at
-    row.closed_by = by.username
-    row.resolution = Resolution.MANUAL
-    row.lease_expires_at = None
-    if row.stale_at and row.stale_at >= ended_at:
-        row.stale_at = None
+    second = _second_part(locked, since)
+    locked.dedup_key = f"{locked.dedup_key[:150]} until {ended_at.isoformat()}"
+    locked.ended_at = ended_at
+    locked.closed_by = by.username
+    locked.resolution = Resolution.MANUAL
+    locked.lease_expires_at = None
+    if locked.stale_at and locked.stale_at >= ended_at:
+        locked.stale_at = None
     # Save this part first: the second one takes over its key.
-    row.save()
+    locked.save()
     second.save()
-    _divide_changes(row, second, ended_at)
-    row.notes.filter(at__gte=since).update(incident=second)
-    Incident.objects.filter(merged_into=row, started_at__gte=since).update(merged_into=second)
-    for part in (row, second):
+    _divide_changes(locked, second, ended_at)
+    locked.notes.filter(at__gte=since).update(incident=second)
+    Incident.objects.filter(merged_into=locked, started_at__gte=since).update(merged_into=second)
+    for part in (locked, second):
         set_latest_state(part)
         part.save(update_fields=["state"])
 
     data = {"into": second.pk, "ended_at": ended_at.isoformat(), "resumed_at": since.isoformat()}
     new = f"incident {second.pk}"
-    publish(kind="incident.divided", target=row, by=by, at=at, new=new, reason=reason, data=data)
-    old = f"incident {row.pk}"
+    publish(kind="incident.divided", target=locked, by=by, at=at, new=new, reason=reason, data=data)
+    old = f"incident {locked.pk}"
     publish(
         kind="incident.split",
         target=second,
@@ -202,9 +207,9 @@ def divide_incident(
         at=at,
         old=old,
         reason=reason,
-        data={"from": row.pk},
+        data={"from": locked.pk},
     )
-    rebuild(service_ids=[row.service_id], since=row.started_at)
+    rebuild(service_ids=[locked.service_id], since=locked.started_at)
     return second
 
 
@@ -222,9 +227,9 @@ def _divide_changes(first: Incident, second: Incident, ended_at: datetime) -> No
         first.changes.create(at=first.started_at, state=changes[0].state)
 
 
-def _second_part(row: Incident, since: datetime) -> Incident:
+def _second_part(incident: Incident, since: datetime) -> Incident:
     """Return an unsaved copy of an incident that starts at `since`."""
-    second = Incident.objects.get(pk=row.pk)
+    second = Incident.objects.get(pk=incident.pk)
     second.pk = None
     second._state.adding = True
     second.started_at = since

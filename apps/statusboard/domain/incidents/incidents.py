@@ -136,18 +136,18 @@ def update_incident(
     `InvalidFields`.
     """
     require_board_role(by, "manage incidents")
-    row = open_or_refuse(incident)
-    if since is not None and not row.started_at <= since <= at:
+    locked = open_or_refuse(incident)
+    if since is not None and not locked.started_at <= since <= at:
         raise InvalidFields({"since": ["Choose a time between the start of the incident and now."]})
-    old = record_state(incident=row, state=state, at=since or at)
-    row.title = title
-    row.text = text
-    row.url = url
-    row.save(update_fields=["state", "title", "text", "url"])
+    old = record_state(incident=locked, state=state, at=since or at)
+    locked.title = title
+    locked.text = text
+    locked.url = url
+    locked.save(update_fields=["state", "title", "text", "url"])
     kind = "incident.updated" if old == state else "incident.changed"
-    publish(kind=kind, target=row, by=by, at=at, old=old, new=state, reason=reason)
-    rebuild(service_ids=[row.service_id], since=since or at)
-    return row
+    publish(kind=kind, target=locked, by=by, at=at, old=old, new=state, reason=reason)
+    rebuild(service_ids=[locked.service_id], since=since or at)
+    return locked
 
 
 @transaction.atomic
@@ -159,45 +159,45 @@ def close_incident(
     Raises `NotAllowed`, `StaleState` if it is already closed, `InvalidFields`.
     """
     require_board_role(by, "manage incidents")
-    row = open_or_refuse(incident)
+    locked = open_or_refuse(incident)
     end = ended_at or at
     if end > at:
         raise InvalidFields({"ended_at": ["End is in the future."]})
-    if end < row.started_at:
+    if end < locked.started_at:
         raise InvalidFields({"ended_at": ["End is before the start of the incident."]})
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter how you know that the service works again."]})
-    row.stale_at = None
-    if row.lease_expires_at and row.lease_expires_at < end:
-        row.stale_at = row.lease_expires_at
-    row.ended_at = end
-    row.closed_by = by.username
-    row.resolution = Resolution.MANUAL
-    set_latest_state(row)
-    row.save(update_fields=["state", "ended_at", "closed_by", "resolution", "stale_at"])
+    locked.stale_at = None
+    if locked.lease_expires_at and locked.lease_expires_at < end:
+        locked.stale_at = locked.lease_expires_at
+    locked.ended_at = end
+    locked.closed_by = by.username
+    locked.resolution = Resolution.MANUAL
+    set_latest_state(locked)
+    locked.save(update_fields=["state", "ended_at", "closed_by", "resolution", "stale_at"])
     publish(
         kind="incident.closed",
-        target=row,
+        target=locked,
         by=by,
         at=at,
-        old=row.state,
+        old=locked.state,
         reason=reason,
-        data={"service": row.service.slug, "ended_at": end.isoformat()},
+        data={"service": locked.service.slug, "ended_at": end.isoformat()},
     )
-    rebuild(service_ids=[row.service_id], since=row.started_at)
-    return row
+    rebuild(service_ids=[locked.service_id], since=locked.started_at)
+    return locked
 
 
 def open_or_refuse(incident: Incident) -> Incident:
     """Return the locked row of an open incident. Raises `StaleState` if it is closed."""
-    row = (
+    locked = (
         Incident.objects.select_for_update(of=("self",))
         .select_related("service")
         .get(pk=incident.pk)
     )
-    if not row.is_open:
-        raise StaleState(f"“{row}” was already closed by {row.closed_by}.")
-    return row
+    if not locked.is_open:
+        raise StaleState(f"“{locked}” was already closed by {locked.closed_by}.")
+    return locked
 
 
 def incidents_of(

@@ -23,14 +23,14 @@ def acknowledge_incident(*, incident: Incident, by: User, at: datetime) -> Incid
     Raises `NotAllowed`, and `StaleState` if it is closed or already acknowledged.
     """
     require_board_role(by, "manage incidents")
-    row = open_or_refuse(incident)
-    if row.acknowledged_at:
-        raise StaleState(f"“{row}” was already acknowledged by {row.acknowledged_by}.")
-    row.acknowledged_at = at
-    row.acknowledged_by = by.username
-    row.save(update_fields=["acknowledged_at", "acknowledged_by"])
-    publish(kind="incident.acknowledged", target=row, by=by, at=at)
-    return row
+    locked = open_or_refuse(incident)
+    if locked.acknowledged_at:
+        raise StaleState(f"“{locked}” was already acknowledged by {locked.acknowledged_by}.")
+    locked.acknowledged_at = at
+    locked.acknowledged_by = by.username
+    locked.save(update_fields=["acknowledged_at", "acknowledged_by"])
+    publish(kind="incident.acknowledged", target=locked, by=by, at=at)
+    return locked
 
 
 @transaction.atomic
@@ -65,7 +65,7 @@ def _add(
         raise InvalidFields({"text": ["Enter a text."]})
     if len(text) > MOST_LOG:
         raise InvalidFields({"text": [f"Text is too long. Keep at most {MOST_LOG:,} characters."]})
-    row = IncidentNote.objects.create(
+    incident_note = IncidentNote.objects.create(
         incident=incident,
         kind=note,
         at=at,
@@ -80,16 +80,18 @@ def _add(
         at=at,
         reason=text[:500] if note == NoteKind.UPDATE else "",
     )
-    return row
+    return incident_note
 
 
 @transaction.atomic
 def write_post_mortem(*, incident: Incident, text: str, by: User, at: datetime) -> Incident:
     """Write the post-mortem, replacing the previous text. Raises `NotAllowed`."""
     require_board_role(by, "manage incidents")
-    row = Incident.objects.select_for_update(of=("self",)).get(pk=incident.pk)
-    old = row.post_mortem
-    row.post_mortem = text.strip().replace("\0", "")
-    row.save(update_fields=["post_mortem"])
-    publish(kind="incident.post_mortem_written", target=row, by=by, at=at, data={"previous": old})
-    return row
+    locked = Incident.objects.select_for_update(of=("self",)).get(pk=incident.pk)
+    old = locked.post_mortem
+    locked.post_mortem = text.strip().replace("\0", "")
+    locked.save(update_fields=["post_mortem"])
+    publish(
+        kind="incident.post_mortem_written", target=locked, by=by, at=at, data={"previous": old}
+    )
+    return locked

@@ -148,22 +148,23 @@ def cancel_window(
     `StaleState` if it is over.
     """
     require_board_role(by, "manage maintenance windows")
-    row = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
-    if row.over_at <= at or row.cancelled_at:
-        raise StaleState(f"“{row}” is already over.")
-    row.cancelled_at = at
-    row.save(update_fields=["cancelled_at"])
+    locked = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
+    if locked.over_at <= at or locked.cancelled_at:
+        raise StaleState(f"“{locked}” is already over.")
+    locked.cancelled_at = at
+    locked.save(update_fields=["cancelled_at"])
     data = {}
-    if following and row.series:
+    if following and locked.series:
         later = DowntimeWindow.objects.filter(
-            series=row.series, starts_at__gt=row.starts_at, cancelled_at=None
+            series=locked.series, starts_at__gt=locked.starts_at, cancelled_at=None
         )
         data = {"following": later.update(cancelled_at=at)}
-    publish(kind="window.cancelled", target=row, by=by, at=at, reason=reason, data=data)
+    publish(kind="window.cancelled", target=locked, by=by, at=at, reason=reason, data=data)
     rebuild(
-        service_ids=list(row.services.values_list("pk", flat=True)), since=min(at, row.starts_at)
+        service_ids=list(locked.services.values_list("pk", flat=True)),
+        since=min(at, locked.starts_at),
     )
-    return row
+    return locked
 
 
 def record_window(
@@ -173,7 +174,7 @@ def record_window(
 
     A window that a user cancelled stays cancelled. The source's row must be locked.
     """
-    row = DowntimeWindow.objects.filter(source=source, source_key=window.key).first()
+    recorded = DowntimeWindow.objects.filter(source=source, source_key=window.key).first()
     values: dict[str, Any] = {
         "title": window.title[:200],
         "text": window.text[:10_000],
@@ -181,39 +182,39 @@ def record_window(
         "ends_at": window.ends_at,
         "effect": window.effect or Effect.DOWN,
     }
-    if row is None:
+    if recorded is None:
         if window.is_cancelled:
             return set()
-        row = DowntimeWindow.objects.create(
+        recorded = DowntimeWindow.objects.create(
             source=source, source_key=window.key, scheduled_by=source.slug, **values
         )
-        row.services.add(service)
+        recorded.services.add(service)
         times = {"starts_at": window.starts_at.isoformat(), "ends_at": window.ends_at.isoformat()}
         data = {"services": [service.slug], **times}
-        publish(kind="window.scheduled", target=row, by=str(source), at=at, data=data)
+        publish(kind="window.scheduled", target=recorded, by=str(source), at=at, data=data)
         return {service.pk}
-    services_before = set(row.services.values_list("pk", flat=True))
-    values["cancelled_at"] = row.cancelled_at
-    if window.is_cancelled and row.cancelled_at is None:
+    services_before = set(recorded.services.values_list("pk", flat=True))
+    values["cancelled_at"] = recorded.cancelled_at
+    if window.is_cancelled and recorded.cancelled_at is None:
         values["cancelled_at"] = at
-    is_unchanged = all(getattr(row, name) == value for name, value in values.items())
+    is_unchanged = all(getattr(recorded, name) == value for name, value in values.items())
     if is_unchanged and services_before == {service.pk}:
         return set()
 
-    has_moved = (row.starts_at, row.ends_at) != (window.starts_at, window.ends_at)
-    old_period = _period_of(row)
+    has_moved = (recorded.starts_at, recorded.ends_at) != (window.starts_at, window.ends_at)
+    old_period = _period_of(recorded)
     for name, value in values.items():
-        setattr(row, name, value)
-    row.save()
-    row.services.set([service])
+        setattr(recorded, name, value)
+    recorded.save()
+    recorded.services.set([service])
     if has_moved:
         publish(
             kind="window.moved",
-            target=row,
+            target=recorded,
             by=str(source),
             at=at,
             old=old_period,
-            new=_period_of(row),
+            new=_period_of(recorded),
         )
     return services_before | {service.pk}
 
@@ -232,17 +233,17 @@ def cancel_missing(*, source: MonitoringSource, kept: Collection[str], at: datet
         source=source, ends_at__gt=at, cancelled_at=None
     ).exclude(source_key__in=kept)
     changed: set[int] = set()
-    for row in missing.prefetch_related("services"):
-        row.cancelled_at = at
-        row.save(update_fields=["cancelled_at"])
+    for window in missing.prefetch_related("services"):
+        window.cancelled_at = at
+        window.save(update_fields=["cancelled_at"])
         publish(
             kind="window.cancelled",
-            target=row,
+            target=window,
             by=str(source),
             at=at,
             reason="Its source no longer lists it.",
         )
-        changed |= {service.pk for service in row.services.all()}
+        changed |= {service.pk for service in window.services.all()}
     return changed
 
 
@@ -259,5 +260,5 @@ def windows_of(service: Service) -> QuerySet[DowntimeWindow]:
 
 def windows_between(starts_at: datetime, ends_at: datetime) -> QuerySet[DowntimeWindow]:
     """Return the windows that overlap [starts_at, ends_at), including cancelled ones, by start."""
-    rows = DowntimeWindow.objects.filter(starts_at__lt=ends_at, ends_at__gt=starts_at)
-    return rows.prefetch_related("services").order_by("starts_at", "pk")
+    windows = DowntimeWindow.objects.filter(starts_at__lt=ends_at, ends_at__gt=starts_at)
+    return windows.prefetch_related("services").order_by("starts_at", "pk")

@@ -47,24 +47,24 @@ def record_episode(
     often its alert is repeated. A new start is a new episode and supersedes a previous one that is
     open. The source's row must be locked.
     """
-    rows = Incident.objects.select_for_update(of=("self",)).filter(
+    incidents = Incident.objects.select_for_update(of=("self",)).filter(
         source=source, dedup_key=alert.dedup_key
     )
     if alert.started_at is None:
-        episode_start = _episode_at(rows, alert, at)
+        episode_start = _episode_at(incidents, alert, at)
         if episode_start is None:
             record_early_end(source=source, alert=alert, at=at)
             return set()
         alert = replace(alert, started_at=episode_start)
     report = _Report(source, alert, service, state, at)
-    incident = rows.filter(episode_started_at=report.started_at).first()
+    incident = incidents.filter(episode_started_at=report.started_at).first()
     if incident is None:
         return {service.pk} | _open(report)
     touched = {service.pk, incident.service_id}
     return touched if _update(incident, report) else set()
 
 
-def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetime | None:
+def _episode_at(incidents: QuerySet[Incident], alert: Alert, at: datetime) -> datetime | None:
     """Return the start of the episode that an alert without a start belongs to.
 
     That is the latest episode that was open when the alert was reported, else a new one. Return
@@ -72,7 +72,7 @@ def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetim
     """
     reported_at = alert.reported_at or alert.ended_at or at
     going_on = Q(ended_at=None) | Q(ended_at__gte=reported_at)
-    open_then = rows.filter(going_on, episode_started_at__lte=reported_at)
+    open_then = incidents.filter(going_on, episode_started_at__lte=reported_at)
     latest = open_then.order_by("-episode_started_at").first()
     if latest is not None:
         return latest.episode_started_at
@@ -155,14 +155,14 @@ def _supersede(report: _Report) -> set[int]:
         episode_started_at__lt=start,
     )
     touched = set()
-    for row in earlier:
-        was_open = row.is_open
-        _end(row, max(start, row.started_at), Resolution.SUPERSEDED, report.source.slug)
-        set_latest_state(row)
-        row.save()
-        touched.add(row.service_id)
+    for incident in earlier:
+        was_open = incident.is_open
+        _end(incident, max(start, incident.started_at), Resolution.SUPERSEDED, report.source.slug)
+        set_latest_state(incident)
+        incident.save()
+        touched.add(incident.service_id)
         if was_open:
-            _publish_closed(row, report.source, report.at)
+            _publish_closed(incident, report.source, report.at)
     return touched
 
 
@@ -255,15 +255,15 @@ def close_missing(*, source: MonitoringSource, reported: Collection[str], at: da
     row must be locked.
     """
     lease = at + timedelta(seconds=source.lease_seconds)
-    rows = Incident.objects.select_for_update(of=("self",)).select_related("service")
+    incidents = Incident.objects.select_for_update(of=("self",)).select_related("service")
     # A later lease was renewed by a report after `at`.
-    reported_before = rows.filter(source=source, ended_at=None, lease_expires_at__lte=lease)
+    reported_before = incidents.filter(source=source, ended_at=None, lease_expires_at__lte=lease)
     touched = set()
-    for row in reported_before.exclude(dedup_key__in=reported):
-        _end(row, max(at, row.started_at), Resolution.MISSING, source.slug)
-        row.save()
-        touched.add(row.service_id)
-        _publish_closed(row, source, at)
+    for incident in reported_before.exclude(dedup_key__in=reported):
+        _end(incident, max(at, incident.started_at), Resolution.MISSING, source.slug)
+        incident.save()
+        touched.add(incident.service_id)
+        _publish_closed(incident, source, at)
     return touched
 
 
@@ -342,15 +342,15 @@ def mark_stale_incidents(*, at: datetime) -> int:
         "source"
     )
     rows = list(expired.filter(ended_at=None, stale_at=None, lease_expires_at__lte=at))
-    for row in rows:
-        row.stale_at = row.lease_expires_at
-        row.save(update_fields=["stale_at"])
+    for incident in rows:
+        incident.stale_at = incident.lease_expires_at
+        incident.save(update_fields=["stale_at"])
         publish(
             kind="incident.stale",
-            target=row,
-            by=str(row.source or ""),
+            target=incident,
+            by=str(incident.source or ""),
             at=at,
-            old=row.state,
+            old=incident.state,
             new=State.UNKNOWN,
         )
     return len(rows)

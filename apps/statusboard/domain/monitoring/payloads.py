@@ -236,7 +236,7 @@ def _map(
 
 
 def _record_unmapped(source: MonitoringSource, alert: Alert | Window, at: datetime) -> None:
-    row, created = UnmappedAlert.objects.get_or_create(
+    unmapped, created = UnmappedAlert.objects.get_or_create(
         source=source,
         dedup_key=alert.dedup_key if isinstance(alert, Alert) else alert.key,
         defaults={
@@ -246,8 +246,8 @@ def _record_unmapped(source: MonitoringSource, alert: Alert | Window, at: dateti
             "count": 1,
         },
     )
-    if not created and row.last_seen_at < at:
-        UnmappedAlert.objects.filter(pk=row.pk).update(count=F("count") + 1, last_seen_at=at)
+    if not created and unmapped.last_seen_at < at:
+        UnmappedAlert.objects.filter(pk=unmapped.pk).update(count=F("count") + 1, last_seen_at=at)
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ def pull_source(*, source_id: int) -> None:
     if source is None:
         return
     at = timezone.now()
-    rows = MonitoringSource.objects.filter(pk=source_id)
+    sources = MonitoringSource.objects.filter(pk=source_id)
     try:
         body = fetch(feed=source.feed, url=source.pull_url)
     except PullFailed as error:
-        rows.update(pull_error=str(error)[:300])
+        sources.update(pull_error=str(error)[:300])
         return
     receive_payload(source=source, body=body, at=at)
-    rows.update(pulled_at=at, pull_error="")
+    sources.update(pulled_at=at, pull_error="")

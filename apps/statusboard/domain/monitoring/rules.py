@@ -54,9 +54,9 @@ def add_rule(
         new=service.slug if service else "",
         data={"matchers": dict(matchers), "state": state or ""},
     )
-    for row in UnmappedAlert.objects.filter(source=source):
-        if all(row.labels.get(name) == value for name, value in matchers.items()):
-            row.delete()
+    for unmapped in UnmappedAlert.objects.filter(source=source):
+        if all(unmapped.labels.get(name) == value for name, value in matchers.items()):
+            unmapped.delete()
     enqueue("statusboard.replay", source_id=source.pk)
     return rule
 

@@ -69,12 +69,16 @@ def add_token(
 ) -> str:
     """Create a token for a source and return it; `revoke_others` revokes its other tokens."""
     token = new_token()
-    row = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
-    row.token_hashes = [hash_of(token), *([] if revoke_others else row.token_hashes)]
-    row.save(update_fields=["token_hashes"])
-    source.token_hashes = row.token_hashes
+    locked = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
+    locked.token_hashes = [hash_of(token), *([] if revoke_others else locked.token_hashes)]
+    locked.save(update_fields=["token_hashes"])
+    source.token_hashes = locked.token_hashes
     publish(
-        kind="source.token_added", target=row, by=by, at=at, data={"revoked_others": revoke_others}
+        kind="source.token_added",
+        target=locked,
+        by=by,
+        at=at,
+        data={"revoked_others": revoke_others},
     )
     source_tokens.TOKENS.read_now()
     return token
@@ -115,7 +119,7 @@ def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime)
 
 def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
     rows = list(MonitoringGap.objects.filter(source=source).overlapping(covered.started_at, None))
-    known = [Span(row.started_at, row.ended_at) for row in rows]
+    known = [Span(gap.started_at, gap.ended_at) for gap in rows]
     before = source.covered_until
     left, source.covered_until = add_heartbeat(known, before, covered)
     gaps = set(left)
@@ -125,9 +129,9 @@ def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
 
     stale = []
     has_recovered = False
-    for row, span in zip(rows, known, strict=True):
+    for gap, span in zip(rows, known, strict=True):
         if span not in gaps:
-            stale.append(row.pk)
+            stale.append(gap.pk)
             has_recovered |= span.ended_at is None
     MonitoringGap.objects.filter(pk__in=stale).delete()
     MonitoringGap.objects.bulk_create(

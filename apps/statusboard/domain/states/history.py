@@ -53,13 +53,13 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
         timeline = build(
             claims[service.pk], _DEFAULT_CAUSE[Monitoring(service.monitoring)], begins[service.pk]
         )
-        expected = {_key(row): row for row in _rows(service, timeline)}
+        expected = {_key(interval): interval for interval in _rows(service, timeline)}
         present = set()
-        for row in stored[service.pk]:
-            present.add(_key(row))
-            if _key(row) not in expected:
-                stale.append(row.pk)
-        fresh += [row for key, row in expected.items() if key not in present]
+        for interval in stored[service.pk]:
+            present.add(_key(interval))
+            if _key(interval) not in expected:
+                stale.append(interval.pk)
+        fresh += [interval for key, interval in expected.items() if key not in present]
     StateInterval.objects.filter(pk__in=stale).delete()
     StateInterval.objects.bulk_create(fresh)
 
@@ -69,12 +69,12 @@ def _stored(services: Iterable[Service], since: datetime) -> dict[int, list[Stat
 
     These include the row that ends there, to merge equal states.
     """
-    rows = StateInterval.objects.filter(
+    intervals = StateInterval.objects.filter(
         Q(ended_at=None) | Q(ended_at__gte=since), service__in=services
     )
     by_service: dict[int, list[StateInterval]] = defaultdict(list)
-    for row in rows.order_by("started_at"):
-        by_service[row.service_id].append(row)
+    for interval in intervals.order_by("started_at"):
+        by_service[interval.service_id].append(interval)
     return by_service
 
 
@@ -95,8 +95,15 @@ def _rows(service: Service, claims: Iterable[Claim]) -> list[StateInterval]:
     return intervals
 
 
-def _key(row: StateInterval) -> tuple[object, ...]:
-    return row.started_at, row.ended_at, row.state, row.cause, row.incident_id, row.window_id
+def _key(interval: StateInterval) -> tuple[object, ...]:
+    return (
+        interval.started_at,
+        interval.ended_at,
+        interval.state,
+        interval.cause,
+        interval.incident_id,
+        interval.window_id,
+    )
 
 
 def _claims(

@@ -138,8 +138,10 @@ def _cut(pk: int, at: datetime) -> Submission | None:
     Return None if the array is submitted, is small enough, or has no valid script.
     """
     request = locked(Submission.objects.select_related("request").get(pk=pk).request)
-    rows = Submission.objects.select_for_update(of=("self",)).select_related("cluster", "retry_of")
-    submission = rows.filter(pk=pk, state=SubmissionState.PLANNED).first()
+    submissions = Submission.objects.select_for_update(of=("self",)).select_related(
+        "cluster", "retry_of"
+    )
+    submission = submissions.filter(pk=pk, state=SubmissionState.PLANNED).first()
     limit = (
         Assignment.objects.filter(request=request).values_list("most_in_flight", flat=True).first()
     )

@@ -118,21 +118,21 @@ def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> C
 
     Measures its scouts until all have ended, and keeps what changed in the timeline.
     """
-    row = StageScouts.objects.filter(
+    scouts = StageScouts.objects.filter(
         request=stage.request_id, position=stage.position, state=ScoutState.SOUND
     ).first()
-    if row is None or not stage.memory_bytes or not stage.wall_seconds:
+    if scouts is None or not stage.memory_bytes or not stage.wall_seconds:
         return Changes()
-    is_as_asked = (row.asked_memory_bytes, row.asked_wall_seconds) == (
+    is_as_asked = (scouts.asked_memory_bytes, scouts.asked_wall_seconds) == (
         stage.memory_bytes,
         stage.wall_seconds,
     )
-    if row.measured_at is None or not is_as_asked:
-        _measure(row, stage, cluster, at)
+    if scouts.measured_at is None or not is_as_asked:
+        _measure(scouts, stage, cluster, at)
     # They may have been measured on another cluster, whose limits are higher.
     return Changes(
-        memory_bytes=_within(row.memory_bytes, cluster.max_memory_bytes),
-        time_limit_seconds=_within(row.wall_seconds, cluster.max_wall_seconds),
+        memory_bytes=_within(scouts.memory_bytes, cluster.max_memory_bytes),
+        time_limit_seconds=_within(scouts.wall_seconds, cluster.max_wall_seconds),
     )
 
 
@@ -143,10 +143,10 @@ def _within(value: int | None, limit: int | None) -> int:
     return value or 0
 
 
-def _measure(row: StageScouts, stage: Stage, cluster: Cluster, at: datetime) -> None:
+def _measure(scouts: StageScouts, stage: Stage, cluster: Cluster, at: datetime) -> None:
     asked_memory = stage.memory_bytes or 0
     asked_wall = stage.wall_seconds or 0
-    use = _read_use(row)
+    use = _read_use(scouts)
     memory = fit_memory(
         use,
         asked=asked_memory,
@@ -165,29 +165,29 @@ def _measure(row: StageScouts, stage: Stage, cluster: Cluster, at: datetime) -> 
             limit_of_cluster=cluster.max_wall_seconds,
         ),
     )
-    before = (row.memory_bytes or asked_memory, row.wall_seconds or asked_wall)
-    row.asked_memory_bytes = asked_memory
-    row.asked_wall_seconds = asked_wall
-    row.measured_jobs = len(use.wall_seconds)
-    row.measured_memory_bytes = percentile_95(use.memory_bytes) if use.memory_bytes else None
-    row.measured_wall_seconds = percentile_95(use.wall_seconds) if use.wall_seconds else None
-    row.memory_bytes = memory if memory != asked_memory else None
-    row.wall_seconds = wall if wall != asked_wall else None
-    row.measured_at = at if use.have_all_ended else None
-    row.save()
+    before = (scouts.memory_bytes or asked_memory, scouts.wall_seconds or asked_wall)
+    scouts.asked_memory_bytes = asked_memory
+    scouts.asked_wall_seconds = asked_wall
+    scouts.measured_jobs = len(use.wall_seconds)
+    scouts.measured_memory_bytes = percentile_95(use.memory_bytes) if use.memory_bytes else None
+    scouts.measured_wall_seconds = percentile_95(use.wall_seconds) if use.wall_seconds else None
+    scouts.memory_bytes = memory if memory != asked_memory else None
+    scouts.wall_seconds = wall if wall != asked_wall else None
+    scouts.measured_at = at if use.have_all_ended else None
+    scouts.save()
     if (memory, wall) != before:
-        _publish(row, stage, before, (memory, wall), at)
+        _publish(scouts, stage, before, (memory, wall), at)
 
 
-def _read_use(row: StageScouts) -> ScoutUse:
+def _read_use(stage_scouts: StageScouts) -> ScoutUse:
     """Return what the jobs of a stage used that were planned while its scouts ran."""
     scouts = list(
         Submission.objects.filter(
-            request=row.request_id,
-            position=row.position,
+            request=stage_scouts.request_id,
+            position=stage_scouts.position,
             purpose=Purpose.PRODUCTION,
             retry_of=None,
-            created_at__lt=row.judged_at,
+            created_at__lt=stage_scouts.judged_at,
         ).defer("script")
     )
     use = ScoutUse(have_all_ended=all(scout.ended >= scout.tasks for scout in scouts))
@@ -217,16 +217,16 @@ def _read_use(row: StageScouts) -> ScoutUse:
 
 
 def _publish(
-    row: StageScouts,
+    scouts: StageScouts,
     stage: Stage,
     before: tuple[int, int],
     after: tuple[int, int],
     at: datetime,
 ) -> None:
-    reason = f"{row.measured_jobs} completed scouts were measured; the 95th percentile is "
-    if row.measured_memory_bytes is not None:
-        reason += f"{round_size(row.measured_memory_bytes)} and "
-    reason += f"{round_duration(row.measured_wall_seconds or 0)}."
+    reason = f"{scouts.measured_jobs} completed scouts were measured; the 95th percentile is "
+    if scouts.measured_memory_bytes is not None:
+        reason += f"{round_size(scouts.measured_memory_bytes)} and "
+    reason += f"{round_duration(scouts.measured_wall_seconds or 0)}."
     publish(
         kind="submission.resources_set",
         target=stage.request,
@@ -237,14 +237,14 @@ def _publish(
         reason=reason,
         data={
             "stage": stage.name,
-            "position": row.position,
-            "jobs": row.measured_jobs,
+            "position": scouts.position,
+            "jobs": scouts.measured_jobs,
             "memory_bytes": after[0],
             "wall_seconds": after[1],
-            "asked_memory_bytes": row.asked_memory_bytes,
-            "asked_wall_seconds": row.asked_wall_seconds,
-            "measured_memory_bytes": row.measured_memory_bytes,
-            "measured_wall_seconds": row.measured_wall_seconds,
+            "asked_memory_bytes": scouts.asked_memory_bytes,
+            "asked_wall_seconds": scouts.asked_wall_seconds,
+            "measured_memory_bytes": scouts.measured_memory_bytes,
+            "measured_wall_seconds": scouts.measured_wall_seconds,
         },
     )
 

@@ -41,18 +41,18 @@ def jobs_allowed(request: Request, stage: Stage, *, planned: int, scouts: int, a
     first = scouts_of_stage(jobs, scouts)
     if not first:
         return jobs
-    row = StageScouts.objects.filter(request=request, position=stage.position).first()
-    if row is None and not planned:
-        row = StageScouts.objects.create(
+    stage_scouts = StageScouts.objects.filter(request=request, position=stage.position).first()
+    if stage_scouts is None and not planned:
+        stage_scouts = StageScouts.objects.create(
             request=request,
             position=stage.position,
             allowed=first,
             usual_rate=_usual_rate_of(request, stage),
             started_at=at,
         )
-    if row is None or row.state != ScoutState.SCOUTING:
+    if stage_scouts is None or stage_scouts.state != ScoutState.SCOUTING:
         return jobs
-    return max(0, row.allowed - planned)
+    return max(0, stage_scouts.allowed - planned)
 
 
 def usual_rate(*, attempts: int, completed: int) -> float:

@@ -164,13 +164,13 @@ def arrays_that_take_events(submissions: Iterable[Submission]) -> set[int]:
 
 def submission_of(job: Job) -> Submission | None:
     """Return the array that a job belongs to, if the portal sent it; IDs are recycled."""
-    rows = Submission.objects.filter(
+    submissions = Submission.objects.filter(
         cluster=job.cluster_id,
         spool_id=job.spool_id,
         state=SubmissionState.SENT,
         sent_at__lte=job.submitted_at + SKEW,
     )
-    return rows.select_related("request__experiment", "cluster").order_by("-pk").first()
+    return submissions.select_related("request__experiment", "cluster").order_by("-pk").first()
 
 
 def jobs_of(submission: Submission) -> QuerySet[Job]:

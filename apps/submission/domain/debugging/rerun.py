@@ -66,8 +66,10 @@ class Preview:
 
 def profiles_for(job: Job) -> list[DebugProfile]:
     """Return the profiles of the job's experiment and those for all; `TRACE` if there are none."""
-    rows = DebugProfile.objects.filter(Q(experiment=None) | Q(experiment=job.experiment_id))
-    return list(rows.order_by("experiment", "name")) or [TRACE]
+    debug_profiles = DebugProfile.objects.filter(
+        Q(experiment=None) | Q(experiment=job.experiment_id)
+    )
+    return list(debug_profiles.order_by("experiment", "name")) or [TRACE]
 
 
 def debug_runs_of(job: Job) -> list[tuple[Submission, Job | None]]:
@@ -75,10 +77,10 @@ def debug_runs_of(job: Job) -> list[tuple[Submission, Job | None]]:
 
     Takes two queries.
     """
-    rows = (
+    submissions = (
         Submission.objects.filter(debug_of=job).select_related("request", "cluster").defer("script")
     )
-    runs = list(rows.order_by("-pk")[:MOST_SHOWN])
+    runs = list(submissions.order_by("-pk")[:MOST_SHOWN])
     since = min((run.sent_at for run in runs if run.sent_at), default=None)
     if since is None:
         return [(run, None) for run in runs]

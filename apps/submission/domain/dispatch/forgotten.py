@@ -45,22 +45,30 @@ def look_for_forgotten(*, cluster: Cluster, at: datetime) -> int:
         listed = set()
         if isinstance(adapter, KnowsSubmissions):
             listed = {job.name for job in adapter.submissions()}
-        unlisted = [row for row in silent if row.name not in listed][:MOST_LOOKED_UP]
-        forgotten = [row for row in unlisted if adapter.find_submitted(row.name) is None]
+        unlisted = [submission for submission in silent if submission.name not in listed][
+            :MOST_LOOKED_UP
+        ]
+        forgotten = [
+            submission for submission in unlisted if adapter.find_submitted(submission.name) is None
+        ]
     except Exception as error:  # an adapter may raise anything
         log.warning("cluster %s: %s", cluster, error)
         return 0
 
-    looked_up = [row.pk for row in silent if row.name in listed or row in unlisted]
+    looked_up = [
+        submission.pk
+        for submission in silent
+        if submission.name in listed or submission in unlisted
+    ]
     Submission.objects.filter(pk__in=looked_up, state=SubmissionState.SENT).update(
         due_at=at + LOOK_EVERY
     )
-    return sum(_doubt(row, at) for row in forgotten)
+    return sum(_doubt(submission, at) for submission in forgotten)
 
 
 def _silent(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
     """Return submitted arrays without a finished job that are due to be looked up."""
-    rows = Submission.objects.filter(
+    submissions = Submission.objects.filter(
         cluster=cluster,
         state=SubmissionState.SENT,
         settled_at=None,
@@ -69,7 +77,7 @@ def _silent(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
         sent_at__range=(at - LOOKED_FOR, at - FIRST_LOOK_AFTER),
         due_at__lte=at,
     )
-    return rows.select_related("request", "cluster").defer("script").order_by("due_at", "pk")
+    return submissions.select_related("request", "cluster").defer("script").order_by("due_at", "pk")
 
 
 @transaction.atomic

@@ -184,8 +184,8 @@ def note_unknown_arrays(*, cluster: Cluster, at: datetime) -> list[UnknownArray]
     for spool_id in known.values_list("spool_id", flat=True):
         arrays.pop(spool_id, None)
     unknown = list(_unknown(arrays.values(), cluster, at))
-    for request in Request.objects.filter(pk__in={row.request_id for row in unknown}):
-        _store(request, [row for row in unknown if row.request_id == request.pk], at)
+    for request in Request.objects.filter(pk__in={array.request_id for array in unknown}):
+        _store(request, [array for array in unknown if array.request_id == request.pk], at)
     return unknown
 
 
@@ -227,11 +227,11 @@ def _unknown(
 
 
 @transaction.atomic
-def _store(request: Request, rows: list[UnknownArray], at: datetime) -> None:
-    UnknownArray.objects.bulk_create(rows, ignore_conflicts=True)
+def _store(request: Request, arrays: list[UnknownArray], at: datetime) -> None:
+    UnknownArray.objects.bulk_create(arrays, ignore_conflicts=True)
     people = responsible_users(RequestState.ON_HOLD, request.experiment_id)
-    for stage in request.stages.filter(position__in={row.position for row in rows}):
-        spool_ids = [row.spool_id for row in rows if row.position == stage.position]
+    for stage in request.stages.filter(position__in={array.position for array in arrays}):
+        spool_ids = [array.spool_id for array in arrays if array.position == stage.position]
         names = ", ".join(sorted(spool_ids)[:NAMED])
         if len(spool_ids) > NAMED:
             names += f" and {len(spool_ids) - NAMED} more"
@@ -239,7 +239,7 @@ def _store(request: Request, rows: list[UnknownArray], at: datetime) -> None:
             stage=stage,
             at=at,
             reason=(
-                f"Since the restore of the database, jobs of this stage on {rows[0].cluster.name}"
+                f"Since the restore of the database, jobs of this stage on {arrays[0].cluster.name}"
                 f" are not known here: {names}. Cancel them there, or accept the stage as it is."
                 " Then lift this hold; else they run twice."
             ),

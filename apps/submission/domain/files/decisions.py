@@ -51,7 +51,7 @@ def give_up(
     reason = checked_reason(reason)
     request, stage = _stage_to_decide(request, position, by)
     names = _checked_names(stage, names, NOT_IN_A_JOB, "no longer waiting or failed")
-    later = [row for row in stages_by_job(request) if row.position > stage.position]
+    later = [other for other in stages_by_job(request) if other.position > stage.position]
     files = give_up_files(
         stage=stage, later=later, names=names, reason=reason, by=by.username, at=at
     )
@@ -75,16 +75,16 @@ def take_back(
         name, recovery = taken_over
         raise InvalidFields({"files": [f"{name} is processed by {recovery}. Cancel that first."]})
     stages = [stage]
-    stages += [row for row in stages_by_job(request) if row.position > stage.position]
+    stages += [other for other in stages_by_job(request) if other.position > stage.position]
     source = merge_sources(request).get(position)
     if source is not None:  # before the ledger of this stage is locked, as when jobs end
         lock_ledger(source)
     files = take_back_files(stages=stages, names=names, by=by.username, at=at)
-    for row in stages:
+    for other in stages:
         numbers = set(
-            InputFile.objects.filter(stage=row, name__in=names).values_list("number", flat=True)
+            InputFile.objects.filter(stage=other, name__in=names).values_list("number", flat=True)
         )
-        follow_numbers(row, {number for number in numbers if number is not None}, at=at)
+        follow_numbers(other, {number for number in numbers if number is not None}, at=at)
     if source is not None:
         _drop_uncounted(source, stage, names, at)
     _publish("submission.files_taken_back", request, stage, files, by, at, reason)
@@ -108,18 +108,18 @@ def count_result(
     """
     reason = checked_reason(reason, needed=False)
     request, stage = _stage_to_decide(request, position, by)
-    row = InputFile.objects.filter(stage=stage, pk=file, is_doubled=True).first()
-    if row is None or row.number is None:
+    file_row = InputFile.objects.filter(stage=stage, pk=file, is_doubled=True).first()
+    if file_row is None or file_row.number is None:
         raise InvalidFields({"file": ["This file was not done twice."]})
-    if not row.repeated_results.filter(job_key=job).exists():
+    if not file_row.repeated_results.filter(job_key=job).exists():
         raise InvalidFields(
             {"job": ["This job did not complete with the file, or counts already."]}
         )
-    InputFile.objects.filter(stage=stage, number=row.number).update(job_key=job)
-    follow_numbers(stage, {row.number}, at=at)
-    data = {"file": row.name[:200], "stage": stage.name}
+    InputFile.objects.filter(stage=stage, number=file_row.number).update(job_key=job)
+    follow_numbers(stage, {file_row.number}, at=at)
+    data = {"file": file_row.name[:200], "stage": stage.name}
     publish(kind="submission.result_chosen", target=request, by=by, at=at, reason=reason, data=data)
-    return row
+    return file_row
 
 
 def _stage_to_decide(request: Request, position: int, by: User) -> tuple[Request, Stage]:

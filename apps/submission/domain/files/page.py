@@ -182,8 +182,8 @@ def _catalogue_answers(names: Iterable[str]) -> dict[str, KnownDataset]:
     """Return what a catalogue last answered about these datasets, for those that it has."""
     answers = {}
     rows = KnownDataset.objects.filter(name__in=[name for name in names if name], exists=True)
-    for row in rows.select_related("catalogue").order_by("-catalogue__name"):
-        answers[row.name] = row
+    for answer in rows.select_related("catalogue").order_by("-catalogue__name"):
+        answers[answer.name] = answer
     return answers
 
 
@@ -229,10 +229,10 @@ def _failed_by_reason(stage: Stage, totals: FileTotals) -> list[MissingFiles]:
         else:
             title = "Their jobs failed, not analysed yet"
         missing.append(MissingFiles(FileState.FAILED, title, len(times), min(times), kind, group))
-    missing.sort(key=lambda row: -row.files)
+    missing.sort(key=lambda reason_files: -reason_files.files)
     if totals.failed > MOST_EXPLAINED:
         others = totals.failed - MOST_EXPLAINED
-        oldest_at = min(row.oldest_at for row in missing)
+        oldest_at = min(reason_files.oldest_at for reason_files in missing)
         missing.append(
             MissingFiles(
                 FileState.FAILED, "More that failed, not looked at here", others, oldest_at
@@ -249,8 +249,8 @@ def _missing_events(stage: Stage, totals: FileTotals) -> int | None:
     if totals.waiting + totals.failed + totals.given_up > MOST_SUMMED:
         return None
     states = [*NOT_IN_A_JOB, FileState.GIVEN_UP]
-    rows = InputFile.objects.filter(stage=stage, state__in=states)
-    sums = rows.aggregate(files=Count("pk"), known=Count("events"), events=Sum("events"))
+    files = InputFile.objects.filter(stage=stage, state__in=states)
+    sums = files.aggregate(files=Count("pk"), known=Count("events"), events=Sum("events"))
     return sums["events"] if sums["files"] == sums["known"] else None
 
 

@@ -97,7 +97,7 @@ def request_missing(*, request: Request, position: int, by: User, at: datetime) 
     order_recovery(request=made, whole=request, name=name, dataset=dataset, files=names, at=at)
     give_up_files(
         stage=stage,
-        later=[row for row in stages_by_job(request) if row.position > position],
+        later=[other for other in stages_by_job(request) if other.position > position],
         names=names,
         reason=_reason_of(made),
         by=by.username,

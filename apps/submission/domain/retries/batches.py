@@ -276,9 +276,9 @@ def counts_of(batch: RetryBatch) -> dict[str, int]:
     return counts_by_batch([batch]).get(batch.pk, {})
 
 
-def counts_by_batch(rows: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
+def counts_by_batch(batches: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
     """Return the number of jobs by state for each batch, by its primary key, in one query."""
-    jobs = RetryJob.objects.filter(batch__in=list(rows)).order_by()
+    jobs = RetryJob.objects.filter(batch__in=list(batches)).order_by()
     counts: dict[int, dict[str, int]] = {}
     for batch, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
         counts.setdefault(batch, {})[state] = count

@@ -109,15 +109,15 @@ class DryRun:
 
 def failed_jobs_of(source: Source, user: User) -> list[Verdict]:
     """Return the verdicts on the jobs to retry for a source that the user may see, newest first."""
-    rows = Verdict.objects.visible_to(user).select_related("job__cluster", "experiment")
+    verdicts = Verdict.objects.visible_to(user).select_related("job__cluster", "experiment")
     match source:
         case FailureGroup():
-            rows = rows.filter(group=source)
+            verdicts = verdicts.filter(group=source)
         case Incident():
-            rows = rows.filter(job__in=confirmed_jobs(source))
+            verdicts = verdicts.filter(job__in=confirmed_jobs(source))
         case Job():
-            rows = rows.filter(job=source)
-    return list(rows.order_by("-ended_at", "-pk")[:MOST_JOBS])
+            verdicts = verdicts.filter(job=source)
+    return list(verdicts.order_by("-ended_at", "-pk")[:MOST_JOBS])
 
 
 def examine(
@@ -188,7 +188,7 @@ class _Known:
         self.submissions = arrays_with_ids_of(jobs)
         self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
         rows = list(chain.from_iterable(self.submissions.values()))
-        requests = {row.request_id for row in rows}
+        requests = {submission.request_id for submission in rows}
         self.sent_again = sent_again(requests)
         self.parents = dict(
             Submission.objects.filter(request__in=requests).values_list("pk", "retry_of")
@@ -203,11 +203,11 @@ class _Known:
 
         self.failed: dict[int, set[int]] = {}
         self.retried: dict[int, set[int]] = {}
-        for row in rows:
-            self.failed[row.pk] = set(read_ranges(row.failed_indices))
-            self.retried[row.pk] = set()
-            for retry in row.retries.all():
-                self.retried[row.pk].update(read_ranges(retry.indices))
+        for submission in rows:
+            self.failed[submission.pk] = set(read_ranges(submission.failed_indices))
+            self.retried[submission.pk] = set()
+            for retry in submission.retries.all():
+                self.retried[submission.pk].update(read_ranges(retry.indices))
 
     def submission_of(self, job: Job) -> Submission | None:
         return array_of(job, self.submissions)
@@ -262,23 +262,27 @@ class _Known:
 def array_of(job: Job, arrays: Mapping[tuple[int, str], Sequence[Submission]]) -> Submission | None:
     """Return the array that a job belongs to, of those with its spool ID: IDs are recycled."""
     rows = arrays.get((job.cluster_id, job.spool_id), ())
-    earlier = [row for row in rows if row.sent_at and row.sent_at - SKEW <= job.submitted_at]
-    return max(earlier, key=lambda row: row.pk, default=None)
+    earlier = [
+        submission
+        for submission in rows
+        if submission.sent_at and submission.sent_at - SKEW <= job.submitted_at
+    ]
+    return max(earlier, key=lambda submission: submission.pk, default=None)
 
 
 def arrays_with_ids_of(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]:
     """Return the arrays with the spool IDs of these jobs, by cluster and ID."""
-    rows = Submission.objects.filter(
+    submissions = Submission.objects.filter(
         spool_id__in={job.spool_id for job in jobs}, state=SubmissionState.SENT
     )
     arrays: dict[tuple[int, str], list[Submission]] = defaultdict(list)
-    rows = (
-        rows.select_related("request__experiment", "cluster")
+    submissions = (
+        submissions.select_related("request__experiment", "cluster")
         .prefetch_related("retries")
         .defer("script")
     )
-    for row in rows:
-        arrays[row.cluster_id, row.spool_id].append(row)
+    for submission in submissions:
+        arrays[submission.cluster_id, submission.spool_id].append(submission)
     return arrays
 
 

@@ -78,12 +78,14 @@ def _find_retried_task(job: Job) -> Job | None:
     return jobs.select_related("cluster").first()
 
 
-def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
+def finished_retries(sent_retries: Sequence[RetryJob]) -> dict[int, Job]:
     """Return the finished jobs of retries as owners, by the primary key of the row.
 
     Takes one query.
     """
-    sent = {(row.job.cluster_id, row.spool_id): row for row in rows if row.spool_id}
+    sent = {
+        (retry.job.cluster_id, retry.spool_id): retry for retry in sent_retries if retry.spool_id
+    }
     clusters = {cluster for cluster, _ in sent}
     spool_ids = {spool_id for _, spool_id in sent}
     jobs = Job.objects.filter(cluster__in=clusters, spool_id__in=spool_ids).select_related(
@@ -92,9 +94,9 @@ def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
 
     retries: dict[int, Job] = {}
     for job in jobs.order_by("attempt"):
-        row = sent.get((job.cluster_id, job.spool_id))
-        if row and row.sending_at and job.submitted_at >= row.sending_at - SKEW:
-            retries[row.pk] = job
+        retry = sent.get((job.cluster_id, job.spool_id))
+        if retry and retry.sending_at and job.submitted_at >= retry.sending_at - SKEW:
+            retries[retry.pk] = job
     return retries
 
 

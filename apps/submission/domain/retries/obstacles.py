@@ -146,16 +146,16 @@ class BatchedRetry:
 def find_batched_retry(verdict: Verdict, at: datetime) -> BatchedRetry | None:
     """Return the retry of a failed job that waits or runs in a batch; None if no batch has it."""
     retry_jobs = RetryJob.objects.filter(job=verdict.job_id, state__in=IN_BATCH)
-    row = retry_jobs.select_related("batch").first()
-    if row is None:
+    retry = retry_jobs.select_related("batch").first()
+    if retry is None:
         return None
-    if row.state == RetryState.RELEASED:
-        return BatchedRetry(row.batch, is_released=True)
+    if retry.state == RetryState.RELEASED:
+        return BatchedRetry(retry.batch, is_released=True)
 
     candidate = Candidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
-    elsewhere = [verdict.job_id] if Changes.read(row.changes).cluster else []
+    elsewhere = [verdict.job_id] if Changes.read(retry.changes).cluster else []
     obstacles = find_obstacles([candidate], outlook(at), elsewhere=elsewhere)
-    return BatchedRetry(row.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
+    return BatchedRetry(retry.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
 
 
 def obstacles_by_batch(
@@ -171,10 +171,10 @@ def obstacles_by_batch(
     if now is None or not (now.advice or now.down):
         return {}
 
-    rows = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
+    retries = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
     batch_of_job = {}
     elsewhere = set()
-    for job, batch, changes in rows.order_by().values_list("job__pk", "batch", "changes"):
+    for job, batch, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
         batch_of_job[job] = batch
         if Changes.read(changes).cluster:
             elsewhere.add(job)

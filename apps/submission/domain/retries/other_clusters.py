@@ -114,8 +114,8 @@ def _is_unavailable(cluster: Cluster, now: Outlook, experiment: int) -> bool:
     if service in now.down:
         return True
     for announcement in now.advice:
-        experiments = {row.pk for row in announcement.experiments.all()}
-        services = {row.pk for row in announcement.services.all()}
+        experiments = {experiment.pk for experiment in announcement.experiments.all()}
+        services = {service.pk for service in announcement.services.all()}
         if service in services and (not experiments or experiment in experiments):
             return True
     return False

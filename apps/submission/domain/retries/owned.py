@@ -86,11 +86,12 @@ class Foreign:
         self.retries: dict[tuple[int, str], RetryJob] = {}
         if mine:
             self.trusted = trusted_hosts()
-            rows = RetryJob.objects.exclude(spool_id="").filter(
+            retries = RetryJob.objects.exclude(spool_id="").filter(
                 spool_id__in={job.spool_id for job in mine}
             )
             self.retries = {
-                (row.job.cluster_id, row.spool_id): row for row in rows.select_related("job")
+                (retry.job.cluster_id, retry.spool_id): retry
+                for retry in retries.select_related("job")
             }
 
     def reason(self, job: Job) -> LeftOut | None:
@@ -110,8 +111,8 @@ class Foreign:
 
     def attempt(self, job: Job) -> int:
         """Return which attempt a job is: 1, or one more than the job that it retried."""
-        row = self.retries.get((job.cluster_id, job.spool_id))
-        return row.attempt if row else 1
+        retry = self.retries.get((job.cluster_id, job.spool_id))
+        return retry.attempt if retry else 1
 
 
 def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut | None:
@@ -167,51 +168,51 @@ def submit_owner_retries(*, cluster: Cluster, at: datetime) -> int:
     adapter = adapter_for_owners(cluster)
     if adapter is None:
         return 0
-    rows = list(to_send(cluster).select_related("job__cluster", "batch").order_by("pk"))
-    obstacles = obstacles_as_owner([row.job for row in rows], outlook(at))
+    retries = list(to_send(cluster).select_related("job__cluster", "batch").order_by("pk"))
+    obstacles = obstacles_as_owner([retry.job for retry in retries], outlook(at))
     # A retry that was tried may be in the scheduler, so its name is looked up whatever the advice
     # is.
-    rows = [row for row in rows if row.tries or row.job_id not in obstacles]
+    retries = [retry for retry in retries if retry.tries or retry.job_id not in obstacles]
 
     sent = 0
-    for row in rows[:MOST_A_RUN]:
-        if row.sending_at and row.sending_at + grace_of(cluster) > at:
+    for retry in retries[:MOST_A_RUN]:
+        if retry.sending_at and retry.sending_at + grace_of(cluster) > at:
             continue
         try:
-            spool_id = adapter.find_submitted(row.name) if row.tries else None
-            if spool_id is None and row.tries >= MOST_TRIES:
-                _leave_out(row, f"it was not accepted in {MOST_TRIES} tries")
+            spool_id = adapter.find_submitted(retry.name) if retry.tries else None
+            if spool_id is None and retry.tries >= MOST_TRIES:
+                _leave_out(retry, f"it was not accepted in {MOST_TRIES} tries")
                 continue
             if spool_id is None:
-                if row.job_id in obstacles:
+                if retry.job_id in obstacles:
                     continue
-                row.changes = with_excluded_hosts(row.changes, cluster, at=at)
-                job = owned_job(row)
-                row.sending_at = at
-                row.tries += 1
-                row.save(update_fields=["sending_at", "tries", "changes"])
-                spool_id = _submit(adapter, row, job)
+                retry.changes = with_excluded_hosts(retry.changes, cluster, at=at)
+                job = owned_job(retry)
+                retry.sending_at = at
+                retry.tries += 1
+                retry.save(update_fields=["sending_at", "tries", "changes"])
+                spool_id = _submit(adapter, retry, job)
         except (InvalidTransition, SubmissionRefused) as error:
-            _leave_out(row, str(error))
+            _leave_out(retry, str(error))
             continue
         except SchedulerError as error:
-            log.warning("%s: %s", row, error)
+            log.warning("%s: %s", retry, error)
             continue
-        RetryJob.objects.filter(pk=row.pk).update(spool_id=spool_id)
+        RetryJob.objects.filter(pk=retry.pk).update(spool_id=spool_id)
         sent += 1
     return sent
 
 
-def _submit(adapter: SubmitsAsOwner, row: RetryJob, job: OwnedJob) -> str:
+def _submit(adapter: SubmitsAsOwner, retry: RetryJob, job: OwnedJob) -> str:
     """Submit a retry, and once more without the excluded hosts if it is refused with them."""
     try:
         return adapter.submit_as_owner(job)
     except SubmissionRefused:
-        if not row.excluded_hosts:
+        if not retry.excluded_hosts:
             raise
-        row.changes = drop_excluded_hosts(row.changes)
-        row.save(update_fields=["changes"])
-        return adapter.submit_as_owner(owned_job(row))
+        retry.changes = drop_excluded_hosts(retry.changes)
+        retry.save(update_fields=["changes"])
+        return adapter.submit_as_owner(owned_job(retry))
 
 
 def to_send(cluster: Cluster) -> QuerySet[RetryJob]:
@@ -221,13 +222,13 @@ def to_send(cluster: Cluster) -> QuerySet[RetryJob]:
     )
 
 
-def _leave_out(row: RetryJob, why: str) -> None:
-    RetryJob.objects.filter(pk=row.pk).update(state=RetryState.LEFT_OUT, why=why[:500])
+def _leave_out(retry: RetryJob, why: str) -> None:
+    RetryJob.objects.filter(pk=retry.pk).update(state=RetryState.LEFT_OUT, why=why[:500])
 
 
-def owned_job(row: RetryJob) -> OwnedJob:
+def owned_job(retry: RetryJob) -> OwnedJob:
     """Return what to submit. Raises `InvalidTransition` if the archive does not have it whole."""
-    job = row.job
+    job = retry.job
     captured = archived_job_for(job)
     if captured is None:
         raise InvalidTransition(LeftOut.NO_SCRIPT.label)
@@ -242,9 +243,9 @@ def owned_job(row: RetryJob) -> OwnedJob:
     if masked:
         raise InvalidTransition(f"secrets are not archived: {', '.join(masked)}")
     _, _, task = job.job_id.partition("_")
-    changes = Changes.read(row.changes)
+    changes = Changes.read(retry.changes)
     return OwnedJob(
-        name=row.name,
+        name=retry.name,
         owner=job.user,
         first_id=job.spool_id,
         script=script,
@@ -253,7 +254,7 @@ def owned_job(row: RetryJob) -> OwnedJob:
         task=int(task) if task.isdigit() else None,
         time_limit_seconds=changes.time_limit_seconds or job.time_limit_seconds or 0,
         memory_bytes=changes.memory_bytes or job.requested_memory_bytes or 0,
-        avoided_hosts=tuple(dict.fromkeys([*changes.avoided_hosts, *row.excluded_hosts])),
+        avoided_hosts=tuple(dict.fromkeys([*changes.avoided_hosts, *retry.excluded_hosts])),
         account=job.account,
         partition=job.partition,
         directory=job.work_dir,
@@ -266,15 +267,15 @@ def record_owner_retries(*, cluster: Cluster) -> int:
     rows = RetryJob.objects.filter(
         job__cluster=cluster, as_owner=True, state=RetryState.RELEASED
     ).exclude(spool_id="")
-    waiting = {row.spool_id: row for row in rows.select_related("job")}
+    waiting = {retry.spool_id: retry for retry in rows.select_related("job")}
     jobs = Job.objects.filter(cluster=cluster, spool_id__in=waiting).exclude(
         state=JobState.REQUEUED
     )
     retries = {}
     for job in jobs.order_by("attempt"):
-        row = waiting[job.spool_id]
-        if row.sending_at and job.submitted_at >= row.sending_at - SKEW:
-            retries[row.job_id] = job
+        retry = waiting[job.spool_id]
+        if retry.sending_at and job.submitted_at >= retry.sending_at - SKEW:
+            retries[retry.job_id] = job
     if not retries:
         return 0
     return note_retries(retries=retries)

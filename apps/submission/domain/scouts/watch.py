@@ -84,36 +84,40 @@ def _jobs_ended(requests: Any) -> dict[tuple[int, int], int]:
 
 @transaction.atomic
 def _judge(pk: int, at: datetime) -> None:
-    row = StageScouts.objects.select_for_update(of=("self",)).select_related("request").get(pk=pk)
+    scouts = (
+        StageScouts.objects.select_for_update(of=("self",)).select_related("request").get(pk=pk)
+    )
     stages = Stage.objects.select_related("request")
-    stage = stages.filter(request=row.request_id, position=row.position).first()
-    if stage is None or row.state == ScoutState.BROKEN:
+    stage = stages.filter(request=scouts.request_id, position=scouts.position).first()
+    if stage is None or scouts.state == ScoutState.BROKEN:
         return
     submissions = list(
-        _production(request=row.request_id, position=row.position).defer("script").order_by("first")
+        _production(request=scouts.request_id, position=scouts.position)
+        .defer("script")
+        .order_by("first")
     )
     ends = ends_of(_last_arrays(submissions), at)
-    row.ended = sum(submission.ended for submission in submissions)
-    row.is_waiting = ends.waiting > 0
-    row.failed = ends.failed
-    row.completed = ends.completed
+    scouts.ended = sum(submission.ended for submission in submissions)
+    scouts.is_waiting = ends.waiting > 0
+    scouts.failed = ends.failed
+    scouts.completed = ends.completed
 
     test = RatioTest(
-        usual=row.usual_rate,
+        usual=scouts.usual_rate,
         jobs=stage.jobs or 0,
         false_stop=settings.SCOUT_FALSE_STOP,
         missed=settings.SCOUT_MISSED,
     )
     finding = test.find(ends.failures)
-    is_scouting = row.state == ScoutState.SCOUTING
+    is_scouting = scouts.state == ScoutState.SCOUTING
     if finding is RatioFinding.BROKEN:
-        _stop(row, stage, ends, at)
+        _stop(scouts, stage, ends, at)
     elif is_scouting and finding is RatioFinding.SOUND:
-        row.state = ScoutState.SOUND
-        row.judged_at = at
-    elif is_scouting and row.ended >= row.allowed and not row.is_waiting:
-        row.allowed = min(stage.jobs or 0, 2 * row.allowed)
-    row.save()
+        scouts.state = ScoutState.SOUND
+        scouts.judged_at = at
+    elif is_scouting and scouts.ended >= scouts.allowed and not scouts.is_waiting:
+        scouts.allowed = min(stage.jobs or 0, 2 * scouts.allowed)
+    scouts.save()
 
 
 def _last_arrays(submissions: Sequence[Submission]) -> list[Submission]:
@@ -204,20 +208,21 @@ def _newest_jobs(submissions: Sequence[Submission], at: datetime) -> list[_Ended
     return [_EndedJob(*row) for row in rows[:NEWEST]]
 
 
-def _stop(row: StageScouts, stage: Stage, ends: Ends, at: datetime) -> None:
+def _stop(scouts: StageScouts, stage: Stage, ends: Ends, at: datetime) -> None:
     """Put a stage on hold; if it is already, look again later."""
     largest_group = [group for group, _ in ends.groups.most_common(1)]
-    row.group = FailureGroup.objects.filter(pk__in=largest_group).first()
-    cause = f" Most of them: {row.group}." if row.group else ""
+    scouts.group = FailureGroup.objects.filter(pk__in=largest_group).first()
+    cause = f" Most of them: {scouts.group}." if scouts.group else ""
     reason = (
-        f"{row.failed} of the last {row.failed + row.completed} jobs failed, usually "
-        f"{round(100 * row.usual_rate, 1):g} %.{cause} Lift the hold to go on, or cancel the jobs."
+        f"{scouts.failed} of the last {scouts.failed + scouts.completed} jobs failed, usually "
+        f"{round(100 * scouts.usual_rate, 1):g} %.{cause} Lift the hold to go on, or cancel the "
+        "jobs."
     )
     people = responsible_users(RequestState.ON_HOLD, stage.request.experiment_id)
     hold = hold_stage(stage=stage, at=at, reason=reason, people=people)
     if hold is None:
-        row.is_waiting = True
+        scouts.is_waiting = True
         return
-    row.hold = hold
-    row.state = ScoutState.BROKEN
-    row.judged_at = at
+    scouts.hold = hold
+    scouts.state = ScoutState.BROKEN
+    scouts.judged_at = at

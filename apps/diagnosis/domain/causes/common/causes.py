@@ -89,8 +89,8 @@ def causes_between(*, since: datetime, until: datetime, user: User, at: datetime
     if until - since > timedelta(days=MOST_DAYS):
         raise InvalidFields({"since": [f"Choose a period of at most {MOST_DAYS} days."]})
     period: dict[str, Any] = {"scope": _scope(user), "since": since, "until": until}
-    row = CauseAnalysis.objects.filter(**period, analysed_at__gt=at - FRESH).first()
-    if row and (stored := _causes(row)):
+    analysis = CauseAnalysis.objects.filter(**period, analysed_at__gt=at - FRESH).first()
+    if analysis and (stored := _causes(analysis)):
         return stored
     result = _computed(CauseAnalysis(**period), at)
     CauseAnalysis.objects.update_or_create(defaults=_fields(result), **period)
@@ -117,8 +117,8 @@ def newest_causes(
     recent = CauseAnalysis.objects.filter(
         scope=scope, since=F("until") - length, until__range=(until - STALE, until)
     )
-    row = recent.exclude(analysed_at=None).order_by("-until").first()
-    return _causes(row) if row else None, analysis.requested_at is not None
+    stored = recent.exclude(analysed_at=None).order_by("-until").first()
+    return _causes(stored) if stored else None, analysis.requested_at is not None
 
 
 def analyse(*, analysis_id: int, at: datetime) -> None:
@@ -127,8 +127,8 @@ def analyse(*, analysis_id: int, at: datetime) -> None:
     Does nothing if the result is stored already, or if another worker is computing it.
     """
 
-    def compute(row: CauseAnalysis) -> None:
-        CauseAnalysis.objects.filter(pk=row.pk).update(**_fields(_computed(row, at)))
+    def compute(analysis: CauseAnalysis) -> None:
+        CauseAnalysis.objects.filter(pk=analysis.pk).update(**_fields(_computed(analysis, at)))
 
     ANALYSES.process(ANALYSES.unfinished().filter(pk=analysis_id), compute, at=at)
 
@@ -141,16 +141,16 @@ def requeue_lost(*, at: datetime) -> int:
         Q(requested_at__lt=at - STALE) | Q(requested_at=None),
     ).delete()
     lost = ANALYSES.take_overdue(at=at, grace=LOST)
-    for row in lost:
-        enqueue(TASK, analysis_id=row.pk)
+    for analysis in lost:
+        enqueue(TASK, analysis_id=analysis.pk)
     return len(lost)
 
 
-def _request(row: CauseAnalysis, at: datetime) -> None:
-    row.requested_at = at
-    row.due_at = at
-    row.save(update_fields=["requested_at", "due_at"])
-    enqueue(TASK, analysis_id=row.pk)
+def _request(analysis: CauseAnalysis, at: datetime) -> None:
+    analysis.requested_at = at
+    analysis.due_at = at
+    analysis.save(update_fields=["requested_at", "due_at"])
+    enqueue(TASK, analysis_id=analysis.pk)
 
 
 def _scope(user: User) -> str:
@@ -160,20 +160,22 @@ def _scope(user: User) -> str:
     return ",".join(map(str, sorted(scope.experiments)))
 
 
-def _computed(row: CauseAnalysis, at: datetime) -> Causes:
+def _computed(analysis: CauseAnalysis, at: datetime) -> Causes:
     """Read the jobs of a period and find what their failures have in common."""
     from apps.diagnosis.domain.causes.common.columns import Period, read_columns
     from apps.diagnosis.domain.causes.common.peeling import find_causes
 
     pks = None
-    if row.scope != _ALL:
-        pks = [int(pk) for pk in row.scope.split(",") if pk]
-    period = Period(row.since, row.until, experiments=pks)
+    if analysis.scope != _ALL:
+        pks = [int(pk) for pk in analysis.scope.split(",") if pk]
+    period = Period(analysis.since, analysis.until, experiments=pks)
     columns = read_columns(period)
 
     causes = [_named(period, cause, columns.stored) for cause in find_causes(columns.jobs)]
     failed = int(columns.jobs.failed.sum())
-    return Causes(row.since, row.until, at, len(columns.jobs.failed), failed, _by_excess(causes))
+    return Causes(
+        analysis.since, analysis.until, at, len(columns.jobs.failed), failed, _by_excess(causes)
+    )
 
 
 def _fields(causes: Causes) -> dict[str, Any]:
@@ -203,12 +205,14 @@ def _named(period: "Period", cause: "FoundCause", stored: "dict[str, Codes]") ->
     return CommonCause(**(asdict(cause) | named))
 
 
-def _causes(row: CauseAnalysis) -> Causes | None:
+def _causes(analysis: CauseAnalysis) -> Causes | None:
     """Return the stored result; None if there is none yet."""
-    if row.analysed_at is None:
+    if analysis.analysed_at is None:
         return None
-    causes = _by_excess(CommonCause(**fields) for fields in row.causes)
-    return Causes(row.since, row.until, row.analysed_at, row.jobs, row.failed, causes)
+    causes = _by_excess(CommonCause(**fields) for fields in analysis.causes)
+    return Causes(
+        analysis.since, analysis.until, analysis.analysed_at, analysis.jobs, analysis.failed, causes
+    )
 
 
 def _by_excess(causes: Iterable[CommonCause]) -> list[CommonCause]:

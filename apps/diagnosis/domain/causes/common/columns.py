@@ -132,8 +132,8 @@ def text_of(period: Period, attribute: str, number: int) -> str:
     """Return the text of a value, such as the name of a host, read from any job with the value."""
     if attribute == _HOUR:
         return f"{number:02}:00"
-    row = _first_row(period, attribute, number, TEXTS[attribute])
-    return str(row[0]).strip() if row else ""
+    values = _first_row(period, attribute, number, TEXTS[attribute])
+    return str(values[0]).strip() if values else ""
 
 
 def job_list_query(period: Period, attribute: str, number: int) -> str:
@@ -147,16 +147,16 @@ def job_list_query(period: Period, attribute: str, number: int) -> str:
     elif attribute in _FILTERS:
         filters[_FILTERS[attribute]] = text_of(period, attribute, number) or NONE
     elif attribute == "host and time" and (
-        row := _first_row(period, attribute, number, _HOST_AND_START)
+        values := _first_row(period, attribute, number, _HOST_AND_START)
     ):
-        host, start = row
+        host, start = values
         filters["host"] = host or NONE
         filters["started_from"] = start.isoformat()
         filters["started_to"] = (start + timedelta(hours=6)).isoformat()
     elif attribute == "stage" and (
-        row := _first_row(period, attribute, number, _EXPERIMENT_AND_STAGE)
+        values := _first_row(period, attribute, number, _EXPERIMENT_AND_STAGE)
     ):
-        experiment, stage = row
+        experiment, stage = values
         filters["experiment"] = experiment or NONE
         filters["stage"] = stage or NONE
     else:
@@ -171,8 +171,8 @@ def _first_row(
     sql = f"SELECT {expressions} {_PERIOD} AND {_CODES[attribute]} = %(number)s LIMIT 1"
     with connection.cursor() as cursor:
         cursor.execute(sql, {**period.values, "number": number})
-        row: tuple[Any, ...] | None = cursor.fetchone()
-        return row
+        values: tuple[Any, ...] | None = cursor.fetchone()
+        return values
 
 
 def _copied(period: Period) -> list[Codes]:

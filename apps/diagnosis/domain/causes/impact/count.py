@@ -161,7 +161,7 @@ def count_groups(incident: Incident) -> list[ImpactGroup]:
     for experiment, key, stage, _, *_, core in usual:
         place = (experiment, key, stage)
         cores[place] = cores.get(place, 0) + float(core) / BASELINE.total_seconds()
-    return [group for row in rows if (group := _group(row, baselines, cores)) is not None]
+    return [group for counts in rows if (group := _group(counts, baselines, cores)) is not None]
 
 
 def confirmed_jobs(incident: Incident) -> list[int]:
@@ -187,12 +187,12 @@ def _when(incident: Incident) -> dict[str, Any]:
 
 
 def _group(
-    row: dict[str, Any],
+    counts: dict[str, Any],
     baselines: Mapping[tuple[object, ...], Usual],
     cores: Mapping[tuple[object, ...], float],
 ) -> ImpactGroup | None:
-    exposed = row.pop("exposed")
-    group = ImpactGroup(**row, partial=exposed - row["contained"] - row["containing"])
+    exposed = counts.pop("exposed")
+    group = ImpactGroup(**counts, partial=exposed - counts["contained"] - counts["containing"])
     if not exposed and not group.touching and not group.unknown:
         return None
     group.cores = cores.get((group.experiment_id, group.request_key, group.stage), 0)
@@ -223,10 +223,10 @@ def _baselines(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[object, ...], Usua
 
 def _outages(incident: Incident, start: datetime) -> str:
     """Return the service's other outages before the incident, as a multirange literal."""
-    rows = StateInterval.objects.filter(
+    intervals = StateInterval.objects.filter(
         service=incident.service_id, state__in=(State.DOWN, State.DEGRADED)
     )
-    spans = rows.overlapping(start - BASELINE, start).values_list("started_at", "ended_at")
+    spans = intervals.overlapping(start - BASELINE, start).values_list("started_at", "ended_at")
     return "{" + ",".join(f"[{a.isoformat()},{b.isoformat() if b else ''})" for a, b in spans) + "}"
 
 

@@ -168,17 +168,17 @@ def _is_first_count_due(impact: Impact) -> bool:
 def _delayed_requests(stages: Iterable[StageImpact]) -> list[StageImpact]:
     """Return of each request the stage with the largest delay; one of unknown delay if all are."""
     largest: dict[str, StageImpact] = {}
-    for row in stages:
-        if not row.eligible or not (row.delay_seconds is None or _is_delay(row)):
+    for stage in stages:
+        if not stage.eligible or not (stage.delay_seconds is None or _is_delay(stage)):
             continue
-        other = largest.get(row.request_key)
-        if other is None or (row.delay_seconds or 0) > (other.delay_seconds or 0):
-            largest[row.request_key] = row
+        other = largest.get(stage.request_key)
+        if other is None or (stage.delay_seconds or 0) > (other.delay_seconds or 0):
+            largest[stage.request_key] = stage
     return list(largest.values())
 
 
-def _is_delay(row: StageImpact) -> bool:
-    return (row.delay_seconds or 0) >= SHORTEST_DELAY.total_seconds()
+def _is_delay(stage: StageImpact) -> bool:
+    return (stage.delay_seconds or 0) >= SHORTEST_DELAY.total_seconds()
 
 
 def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
@@ -226,8 +226,8 @@ def _stages(groups: Iterable[ImpactGroup]) -> list[StageImpact]:
         delay = sums["eligible_core_seconds"] / cores if cores else None
         rows.append(StageImpact(key, stage, **sums, delay_seconds=delay if sums["eligible"] else 0))
     return sorted(
-        (row for row in rows if row.failed),
-        key=lambda row: (-row.eligible, -row.failed, row.request_key),
+        (stage for stage in rows if stage.failed),
+        key=lambda stage: (-stage.eligible, -stage.failed, stage.request_key),
     )
 
 

@@ -65,8 +65,8 @@ def newest_logs(
 
 def _period(query: Query, scope: Scope) -> tuple[int | None, int | None]:
     """Return the earliest end of a job that is searched, and the one before which, if any."""
-    first = [microseconds_of(moment(row.value, at=scope.at)) for row in query.of(Field.SINCE)]
-    end = [microseconds_of(moment(row.value, at=scope.at)) for row in query.of(Field.UNTIL)]
+    first = [microseconds_of(moment(term.value, at=scope.at)) for term in query.of(Field.SINCE)]
+    end = [microseconds_of(moment(term.value, at=scope.at)) for term in query.of(Field.UNTIL)]
     return max(first, default=None), min(end, default=None)
 
 

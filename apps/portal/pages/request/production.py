@@ -1,14 +1,17 @@
-"""Estimated and actual use of a request, and the datasets written by its stages."""
+"""The production of a request: its progress, output, data quality, and estimated and actual use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 
 from apps.production.domain.estimates.figures import ENOUGH, MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.domain.requests.status import Totals
+from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageHistory
-from apps.progress.domain.progress import RequestNow, StageNow
+from apps.progress.domain.progress import RequestNow, StageNow, progress_now
+from apps.quality.domain.data_quality import DataQuality, data_quality_of
 
 #: For how many stages the page shows the use per job.
 MOST_STAGES = 2
@@ -16,6 +19,15 @@ MOST_STAGES = 2
 _MOST = -1
 #: Use above this fraction of the estimate is marked.
 _OVER = 1.1
+_WITH_OUTPUT = frozenset(
+    {
+        RequestState.RUNNING,
+        RequestState.COMPLETING,
+        RequestState.DATA_QUALITY,
+        RequestState.DONE,
+        RequestState.DONE_PARTIAL,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -76,12 +88,45 @@ class Output:
         )
 
 
+@dataclass(frozen=True)
+class Production:
+    """The production of a request, which begins with its approval."""
+
+    progress: RequestNow | None
+    outputs: list[Output]
+    uses: list[Use]
+    start_estimate: StartEstimate | None
+    #: Only once there can be output.
+    quality: DataQuality | None
+
+
+def production_of(
+    request: Request, *, totals: Totals, estimate: Estimate | None, at: datetime
+) -> Production:
+    start_estimate = None
+    if request.estimated_core_seconds is not None:
+        core_seconds = request.estimated_core_seconds
+        by_limit = round(core_seconds) == totals.wall_seconds
+        start_estimate = StartEstimate(core_seconds, by_limit=by_limit)
+
+    progress = None
+    outputs: list[Output] = []
+    uses: list[Use] = []
+    if request.approved_at:
+        progress = progress_now(request, at=at)
+        outputs = outputs_of(progress)
+        uses = uses_of(request, progress, estimate, start_estimate, outputs)
+
+    quality = data_quality_of(request) if request.state in _WITH_OUTPUT else None
+    return Production(progress, outputs, uses, start_estimate, quality)
+
+
 def outputs_of(progress: RequestNow) -> list[Output]:
     """Return the output of each stage. Empty if nothing is known about any."""
     named = []
     for stage in progress.stages:
-        if stage.row.requested_stage:
-            named.append((stage, stage.row.requested_stage.output_dataset))
+        if stage.progress.requested_stage:
+            named.append((stage, stage.progress.requested_stage.output_dataset))
     datasets = find_datasets({name for _, name in named} - {""})[0] or {}
     outputs = []
     for stage, name in named:
@@ -96,14 +141,6 @@ def outputs_of(progress: RequestNow) -> list[Output]:
     return outputs if any(output.is_known for output in outputs) else []
 
 
-def estimate_at_start(request: Request, totals: Totals) -> StartEstimate | None:
-    """Return what a request was expected to take when it was started; None if it was unknown."""
-    core_seconds = request.estimated_core_seconds
-    if core_seconds is None:
-        return None
-    return StartEstimate(core_seconds, by_limit=round(core_seconds) == totals.wall_seconds)
-
-
 def uses_of(
     request: Request,
     progress: RequestNow,
@@ -112,7 +149,7 @@ def uses_of(
     outputs: Sequence[Output],
 ) -> list[Use]:
     """Return the use of a request that has finished jobs or output, else an empty list."""
-    requested = [stage for stage in progress.stages if stage.row.requested_stage]
+    requested = [stage for stage in progress.stages if stage.progress.requested_stage]
     used = sum(stage.core_hours_used for stage in requested) * 3600
     sizes = [output.size for output in outputs if output.size is not None]
     if not used and not outputs:
@@ -124,22 +161,26 @@ def uses_of(
 
     last = requested[-1]
     written = next((output.events for output in outputs if output.stage is last), None)
-    rows = [
+    uses = [
         _core_hours(used, _projected_core_seconds(requested), estimate, start_estimate),
         Use("Disk", "size", disk_bytes, sum(sizes) if sizes else None),
         Use(
             "Events",
             "count",
-            last.row.requested_stage.events if last.row.requested_stage else None,
+            last.progress.requested_stage.events if last.progress.requested_stage else None,
             written,
         ),
         *_per_job(
             request,
-            [stage.row.requested_stage for stage in requested if stage.row.requested_stage],
+            [
+                stage.progress.requested_stage
+                for stage in requested
+                if stage.progress.requested_stage
+            ],
             estimate,
         ),
     ]
-    return [row for row in rows if row.actual is not None]
+    return [use for use in uses if use.actual is not None]
 
 
 def _core_hours(
@@ -182,14 +223,14 @@ def _projected_core_seconds(stages: Sequence[StageNow]) -> float | None:
 
     None if all have completed, or if it is unknown for a stage.
     """
-    if all(stage.row.completed >= (stage.row.requested_jobs or 0) for stage in stages):
+    if all(stage.progress.completed >= (stage.progress.requested_jobs or 0) for stage in stages):
         return None
     total = 0.0
     for stage in stages:
-        if not stage.row.requested_jobs or not stage.row.completed:
+        if not stage.progress.requested_jobs or not stage.progress.completed:
             return None
-        jobs = max(stage.row.requested_jobs, stage.row.completed)
-        total += stage.core_hours_used * 3600 * jobs / stage.row.completed
+        jobs = max(stage.progress.requested_jobs, stage.progress.completed)
+        total += stage.core_hours_used * 3600 * jobs / stage.progress.completed
     return total
 
 
@@ -201,36 +242,38 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
     for history in StageHistory.objects.filter(request=request):
         stage_estimate = estimates.get(history.name)
         if history.completed and stage_estimate and stage_estimate.past_jobs >= ENOUGH:
-            rows = _uses_per_job(history, stage_estimate)
+            uses = _uses_per_job(history, stage_estimate)
             excess = max(
-                ((row.actual or 0) / row.estimated for row in rows if row.estimated), default=0.0
+                ((use.actual or 0) / use.estimated for use in uses if use.estimated), default=0.0
             )
-            by_excess.append((excess, rows))
+            by_excess.append((excess, uses))
 
     by_excess.sort(key=lambda stage: -stage[0])
-    return list(chain.from_iterable(rows for _, rows in by_excess[:MOST_STAGES]))
+    return list(chain.from_iterable(uses for _, uses in by_excess[:MOST_STAGES]))
 
 
-def _basis_of_time(guess: StageEstimate) -> str:
-    """Return what an estimated time per job is based on."""
-    basis = f"median of {guess.jobs_text}"
-    return f"{basis}, scaled by events" if guess.scaled else basis
-
-
-def _uses_per_job(row: StageHistory, guess: StageEstimate) -> list[Use]:
-    rows = []
-    if guess.wall_used and row.wall_seconds:
-        rows.append(
+def _uses_per_job(history: StageHistory, estimate: StageEstimate) -> list[Use]:
+    uses = []
+    if estimate.wall_used and history.wall_seconds:
+        basis = f"median of {estimate.jobs_text}"
+        if estimate.scaled:
+            basis += ", scaled by events"
+        uses.append(
             Use(
-                f"{row.name} time per job",
+                f"{history.name} time per job",
                 "time",
-                guess.wall_used[MEDIAN],
-                row.wall_seconds[MEDIAN],
-                basis=_basis_of_time(guess),
+                estimate.wall_used[MEDIAN],
+                history.wall_seconds[MEDIAN],
+                basis=basis,
             )
         )
-    if guess.memory_used and row.memory_bytes:
-        rows.append(
-            Use(f"{row.name} memory", "size", guess.memory_used[_MOST], row.memory_bytes[_MOST])
+    if estimate.memory_used and history.memory_bytes:
+        uses.append(
+            Use(
+                f"{history.name} memory",
+                "size",
+                estimate.memory_used[_MOST],
+                history.memory_bytes[_MOST],
+            )
         )
-    return [row for row in rows if row.estimated]
+    return [use for use in uses if use.estimated]

@@ -12,7 +12,7 @@ from apps.statusboard.models import MonitoringSource, Service
 
 
 @transaction.atomic
-def ensure_service(
+def create_service(
     *,
     slug: str,
     name: str,
@@ -25,28 +25,23 @@ def ensure_service(
     monitored_since: datetime | None = None,
     advice: str = "",
 ) -> Service:
-    """Return the service with this slug, creating it if missing.
-
-    It is monitored since `monitored_since` or now.
-    """
+    """Create a service, which is monitored since `monitored_since` or now."""
     if source is not None:
         monitoring = Monitoring.FEED
     since = None
     if monitoring != Monitoring.NONE:
         since = monitored_since or at
-    service, created = Service.objects.get_or_create(
+
+    service = Service.objects.create(
         slug=slug,
-        defaults={
-            "name": name,
-            "kind": kind,
-            "parent": parent,
-            "monitoring": monitoring,
-            "source": source,
-            "monitored_since": since,
-            "advice": advice,
-        },
+        name=name,
+        kind=kind,
+        parent=parent,
+        monitoring=monitoring,
+        source=source,
+        monitored_since=since,
+        advice=advice,
     )
-    if created:
-        publish(kind="service.created", target=service, by=by, at=at, new=monitoring)
-        rebuild(service_ids=[service.pk])
+    publish(kind="service.created", target=service, by=by, at=at, new=monitoring)
+    rebuild(service_ids=[service.pk])
     return service

@@ -83,8 +83,8 @@ def earlier_end(
         )
     is_produced = progress is not None and progress.part_done == 1
     for need in needs:
-        if need.row.state == State.DOWN and not is_produced:
-            service = need.row.service
+        if need.current.state == State.DOWN and not is_produced:
+            service = need.current.service
             stages = ", ".join(need.stages)
             changes.append(
                 EndingChange(
@@ -97,7 +97,7 @@ def earlier_end(
             )
     if progress and state in IN_PRODUCTION:
         changes += _jobs_and_stages(request, progress)
-    is_late = any(row.kind == AttentionKind.LATE for row in request.attention.all())
+    is_late = any(need.kind == AttentionKind.LATE for need in request.attention.all())
     if is_late and state == RequestState.RUNNING:
         changes += _limits(request, class_url)
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
@@ -179,21 +179,21 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
             jobs = f"{stage.waiting.held:,} job{'s' if stage.waiting.held != 1 else ''}"
             address = reverse("jobs:list") + "?tab=held"
             yield EndingChange(
-                f"Release {jobs} of {stage.row.stage}",
+                f"Release {jobs} of {stage.progress.stage}",
                 "held in the batch system",
                 address,
-                obstacle=f"The batch system holds {jobs} of {stage.row.stage}.",
+                obstacle=f"The batch system holds {jobs} of {stage.progress.stage}.",
             )
         if (
             stage.located is False
-            and stage.row.requested_jobs
-            and stage.row.completed >= stage.row.requested_jobs
+            and stage.progress.requested_jobs
+            and stage.progress.completed >= stage.progress.requested_jobs
         ):
             yield EndingChange(
-                f"Locate the output of {stage.row.stage}",
+                f"Locate the output of {stage.progress.stage}",
                 "the request waits for its catalogue entry",
                 submissions,
-                obstacle=f"The output of {stage.row.stage} is not in the catalogue yet.",
+                obstacle=f"The output of {stage.progress.stage} is not in the catalogue yet.",
             )
     for cluster in progress.queue_unknown:
         yield EndingChange(

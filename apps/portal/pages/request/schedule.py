@@ -1,0 +1,53 @@
+"""The deadline of a request and its expected end."""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from django.utils import timezone
+
+from apps.production.domain.forecast import Forecast
+from apps.production.domain.slack import Slack, slack_of
+from apps.production.enums import CLOSED
+from apps.production.models import Request
+from apps.progress.domain.progress import RequestNow
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The deadline of a request and its expected end. Lengths are days from its approval."""
+
+    started_at: datetime
+    forecast: Forecast
+    deadline: date | None
+    slack: Slack | None
+    days_gone: float
+    days_left: float
+    days_over: float
+    days_overdue: int = 0
+
+    @property
+    def may_be_late(self) -> bool:
+        """Whether a part of the expected range lies after the deadline."""
+        return bool(self.deadline and self.forecast.end and self.forecast.end.late > self.deadline)
+
+
+def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:
+    """Return the schedule of an approved request that is still open."""
+    if progress is None or request.approved_at is None or request.state in CLOSED:
+        return None
+    start = timezone.localdate(request.approved_at)
+    now = timezone.localdate(at)
+    forecast = progress.forecast
+    end = forecast.end.likely if forecast.end else now
+    due = request.deadline or end
+    slack = slack_of(request.deadline, forecast, today=now)
+    return Schedule(
+        request.approved_at,
+        forecast,
+        request.deadline,
+        slack,
+        days_gone=max(0, (min(now, due) - start).days),
+        days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
+        days_over=slack.days_late if slack else 0,
+        days_overdue=max(0, (now - request.deadline).days) if request.deadline else 0,
+    )

@@ -1,0 +1,108 @@
+"""The summary of a request: its status, who acts next, and when it will end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps.accounts.models import User
+from apps.core.models import Event
+from apps.portal.pages.request.earlier_end import EndingChange
+from apps.portal.pages.request.plan import Plan
+from apps.portal.pages.request.schedule import Schedule
+from apps.portal.pages.request.status import kinds_of, lacks_cluster, next_turn
+from apps.production.domain.approvals.inbox import Action, action_for
+from apps.production.domain.priority.ranks import has_rank
+from apps.production.domain.requests.status import ProgressStep, Status, steps_of
+from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestState
+from apps.production.models import Attention, Request
+from apps.progress.domain.progress import RequestNow
+from apps.submission.domain.arrays.submissions import may_submit
+
+#: States in which data quality comes first on the page.
+_REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestState.DONE_PARTIAL})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The status of a request, what it waits for, and what would help."""
+
+    status: Status
+    steps: list[ProgressStep]
+    next_by: str
+    lacks_cluster: bool
+    chooses_cluster: bool
+    waits_for: EndingChange | None
+    keep_deadline: Action | None
+    schedule: Schedule | None
+    changes_for_earlier_end: Sequence[EndingChange]
+    attention: list[Attention]
+    has_started: bool
+    in_data_quality: bool
+
+
+def summary_of(
+    request: Request,
+    user: User,
+    *,
+    plan: Plan,
+    progress: RequestNow | None,
+    schedule: Schedule | None,
+    changes: Sequence[EndingChange],
+    events: Sequence[Event],
+    open_form: str,
+) -> Summary:
+    """Return the summary of a request. `changes` are those that would end it earlier."""
+    attention = _attention(request, schedule)
+    turn = next_turn(
+        request,
+        user,
+        events=events,
+        approval=plan.approval,
+        attention=attention,
+        progress=progress,
+        needed_changes=plan.needed_changes,
+        changes=changes,
+        advice=plan.advice,
+    )
+
+    # Other trouble comes before what its jobs wait for.
+    waits_for = None
+    is_stopped = turn.lacks_cluster or bool(kinds_of(attention) - {AttentionKind.LATE})
+    if request.state == RequestState.RUNNING and not is_stopped:
+        waits_for = next((change for change in changes if change.is_obstacle), None)
+
+    return Summary(
+        status=turn.status,
+        steps=steps_of(request),
+        next_by=turn.next_by,
+        lacks_cluster=bool(open_form) and lacks_cluster(request),
+        chooses_cluster=turn.lacks_cluster and may_submit(user, request),
+        waits_for=waits_for,
+        keep_deadline=_keep_deadline(request, attention, user),
+        schedule=schedule,
+        changes_for_earlier_end=changes,
+        attention=attention,
+        has_started=request.state in IN_PRODUCTION and not has_rank(request),
+        in_data_quality=request.state in _REVIEWED,
+    )
+
+
+def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
+    """Return the needs for attention.
+
+    A note that a request is late is left out if the schedule contradicts it: a worker updates the
+    note moments after a change, while the page shows the change at once.
+    """
+    is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
+    attention = []
+    for need in request.attention.all():
+        if need.kind != AttentionKind.LATE or is_late:
+            attention.append(need)
+    return attention
+
+
+def _keep_deadline(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
+    """Return the button with which a user answers that a request is late, if they may."""
+    if kinds_of(attention) != {AttentionKind.LATE}:
+        return None
+    action = action_for(request, AttentionKind.LATE, user)
+    return action if action.url != request.get_absolute_url() else None
