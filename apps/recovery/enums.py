@@ -37,9 +37,9 @@ class Arm(models.TextChoices):
     QUESTION = "question", "Needs a person: beyond a bound"
     BUDGET = "budget", "Needs a person: over budget"
     PERSON = "person", "Left to a person"
-    OWNER = "owner", "Left to its owner"
+    OWNER = "owner", "The portal cannot retry it"
     NO_RULE = "no-rule", "No rule matches"
-    HANDLED = "handled", "Retried by a person first"
+    HANDLED = "handled", "Already retried"
 
 
 class RecoveryOutcome(models.TextChoices):

@@ -125,5 +125,7 @@ class LeftOut(models.TextChoices):
     BUDGET = "budget", "over the budget of its stage"
 
 
+#: Someone or something else than a rule has retried such a job.
+ALREADY_RETRIED = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 #: Only the owner of such a job can submit it again, with a bundle.
 ONLY_BY_OWNER = (LeftOut.NOT_SENT, LeftOut.UNTRUSTED, LeftOut.SECRETS)
