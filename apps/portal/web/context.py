@@ -273,6 +273,7 @@ def _page_links(request: HttpRequest, user: User) -> Mapping[str, Any]:
         **links,
         "group": [(offer.label, url) for _, url in links["group"] if offer.label],
         "group_offer": offer,
+        "group_retry_url": reverse("submission:retry-jobs", args=["group", group.pk]),
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "is_left_to_owners": is_left_to_owners,
         "planned_retries": _sentences(planned, may_retry),
