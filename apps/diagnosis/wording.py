@@ -81,6 +81,7 @@ NO_OUTPUT = Wording(
 CANCELLED_BY_ROOT = Wording("Cancelled by root", "Cancelled by an administrator.")
 COMPLETED = "Job completed; no known error matched in its log."
 NOTHING_MATCHED = "No known error matched. Read the log."
+NO_LOG = "No log of the job could be read, so its cause is unknown."
 ONLY_CONSEQUENCES = "The log reports the failure but not its cause. Read the log."
 NOTHING_IN_LOG = "No known error matched in the log"
 BINARY = "Log is binary: it cannot be read as text"

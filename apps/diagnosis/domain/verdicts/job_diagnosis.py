@@ -10,13 +10,13 @@ from django.utils import timezone
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
 from apps.archive.models import ArchivedJob
+from apps.diagnosis import wording
 from apps.diagnosis.domain.groups.waits import down_services, wait_for, waits_by_service
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
 from apps.diagnosis.enums import HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
-from apps.diagnosis.wording import headline_of
 from apps.jobs.domain.records.jobs import Mark
 from apps.jobs.models import Job
 from apps.statusboard.models import Service
@@ -58,6 +58,18 @@ class JobDiagnosis:
             HarvestState.QUEUED,
             HarvestState.RUNNING,
         }
+
+    @property
+    def summary(self) -> str:
+        """What the verdict says; never to read a log that could not be read."""
+        if self.verdict is None:
+            return ""
+        without_log = (HarvestState.LOG_NOT_FOUND, HarvestState.PATH_NOT_ALLOWED)
+        has_no_log = self.harvest is not None and self.harvest.state in without_log
+        if has_no_log and self.verdict.summary == wording.NOTHING_MATCHED:
+            return wording.NO_LOG
+        summary: str = self.verdict.summary
+        return summary
 
     @property
     def reasons(self) -> list[ReasonView]:
@@ -110,7 +122,7 @@ def job_diagnosis(
         trouble = down_services(at).get(verdict.service.lower())
     if at and trouble is not None:
         wait = wait_for(trouble, at)
-    headline = headline_of(verdict, wait=wait)
+    headline = wording.headline_of(verdict, wait=wait)
     if ending is not None and not _agrees(ending, verdict):
         ending = None
     service_name = trouble.service.name if trouble is not None else ""
@@ -140,7 +152,7 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
         wait = ""
         if verdict.verdict == VerdictKind.SERVICE:
             wait = waits.get(verdict.service.lower(), "")
-        headline = headline_of(verdict, wait=wait)
+        headline = wording.headline_of(verdict, wait=wait)
         marks[verdict.job_id] = Mark(verdict.verdict, headline, is_verdict=True)
     return marks
 
