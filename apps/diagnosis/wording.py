@@ -148,6 +148,15 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
     return headline(VerdictKind(verdict.verdict), step)
 
 
+def summary_of(verdict: "Verdict", service_name: str) -> str:
+    """Return the summary of a verdict with the name of its service on the status board."""
+    summary: str = verdict.summary
+    start = f"{verdict.service}: "
+    if verdict.service and service_name and summary.startswith(start):
+        return f"{service_name}: {summary.removeprefix(start)}"
+    return summary
+
+
 def end_state(facts: "JobFacts") -> str:
     """Return the end state, exit code and signal as one reason."""
     if facts.state:

@@ -45,10 +45,10 @@ def test_facets_count_and_narrow_down(logs, browse, shifter) -> None:
     page = client.get("/search/", {"q": '"cannot open"'}).context["page"]
     facets = {}
     for title, values in page.facets.items():
-        facets[title] = {value.value: value.count for value in values}
+        facets[title] = {value.name: value.count for value in values}
     assert facets["Found in"] == {"log": 2, "script": 1}
-    assert facets["Experiment"] == {"NOVA": 2, "DUNE": 1}
-    dune = next(value for value in page.facets["Experiment"] if value.value == "DUNE")
+    assert facets["Experiment"] == {"NOvA": 2, "DUNE": 1}
+    dune = next(value for value in page.facets["Experiment"] if value.name == "DUNE")
     narrowed = client.get("/search/" + dune.query).context["page"]
     assert narrowed.text == '"cannot open" experiment:DUNE'
     assert [result.hit.key for result in narrowed.results] == [logs[1].pk]

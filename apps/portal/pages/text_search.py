@@ -27,12 +27,12 @@ COUNTED = 100
 
 @dataclass(frozen=True)
 class FacetLink:
-    """A value of a field with the number of hits that have it; `query` narrows down to it.
+    """A value of a field with its name and number of hits; `query` narrows down to it.
 
     If the search has it already, `on`, `query` is without it.
     """
 
-    value: str
+    name: str
     count: int
     query: str
     on: bool
@@ -104,7 +104,7 @@ def _facet_link(value: FacetValue, query: Query) -> FacetLink:
     else:
         changed = query.with_clause(value.clause)
     link = "?" + urlencode({"q": str(changed)})
-    return FacetLink(value.clause.value, value.count, link, has_value)
+    return FacetLink(value.name, value.count, link, has_value)
 
 
 def search_feed(*, text: str, feed_path: str, user: User, at: datetime) -> tuple[bytes, datetime]:

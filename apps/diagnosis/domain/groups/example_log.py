@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.formats.plain_lines import clean
@@ -46,11 +47,19 @@ def lines_by_place(verdict: Verdict) -> dict[Place, ExampleLine]:
     Of several known errors in one line, the one that decided is returned.
     """
     known_errors: dict[Place, ExampleLine] = {}
-    for row in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
+    rows = list(Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"))
+    names = service_names(row.service for row in rows)
+    for row in rows:
         place = row.stream, row.offset
         if row.pattern == verdict.cause or place not in known_errors:
             known_errors[place] = ExampleLine(
-                row.stream, row.offset, row.line, row.text, row.pattern, row.role, row.service
+                row.stream,
+                row.offset,
+                row.line,
+                row.text,
+                row.pattern,
+                row.role,
+                names.get(row.service, row.service),
             )
     return _novel_lines(verdict) | known_errors
 
