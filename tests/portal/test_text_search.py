@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from apps.archive.models import ArchivedJob
 from apps.diagnosis.domain.groups.where_else import template_of
+from apps.jobs.models import Job
 from apps.portal.pages import text_search
 from apps.search.api import views
 from apps.search.domain.engine import candidate_checks
@@ -206,3 +207,18 @@ def test_a_view_that_is_too_long_is_refused_with_the_reason(logs, browse, shifte
     saved = {"path": "/search/", "query": query, "name": "Long"}
     page = client.post("/accounts/views/", saved, follow=True).content.decode()
     assert "These filters are too long to be kept." in page
+
+
+def test_job_whose_id_is_the_query_comes_first(logs, browse, shifter, other_liaison) -> None:
+    mine, _ = logs
+    Job.objects.filter(pk=mine.pk).update(job_id="4711_2", spool_id="4711")
+    for query, title in (("4711_2", "Job 4711_2"), ("4711", "Jobs of array 4711")):
+        page = browse(shifter).get("/search/", {"q": query})
+        assert [job.pk for job in page.context["page"].jobs] == [mine.pk]
+        text = text_of(page)
+        assert f"<h2>{title}</h2>" in text
+        assert text.index(f'href="/jobs/{mine.pk}/"') < text.index("No results")
+    hidden = browse(other_liaison).get("/search/", {"q": "4711_2"}).context["page"]
+    assert hidden.jobs == []
+    words = browse(shifter).get("/search/", {"q": "4711_2 cannot"}).context["page"]
+    assert words.jobs == []
