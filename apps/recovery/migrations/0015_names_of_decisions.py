@@ -13,11 +13,11 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='dailyeffect',
             name='arm',
-            field=models.CharField(choices=[('pending', 'Not decided yet'), ('acted', 'Acted'), ('control', 'Control group'), ('acted-again', 'Acted again'), ('after-control', 'Acted after control'), ('passive', 'Would have acted'), ('question', 'Needs a person: beyond a bound'), ('budget', 'Needs a person: over budget'), ('person', 'Left to a person'), ('owner', 'The portal cannot retry it'), ('no-rule', 'No rule matches'), ('handled', 'Already retried')], max_length=16),
+            field=models.CharField(choices=[('pending', 'Not decided yet'), ('acted', 'Retry by the rule'), ('control', 'Control group: unchanged retry'), ('acted-again', 'Another retry by the rule'), ('after-control', 'Retry by the rule after an unchanged retry'), ('passive', 'Would have acted'), ('question', 'Needs a person: beyond a bound'), ('budget', 'Needs a person: over budget'), ('person', 'Left to a person'), ('owner', 'The portal cannot retry it'), ('no-rule', 'No rule matches'), ('handled', 'Already retried')], max_length=16),
         ),
         migrations.AlterField(
             model_name='decision',
             name='arm',
-            field=models.CharField(choices=[('pending', 'Not decided yet'), ('acted', 'Acted'), ('control', 'Control group'), ('acted-again', 'Acted again'), ('after-control', 'Acted after control'), ('passive', 'Would have acted'), ('question', 'Needs a person: beyond a bound'), ('budget', 'Needs a person: over budget'), ('person', 'Left to a person'), ('owner', 'The portal cannot retry it'), ('no-rule', 'No rule matches'), ('handled', 'Already retried')], default='pending', max_length=16),
+            field=models.CharField(choices=[('pending', 'Not decided yet'), ('acted', 'Retry by the rule'), ('control', 'Control group: unchanged retry'), ('acted-again', 'Another retry by the rule'), ('after-control', 'Retry by the rule after an unchanged retry'), ('passive', 'Would have acted'), ('question', 'Needs a person: beyond a bound'), ('budget', 'Needs a person: over budget'), ('person', 'Left to a person'), ('owner', 'The portal cannot retry it'), ('no-rule', 'No rule matches'), ('handled', 'Already retried')], default='pending', max_length=16),
         ),
     ]

@@ -28,7 +28,7 @@ from apps.recovery.models import Decision, RecoveryRule
 PAGE_SIZE = 50
 #: The decisions that a list can be filtered by, and groups of them.
 _ARMS = {
-    RETRIED: "Retried",
+    RETRIED: "Any retry",
     WAITS_FOR_OWNER: "Open question to the owner",
     WAITS_FOR_PERSON: "Open question to approvers and shifters",
     **{arm.value: arm.label for arm in Arm if arm != Arm.PENDING},

@@ -167,17 +167,11 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 def _arms_with_jobs(effect: Effect) -> list[tuple[str, str, ArmFigures]]:
     """Return label, value and figures of each arm that has retried jobs."""
-    labels = {
-        Arm.ACTED: "Retried by the rule",
-        Arm.CONTROL: "Control group (retried unchanged)",
-        Arm.ACTED_AGAIN: "Retried once more",
-        Arm.AFTER_CONTROL: "Retried by the rule after an unchanged retry",
-    }
     rows = []
-    for arm, label in labels.items():
+    for arm in (Arm.ACTED, Arm.CONTROL, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL):
         figures = effect.arm(arm)
         if figures.jobs:
-            rows.append((label, arm.value, figures))
+            rows.append((arm.label, arm.value, figures))
     return rows
 
 
