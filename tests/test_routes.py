@@ -463,6 +463,7 @@ EXPECTED = {
     "submission:limit": OPERATOR,
     "submission:release": "hnhhhn",  # nothing was sent of this one
     "submission:request": OF_EXPERIMENT,
+    "recovery:all-decisions": ALL,
     "recovery:answer": OF_EXPERIMENT,
     "recovery:decisions": ALL,
     "recovery:edit": OPG,

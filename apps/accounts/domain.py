@@ -476,6 +476,31 @@ def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
     return Experiment.objects.filter(pk__in=scope.experiments)
 
 
+def visible_people(user: User) -> QuerySet[User]:
+    """Return the active users whom this user may see.
+
+    The OPG and superusers see all, others themselves and those with a role in their experiments.
+    """
+    people = User.objects.filter(is_active=True)
+    scope = scope_of(user)
+    if scope.sees_all or user.is_superuser:
+        return people
+    of_experiments = Membership.objects.filter(experiment__in=scope.experiments)
+    return people.filter(Q(pk=user.pk) | Q(pk__in=of_experiments.values("user")))
+
+
+def find_people(words: str, user: User) -> QuerySet[User]:
+    """Return the people with this user name, or all of these words in their names.
+
+    They come with their roles and cluster logins.
+    """
+    named = Q()
+    for word in words.split():
+        named &= Q(first_name__icontains=word) | Q(last_name__icontains=word)
+    people = visible_people(user).filter(Q(username__iexact=words) | named)
+    return people.prefetch_related("memberships__experiment", "cluster_logins").order_by("username")
+
+
 def views_for(user: User) -> QuerySet[SavedView]:
     """Return a user's own views of lists, and those shared with the user's experiments."""
     scope = scope_of(user)

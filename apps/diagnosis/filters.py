@@ -31,6 +31,7 @@ from apps.diagnosis.models import (
     Verdict,
 )
 from apps.jobs.enums import NONE
+from apps.statusboard.models import Service
 
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
 
@@ -124,7 +125,7 @@ class FailedJobs(_OfGroups):
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
     group = django_filters.NumberFilter(widget=forms.HiddenInput, max_value=2**31 - 1)
     cause = django_filters.CharFilter(method="exactly", label="Known error")
-    service = django_filters.CharFilter(method="exactly")
+    service = django_filters.CharFilter(method="of_service")
     cluster = django_filters.ModelChoiceFilter(
         field_name="job__cluster",
         queryset=Cluster.objects.all(),
@@ -181,6 +182,13 @@ class FailedJobs(_OfGroups):
 
     def exactly(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(**{name: "" if value == NONE else value})
+
+    def of_service(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Keep verdicts that name a service, also if the status board names it so."""
+        if value == NONE:
+            return rows.filter(service="")
+        slugs = Service.objects.filter(name__iexact=value).values_list("slug", flat=True)
+        return rows.filter(service__in=[value, *slugs])
 
 
 class FailureGroups(AnyOf):

@@ -81,6 +81,7 @@ NO_OUTPUT = Wording(
 CANCELLED_BY_ROOT = Wording("Cancelled by root", "Cancelled by an administrator.")
 COMPLETED = "Job completed; no known error matched in its log."
 NOTHING_MATCHED = "No known error matched. Read the log."
+NO_LOG = "No log of the job could be read, so its cause is unknown."
 ONLY_CONSEQUENCES = "The log reports the failure but not its cause. Read the log."
 NOTHING_IN_LOG = "No known error matched in the log"
 BINARY = "Log is binary: it cannot be read as text"
@@ -145,6 +146,15 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
     if verdict.later_state == JobState.COMPLETED:
         step = f"succeeded at {later}, nothing to do"
     return headline(VerdictKind(verdict.verdict), step)
+
+
+def summary_of(verdict: "Verdict", service_name: str) -> str:
+    """Return the summary of a verdict with the name of its service on the status board."""
+    summary: str = verdict.summary
+    start = f"{verdict.service}: "
+    if verdict.service and service_name and summary.startswith(start):
+        return f"{service_name}: {summary.removeprefix(start)}"
+    return summary
 
 
 def end_state(facts: "JobFacts") -> str:

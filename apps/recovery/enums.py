@@ -29,17 +29,17 @@ class Arm(models.TextChoices):
     """What was decided about a failed job."""
 
     PENDING = "pending", "Not decided yet"
-    ACTED = "acted", "Acted"
-    CONTROL = "control", "Control group"
-    ACTED_AGAIN = "acted-again", "Acted again"
-    AFTER_CONTROL = "after-control", "Acted after control"
+    ACTED = "acted", "Retry by the rule"
+    CONTROL = "control", "Control group: unchanged retry"
+    ACTED_AGAIN = "acted-again", "Another retry by the rule"
+    AFTER_CONTROL = "after-control", "Retry by the rule after an unchanged retry"
     PASSIVE = "passive", "Would have acted"
     QUESTION = "question", "Needs a person: beyond a bound"
     BUDGET = "budget", "Needs a person: over budget"
     PERSON = "person", "Left to a person"
-    OWNER = "owner", "Left to its owner"
+    OWNER = "owner", "The portal cannot retry it"
     NO_RULE = "no-rule", "No rule matches"
-    HANDLED = "handled", "Retried by a person first"
+    HANDLED = "handled", "Already retried"
 
 
 class RecoveryOutcome(models.TextChoices):

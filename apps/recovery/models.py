@@ -23,6 +23,8 @@ FIRST_FAILURES = (
 )
 #: Decisions whose retries are not planned yet.
 TO_RETRY = Q(arm__in=RETRIED_ARMS, outcome=RecoveryOutcome.WAITING.value, batch=None)
+#: The values of `why` of jobs that only their owners can submit again.
+LEFT_TO_OWNER = [reason.label for reason in ONLY_BY_OWNER]
 #: Open questions to a person, and to the owners of jobs.
 OPEN_QUESTION = Q(
     arm__in=[Arm.QUESTION.value, Arm.BUDGET.value],
@@ -33,7 +35,7 @@ OPEN_OWNER_QUESTION = Q(
     arm=Arm.OWNER.value,
     outcome=RecoveryOutcome.WAITING.value,
     batch=None,
-    why__in=[reason.label for reason in ONLY_BY_OWNER],
+    why__in=LEFT_TO_OWNER,
 )
 #: How `why` begins once a person has changed the verdict of a job that a rule had planned to retry.
 NO_LONGER_RETRIED = "No longer retried: "
@@ -250,17 +252,34 @@ class Decision(Work):
         return getattr(self, "current_batch_id", None) is not None
 
     @property
+    def _is_requeued(self) -> bool:
+        """Whether the scheduler ran the job again, which needs no person."""
+        if self.arm != Arm.HANDLED:
+            return False
+        verdict = getattr(self.job, "verdict", None)
+        return verdict is not None and verdict.later_attempt is not None
+
+    @property
     def text(self) -> str:
         """What was decided. A rule has not acted until its retry is planned.
 
         It leaves a job to a person who put it into a batch meanwhile.
         """
+        if self._is_requeued:
+            return "Requeued under the same job ID"
         if self.arm == Arm.CONTROL or self.outcome != RecoveryOutcome.WAITING:
-            return Arm(self.arm).label
+            return self._text_of_unretried
         if self.is_to_retry:
             return "Will be retried"
         if self.arm in RETRIED_ARMS and self.batch_id is None and self._is_in_batch:
             return "Left to a person who retries it"
+        return self._text_of_unretried
+
+    @property
+    def _text_of_unretried(self) -> str:
+        """What was decided about a job that its rule does not retry."""
+        if self.arm == Arm.OWNER and self.why in LEFT_TO_OWNER:
+            return "Left to its owner"
         return Arm(self.arm).label
 
     @property

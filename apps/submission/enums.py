@@ -1,6 +1,7 @@
 """Purposes and states of submissions and batches, and reasons not to retry a job."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from django.db import models
 
@@ -88,6 +89,15 @@ class RetryState(models.TextChoices):
 IN_BATCH = (RetryState.WAITING, RetryState.RELEASED)
 
 
+@dataclass(frozen=True)
+class NextStep:
+    """What can be done about jobs that are not retried, and the section of the docs about it."""
+
+    text: str
+    document: str = ""
+    section: str = ""
+
+
 class LeftOut(models.TextChoices):
     """Why a failed job is not retried."""
 
@@ -124,6 +134,33 @@ class LeftOut(models.TextChoices):
     ATTEMPTS = "attempts", "at the limit of attempts"
     BUDGET = "budget", "over the budget of its stage"
 
+    @property
+    def next_step(self) -> NextStep | None:
+        """What can be done about such jobs; None if nothing is needed, or nothing helps."""
+        return _NEXT_STEPS.get(self)
 
+
+_WITH_BUNDLE = NextStep(
+    "Their owners can submit the retry bundle.", "submission", "retries-as-the-owner"
+)
+_NEXT_STEPS: Mapping[LeftOut, NextStep] = {
+    LeftOut.NOT_SENT: _WITH_BUNDLE,
+    LeftOut.UNTRUSTED: _WITH_BUNDLE,
+    LeftOut.SECRETS: _WITH_BUNDLE,
+    LeftOut.NO_SCRIPT: NextStep(
+        "Only their owners can submit them again, with their own scripts. Capture keeps the "
+        "scripts of later jobs.",
+        "archive",
+        "how-a-job-is-captured",
+    ),
+    LeftOut.CONFLICT: NextStep("Choose the right capture on the archive page of the job."),
+    LeftOut.NOT_RUNNING: NextStep("Their request has to go on first."),
+    LeftOut.CLUSTER: NextStep("An admin can switch submission on.", "submission", "enabling-it"),
+    LeftOut.ATTEMPTS: NextStep("Raise the maximum attempts of the dry run."),
+    LeftOut.BUDGET: NextStep("Raise the budget per stage of the dry run."),
+    LeftOut.UNSETTLED: NextStep("Wait some minutes."),
+}
+#: Someone or something else than a rule has retried such a job.
+ALREADY_RETRIED = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 #: Only the owner of such a job can submit it again, with a bundle.
 ONLY_BY_OWNER = (LeftOut.NOT_SENT, LeftOut.UNTRUSTED, LeftOut.SECRETS)

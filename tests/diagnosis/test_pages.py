@@ -21,6 +21,7 @@ from apps.diagnosis.web import views
 from apps.jobs.domain.records.jobs import TOTALS_HEART, counted_until
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection
+from apps.statusboard.models import Service
 from tests.factories import clusters
 from tests.pages import text_of
 
@@ -244,7 +245,7 @@ def test_list_costs_the_same_number_of_queries_for_any_length(
     client, time_of_day, failed, shifter, django_assert_max_num_queries
 ):
     client.force_login(shifter)
-    with django_assert_max_num_queries(13):
+    with django_assert_max_num_queries(14):
         client.get(reverse("diagnosis:failed-jobs"))
     with django_assert_max_num_queries(28):
         client.get(reverse("diagnosis:failures"))
@@ -335,3 +336,24 @@ def test_filters_are_folded_unless_one_of_them_is_used(client, failed, shifter):
     assert 'id="id_owner"' in more
     used = get(client, shifter, "failures", status="new").content.decode()
     assert '<details class="more" open>' in used
+
+
+def test_services_and_experiments_have_the_names_of_the_board(client, job, shifter, at):
+    recount_dirty_hours()
+    Service.objects.create(slug="xrootd", name="dCache door", kind="other")
+    listed = get(client, shifter, "failed-jobs", service="xrootd").content.decode()
+    assert "service=xrootd" in listed
+    assert ">dCache door</a>" in listed
+    assert "service dCache door ✕" in listed
+    assert ">NOvA</a>" in listed
+    by_name = get(client, shifter, "failed-jobs", service="dcache Door").content.decode()
+    assert f'href="/jobs/{job.pk}/"' in by_name
+    summary = "dCache door: service failure (XRD-AUTH)."
+    for html in (listed, get(client, shifter, "verdict", job.pk).content.decode()):
+        assert summary in html
+        assert "xrootd:" not in html
+    assert "· dCache door" in text_of(get(client, shifter, "group", job.verdict.group_id))
+    assert "dCache door" in text_of(get(client, shifter, "known-error", "XRD-AUTH"))
+    facets = get(client, shifter, "failures", hours="720").context["facets"]
+    experiments = next(values for _, parameter, values in facets if parameter == "experiment")
+    assert [(value, name) for value, name, _ in experiments] == [("NOVA", "NOvA")]

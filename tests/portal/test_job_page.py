@@ -7,7 +7,8 @@ from datetime import timedelta
 from django.urls import reverse
 
 from apps.archive.models import Blob
-from apps.diagnosis.models import FailureGroup, Verdict
+from apps.diagnosis.models import FailureGroup, LogHarvest, Verdict
+from apps.diagnosis.wording import NOTHING_MATCHED
 from apps.jobs.models import Job
 from tests.factories.history import history
 from tests.factories.jobs import failed, record, store
@@ -95,6 +96,26 @@ def test_job_page_without_script_log_or_verdict(world, client, shifter):
     page = page_of(client, shifter, f"/jobs/{job.pk}/")
     assert "Not captured" in page
     assert "The job never started." in page
+
+
+def test_job_page_without_log_offers_what_else_is_possible(world, client, shifter, liaison):
+    (job,) = store(world.job.cluster, failed(99, ended_at=world.job.ended_at, user="alice"))
+    Job.objects.filter(pk=job.pk).update(
+        experiment=world.job.experiment, request_key=world.request.key, stage="reco"
+    )
+    verdict(job, "code", at=job.ended_at, summary=NOTHING_MATCHED)
+    LogHarvest.objects.update_or_create(
+        job=job, defaults={"state": "log_not_found", "due_at": job.ended_at}
+    )
+    for user, offer in ((shifter, "debug re-run</a>"), (liaison, "ask approvers and shifters</a>")):
+        page = " ".join(page_of(client, user, f"/jobs/{job.pk}/").split())
+        assert "Log not available" in page
+        assert "Read the log" not in page
+        assert "No log of the job could be read" in page
+        assert "alice may still have a copy" in page
+        assert offer in page
+    Verdict.objects.filter(job=job).update(summary="Other.")
+    assert "No log of the job" not in page_of(client, shifter, f"/jobs/{job.pk}/")
 
 
 def test_job_page_with_damaged_contents(world, client, shifter):

@@ -8,6 +8,7 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
+from apps.accounts.models import ClusterLogin, User
 from apps.archive.domain.search.word_index import index_batch
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
@@ -17,7 +18,7 @@ from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service
 from tests.factories.jobs import failed, record, store
-from tests.pages import count_queries
+from tests.pages import count_queries, text_of
 from tests.portal.shared_world import (
     approver,
     dune,
@@ -224,3 +225,20 @@ def test_search_takes_any_words(world, client, shifter, words):
 def test_nul_in_an_address_is_refused(client, shifter, path):
     client.force_login(shifter)
     assert client.get(path).status_code == 400
+
+
+def test_people_are_found_by_those_who_see_them(client, shifter, liaison, other_liaison):
+    User.objects.filter(pk=liaison.pk).update(first_name="Marta", last_name="Nowak")
+    ClusterLogin.objects.create(user=liaison, login="mnowak")
+    for seeing in (shifter, liaison):
+        client.force_login(seeing)
+        for words in (liaison.username.upper(), "nowak marta"):
+            assert found(client, words).people == [liaison], (seeing, words)
+    page = client.get("/find/", {"q": "Nowak"})
+    text = text_of(page)
+    assert "Marta Nowak" in text
+    assert f'href="/requests/?requester={liaison.username}"' in text
+    assert 'href="/users/mnowak/"' in text
+    assert found(client, "ow").people == []
+    client.force_login(other_liaison)
+    assert found(client, "nowak").people == []

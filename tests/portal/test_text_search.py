@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from apps.archive.models import ArchivedJob
 from apps.diagnosis.domain.groups.where_else import template_of
+from apps.jobs.models import Job
 from apps.portal.pages import text_search
 from apps.search.api import views
 from apps.search.domain.engine import candidate_checks
@@ -45,10 +46,10 @@ def test_facets_count_and_narrow_down(logs, browse, shifter) -> None:
     page = client.get("/search/", {"q": '"cannot open"'}).context["page"]
     facets = {}
     for title, values in page.facets.items():
-        facets[title] = {value.value: value.count for value in values}
+        facets[title] = {value.name: value.count for value in values}
     assert facets["Found in"] == {"log": 2, "script": 1}
-    assert facets["Experiment"] == {"NOVA": 2, "DUNE": 1}
-    dune = next(value for value in page.facets["Experiment"] if value.value == "DUNE")
+    assert facets["Experiment"] == {"NOvA": 2, "DUNE": 1}
+    dune = next(value for value in page.facets["Experiment"] if value.name == "DUNE")
     narrowed = client.get("/search/" + dune.query).context["page"]
     assert narrowed.text == '"cannot open" experiment:DUNE'
     assert [result.hit.key for result in narrowed.results] == [logs[1].pk]
@@ -206,3 +207,18 @@ def test_a_view_that_is_too_long_is_refused_with_the_reason(logs, browse, shifte
     saved = {"path": "/search/", "query": query, "name": "Long"}
     page = client.post("/accounts/views/", saved, follow=True).content.decode()
     assert "These filters are too long to be kept." in page
+
+
+def test_job_whose_id_is_the_query_comes_first(logs, browse, shifter, other_liaison) -> None:
+    mine, _ = logs
+    Job.objects.filter(pk=mine.pk).update(job_id="4711_2", spool_id="4711")
+    for query, title in (("4711_2", "Job 4711_2"), ("4711", "Jobs of array 4711")):
+        page = browse(shifter).get("/search/", {"q": query})
+        assert [job.pk for job in page.context["page"].jobs] == [mine.pk]
+        text = text_of(page)
+        assert f"<h2>{title}</h2>" in text
+        assert text.index(f'href="/jobs/{mine.pk}/"') < text.index("No results")
+    hidden = browse(other_liaison).get("/search/", {"q": "4711_2"}).context["page"]
+    assert hidden.jobs == []
+    words = browse(shifter).get("/search/", {"q": "4711_2 cannot"}).context["page"]
+    assert words.jobs == []

@@ -1,5 +1,6 @@
 """Pages of recovery rules: figures with their lists, the form, the mode, and one job."""
 
+import html
 import re
 from datetime import timedelta
 from itertools import product
@@ -30,7 +31,7 @@ from apps.recovery.domain.rule_page import describe_effect, explain_idleness
 from apps.recovery.domain.rules import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
-from apps.recovery.web import views
+from apps.recovery.web import decisions as decision_lists
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from apps.submission.domain.retries.batches import plan_batch
@@ -75,7 +76,8 @@ def test_list_counts_what_its_links_list(client, shifter, send, fail, more_memor
     enrol_failures(at=LATER)
     decide_due(at=LATER)
     shown = text_of(page(client, shifter, "/recovery/"))
-    assert "Never acted: it is passive. It would have acted on 2 jobs." in shown
+    assert "Never acted: it is passive." in shown
+    assert ">2 jobs</a> on which it would have acted." in shown
     assert more_memory.get_absolute_url() in page(client, shifter, "/recovery/").content.decode()
     listed = page(client, shifter, f"/recovery/rules/{more_memory.pk}/decisions/?version=1")
     assert "2 jobs" in text_of(listed)
@@ -147,8 +149,8 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
     [
         ("off", 1, {}, "Never acted: it is off."),
         ("active", 1, {}, "Never acted: no failed job has matched it."),
-        ("passive", 1, {"passive": 1}, "Never acted: it is passive. It would have acted on 1 job."),
-        ("active", 2, {"question": 12}, "Version 2 has not acted: 12 jobs beyond a bound."),
+        ("passive", 1, {"passive": 1}, "Never acted: it is passive."),
+        ("active", 2, {"question": 12}, "Version 2 has not acted."),
         ("active", 1, {"question": 12, "control": 1}, ""),
     ],
 )
@@ -174,8 +176,79 @@ def test_list_sums_up_what_waits_and_for_whom(client, shifter, more_memory):
     for path in ("/recovery/", more_memory.get_absolute_url()):
         shown = text_of(page(client, shifter, path))
         assert "1 job</a> waits for an answer from approvers and shifters" in shown
-        assert '#owners">1 of mkowalska</a>' in shown
+        assert 'owner=mkowalska">1 of mkowalska</a' in shown
         assert "Answer…" in shown
+
+
+#: Decisions with rule or not, reason, state of the later attempt, and owner of the job.
+DECIDED = [
+    ("owner", True, LeftOut.NOT_SENT.label, "", "mkowalska"),
+    ("owner", True, LeftOut.NOT_SENT.label, "", "mkowalska"),
+    ("owner", True, LeftOut.NOT_SENT.label, "", "bob"),
+    ("owner", True, LeftOut.NOT_SENT.label, "failed", "bob"),
+    ("owner", True, LeftOut.NO_SCRIPT.label, "", "bob"),
+    ("handled", True, LeftOut.SUCCEEDED.label, "completed", "bob"),
+    ("question", True, "Beyond.", "", "bob"),
+    ("acted", True, "", "", "bob"),
+    ("no-rule", False, "", "", "bob"),
+]
+
+
+@pytest.fixture
+def decided(more_memory):
+    """Decisions of each kind, today."""
+    cluster = clusters.cluster()
+    now = timezone.now()
+    RecoveryRule.objects.update(mode=Mode.ACTIVE)
+    for number, (arm, has_rule, why, later_state, owner) in enumerate(DECIDED):
+        job = job_factory.row(cluster, number, at=now, user=owner)
+        verdicts.verdict(job, "resource", at=now)
+        Verdict.objects.filter(job=job).update(later_state=later_state)
+        Decision.objects.create(
+            job=job,
+            arm=arm,
+            rule=more_memory if has_rule else None,
+            version=1 if has_rule else 0,
+            why=why,
+            decided_at=now,
+            due_at=now,
+        )
+    recount_days([now.date()])
+
+
+def test_every_number_of_decisions_links_to_exactly_its_jobs(client, shifter, decided, more_memory):
+    numbers = {}
+    for path in ("/recovery/", more_memory.get_absolute_url()):
+        shown = page(client, shifter, path).content.decode()
+        link = r'href="(/recovery/[^"]*decisions/[^"]*)"\s*>(\d+)'
+        for address, number in re.findall(link, shown):
+            numbers[html.unescape(address)] = int(number)
+    for address, number in numbers.items():
+        listed = page(client, shifter, address).context["page"]
+        assert listed.paginator.count == len(listed) == number, address
+    of_rule = f"/recovery/rules/{more_memory.pk}/decisions/"
+    expected = {
+        "/recovery/decisions/?last=day": 9,
+        "/recovery/decisions/?last=day&arm=no-rule": 1,
+        "/recovery/decisions/?arm=waits-for-owner&owner=mkowalska": 2,
+        "/recovery/decisions/?arm=waits-for-owner&owner=bob": 1,
+        f"{of_rule}?arm=waits-for-owner": 3,
+        f"{of_rule}?version=1&arm=owner": 5,
+        f"{of_rule}?version=1&arm=handled": 1,
+    }
+    assert expected.items() <= numbers.items()
+
+
+def test_decision_names_what_retried_the_job_and_why_the_portal_cannot(client, shifter, decided):
+    requeued = Decision.objects.get(arm="handled")
+    for later_attempt, text in ((2, "Requeued under the same job ID"), (None, "Already retried")):
+        Verdict.objects.filter(job=requeued.job_id).update(later_attempt=later_attempt)
+        listed = text_of(page(client, shifter, "/recovery/decisions/?arm=handled"))
+        assert f">{text}</a>" in listed
+        assert text in text_of(page(client, shifter, f"/recovery/jobs/{requeued.job_id}/"))
+    left = text_of(page(client, shifter, "/recovery/decisions/?arm=owner"))
+    assert left.count(">Left to its owner</a>") == 4
+    assert left.count(">The portal cannot retry it</a>") == 1
 
 
 @pytest.mark.parametrize(
@@ -316,7 +389,7 @@ def test_hands_off_share_by_experiment_and_cause_equals_its_lists(client, shifte
 
 def test_week_lists_each_job_once(client, shifter, recovered, monkeypatch):
     Decision.objects.update(recovery="waiting")
-    monkeypatch.setattr(views, "PAGE_SIZE", 1)
+    monkeypatch.setattr(decision_lists, "PAGE_SIZE", 1)
     expected = list(Decision.objects.order_by("-failed_at", "-pk"))
     for most, filters in product([1, 2, 1000], ["", "recovery=waiting", "category=resource"]):
         monkeypatch.setattr(KeysFirst, "most", most)
@@ -505,7 +578,7 @@ def test_long_list_of_a_week_takes_one_query_more(client, shifter, recovered, mo
     numbers = []
     for most, filters in ((1000, ""), (1, ""), (1, "category=resource")):
         monkeypatch.setattr(KeysFirst, "most", most)
-        monkeypatch.setattr(views, "PAGE_SIZE", 1)
+        monkeypatch.setattr(decision_lists, "PAGE_SIZE", 1)
         with CaptureQueriesContext(connection) as queries:
             client.get(f"{address}?{filters}")
         numbers.append(len(queries))

@@ -127,7 +127,7 @@ CHEAP = {
         again request waiting waive withdraw
     """,
     "recovery": """
-        answer decisions edit export job mode move new owner owner-bundle questions rule rules week
+        all-decisions answer decisions edit export job mode move new owner owner-bundle questions rule rules week
     """,
     "statusboard": """
         board calendar cancel-window iri-event iri-events iri-incident iri-incidents iri-resource

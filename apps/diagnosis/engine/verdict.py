@@ -61,7 +61,7 @@ def decide(
     `searched` is whether a log was read.
     """
     ranked = ranked_hits(hits)
-    decision = _best_candidate(facts, ranked, outages)
+    decision = _best_candidate(facts, ranked, outages, searched=searched)
     decision = _apply_outages(facts, decision, ranked, outages)
     all_reasons = [decision.reason, *_other_reasons(facts, decision, ranked, outages)]
     if searched and not ranked:
@@ -101,7 +101,9 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
     return sorted((hit for hit in hits if hit.pattern.role is not Role.NOISE), key=rank)
 
 
-def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage]) -> Candidate:
+def _best_candidate(
+    facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage], *, searched: bool
+) -> Candidate:
     """Return the first candidate, in order of evidence."""
     killed = facts_of.killed_by(facts)
     at_limit = (
@@ -125,8 +127,10 @@ def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Ou
         return decided
     if ranked:
         summary = wording.ONLY_CONSEQUENCES
-    else:
+    elif searched:
         summary = wording.NOTHING_MATCHED
+    else:
+        summary = wording.NO_LOG
     if facts.has_succeeded:
         summary = wording.COMPLETED
     return Candidate(Category.UNKNOWN, Confidence.LOW, summary, _end_state(facts))

@@ -12,6 +12,7 @@ from django.utils import timezone
 from apps.core.domain.pagination import with_changes
 from apps.core.web.query import AnyOf
 from apps.core.web.templatetags.formatting import short_time
+from apps.diagnosis.domain.groups.waits import name_of_service
 
 #: The bounds of the period are one chip.
 _PERIOD = ("start", "end")
@@ -46,6 +47,8 @@ def chips_of(filters: AnyOf, query: QueryDict, at: datetime) -> list[Chip]:
 def _text_of(field: BoundField, value: Any) -> str:
     if field.name == "group":
         return f"F-{value}"
+    if field.name == "service":
+        return name_of_service(str(value))
     if isinstance(value, Model):
         return str(value)
     if isinstance(field.field, ChoiceField):

@@ -18,6 +18,7 @@ from apps.core.domain.expressions.runs import TooCostly
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.core.web.sorting import read_sort, sort_rows
+from apps.diagnosis.domain.groups.waits import name_of_service, service_names
 from apps.diagnosis.domain.groups.where_else import text_of_template
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
@@ -75,6 +76,7 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
         "filter": chosen,
         "page": page,
         "rows": rows,
+        "service_names": service_names(row.service for row in page.object_list),
         "sort": sort,
         "proposals": _proposals(),
         "omissions": KnownErrorOmission.objects.select_related("known_error").order_by("-last_at"),
@@ -96,6 +98,7 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
     sentence = f"{sum(daily)} jobs failed by it in 30 days, at most {max(daily)} in one day"
     context = {
         "row": entry,
+        "service_name": name_of_service(entry.service),
         "figures": error_figures,
         "chart": charts.bars(
             bins,

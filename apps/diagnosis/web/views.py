@@ -13,6 +13,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import in_order
 from apps.core.web.errors import show_errors
 from apps.core.web.sorting import field_order, read_sort
+from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import harvest
 from apps.diagnosis.domain.verdicts.experience import experience_of
@@ -25,6 +26,7 @@ from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.filter_chips import chips_of
 from apps.diagnosis.web.forms import CorrectionForm
+from apps.diagnosis.wording import summary_of
 from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.jobs import MOST_SORTED
 from apps.jobs.models import Job
@@ -112,8 +114,14 @@ def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     page = in_order(rows, by=field_order(sort, FAILED_ORDERS), query=request.GET)
     values = chosen.form.cleaned_data if chosen.is_valid() else {}
     jobs = chosen.qs.order_by()[: MOST_COUNTED + 1].count()
+    names = service_names(verdict.service for verdict in page.rows)
+    summaries = {}
+    for verdict in page.rows:
+        summaries[verdict.pk] = summary_of(verdict, names.get(verdict.service, ""))
     context = {
         "filter": chosen,
+        "service_names": names,
+        "summaries": summaries,
         "jobs": min(jobs, MOST_COUNTED),
         "has_more_jobs": jobs > MOST_COUNTED,
         "chips": chips_of(chosen, request.GET, timezone.now()),

@@ -10,6 +10,7 @@ from django.db.models import Exists, Func, OuterRef, Q, TextField, Value
 from django.db.models.lookups import Exact
 from django.urls import reverse
 
+from apps.accounts.domain import find_people
 from apps.accounts.models import User
 from apps.archive.domain.search.search import ScriptHit, Search, TooWide, hits_in
 from apps.archive.domain.search.search import find as find_scripts
@@ -32,6 +33,8 @@ SHOWN = 20
 ERRORS_SINCE = timedelta(days=30)
 #: Shorter texts are part of the names of many known errors.
 SHORTEST_ERROR = 3
+#: A shorter text is part of the names of many people.
+SHORTEST_NAME = 3
 #: A shorter text is the beginning of the names of too many hosts.
 SHORTEST_HOST = 3
 #: Hosts whose jobs are looked for: the user may see those of few.
@@ -60,6 +63,7 @@ class Found:
     """
 
     jobs: list[Job] = field(default_factory=list)
+    people: list[User] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     groups: list[FailureGroup] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
@@ -77,6 +81,7 @@ class Found:
     def __bool__(self) -> bool:
         return bool(
             self.jobs
+            or self.people
             or self.requests
             or self.groups
             or self.incidents
@@ -92,6 +97,9 @@ class Found:
         """Return the URL that the text names, or of the only result; else an empty text."""
         if self.exact_url:
             return self.exact_url
+        # Nobody has a page: the result lists what is theirs.
+        if self.people:
+            return ""
         pages: list[Any] = [
             *self.jobs,
             *self.requests,
@@ -110,7 +118,7 @@ class Found:
 
 
 def find(*, query: str, user: User, at: datetime) -> Found:
-    """Search jobs, scripts, requests, datasets, hosts, known errors, services and clusters.
+    """Search jobs, people, scripts, requests, datasets, hosts, known errors, services, clusters.
 
     Jobs match by ID, host and user. A request key, a job ID or a failure group such as F-19 returns
     only its own page, the name of a service also its open incidents, failure groups and known
@@ -154,6 +162,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     datasets = find_datasets(query, user, most=SHOWN)
     return Found(
         jobs=jobs,
+        people=list(find_people(query, user)[:SHOWN]) if len(query) >= SHORTEST_NAME else [],
         requests=list(requests.filter(title__icontains=query).order_by("-pk")[:SHOWN]),
         services=list(Service.objects.filter(name__icontains=query)[:SHOWN]),
         clusters=list(Cluster.objects.filter(name__iexact=query)),
@@ -171,21 +180,27 @@ def _jobs_url(**query: str) -> str:
     return f"{reverse('jobs:list')}?{urlencode(query)}"
 
 
+def jobs_with_id(query: str, user: User) -> tuple[list[Job], str]:
+    """Return the jobs with this ID; if there are none, tasks of the array and their list's URL."""
+    jobs = jobs_for_list(user)
+    if with_id := list(jobs.filter(job_id=query).order_by("-ended_at", "-pk")[:SHOWN]):
+        return with_id, ""
+    # An array has any number of tasks, so they are not sorted.
+    tasks = list(jobs.filter(spool_id=query)[:SHOWN])
+    return tasks, _jobs_url(job=query) if tasks else ""
+
+
 def _jobs(query: str, user: User) -> tuple[list[Job], str]:
     """Return the jobs with this ID, and the URL of the list of all matches.
 
     If there are none, return tasks of the array with this ID, else the newest jobs on the host or
     of the user. The URL is empty for jobs with this ID.
     """
-    jobs = jobs_for_list(user)
-    if with_id := list(jobs.filter(job_id=query).order_by("-ended_at", "-pk")[:SHOWN]):
-        return with_id, ""
+    with_id, tasks_url = jobs_with_id(query, user)
+    if with_id:
+        return with_id, tasks_url
 
-    # An array has any number of tasks, so they are not sorted.
-    if tasks := list(jobs.filter(spool_id=query)[:SHOWN]):
-        return tasks, _jobs_url(job=query)
-
-    newest = jobs.order_by("-ended_at", "-pk")
+    newest = jobs_for_list(user).order_by("-ended_at", "-pk")
     if on_host := list(newest.filter(matches_host(query))[:SHOWN]):
         return on_host, _jobs_url(host=query)
 

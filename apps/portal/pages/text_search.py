@@ -1,5 +1,6 @@
 """The page and the Atom feed of the search in logs and scripts."""
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlencode, urlsplit
@@ -11,8 +12,10 @@ from django.utils.html import escape
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.hidden_characters import mark_hidden
+from apps.jobs.models import Job
 from apps.notifications.domain.atom_feeds import SIZE as FEED_SIZE
 from apps.notifications.domain.atom_feeds import Feed
+from apps.portal.pages.search import jobs_with_id
 from apps.search.domain.engine.base import Cursor, Hits, Scope, SearchRefused, SearchUnavailable
 from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.gaps import not_searched
@@ -23,16 +26,18 @@ from apps.search.domain.results import FacetValue, Result, facets_of, results_of
 #: Results on a page, and hits that the facets count.
 SIZE = 20
 COUNTED = 100
+#: What may be the ID of a job of any scheduler: one word with a digit.
+_JOB_ID = re.compile(r"(?=\S*\d)[\w.\[\]@+-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class FacetLink:
-    """A value of a field with the number of hits that have it; `query` narrows down to it.
+    """A value of a field with its name and number of hits; `query` narrows down to it.
 
     If the search has it already, `on`, `query` is without it.
     """
 
-    value: str
+    name: str
     count: int
     query: str
     on: bool
@@ -42,12 +47,15 @@ class FacetLink:
 class TextSearchPage:
     """Hits with their lines, what else they have in common, and what was not searched.
 
+    `jobs` have the ID that the text is, or are tasks of its array, all of which `jobs_url` lists.
     `counted` is the number of newest hits that the facets count, from this page on, and
     `counted_all` whether these are all. `has_scripts` if they are not of logs alone.
     """
 
     text: str
     problem: str = ""
+    jobs: list[Job] = field(default_factory=list)
+    jobs_url: str = ""
     results: list[Result] = field(default_factory=list)
     facets: dict[str, list[FacetLink]] = field(default_factory=dict)
     counted: int = 0
@@ -65,11 +73,15 @@ def text_search_page(*, text: str, after: str, user: User, at: datetime) -> Text
     if not text:
         return TextSearchPage(text)
     cursor = Cursor.of(after)
+    jobs: list[Job] = []
+    jobs_url = ""
+    if cursor is None and _JOB_ID.fullmatch(text):
+        jobs, jobs_url = jobs_with_id(text, user)
     try:
         query = parse(text)
         hits = engine_in_use().search(query, Scope(user, at), after=cursor, size=COUNTED)
     except (QueryError, SearchRefused, SearchUnavailable) as error:
-        return TextSearchPage(text, problem=str(error))
+        return TextSearchPage(text, problem=str(error), jobs=jobs, jobs_url=jobs_url)
     shown = hits.rows[:SIZE]
     next_place = hits.after
     if len(hits.rows) > SIZE:
@@ -77,6 +89,8 @@ def text_search_page(*, text: str, after: str, user: User, at: datetime) -> Text
     stopped = hits.stopped and len(hits.rows) <= SIZE
     return TextSearchPage(
         text,
+        jobs=jobs,
+        jobs_url=jobs_url,
         results=results_of(shown, query, user),
         facets=_facet_links(hits, query, user),
         counted=len(hits.rows),
@@ -104,7 +118,7 @@ def _facet_link(value: FacetValue, query: Query) -> FacetLink:
     else:
         changed = query.with_clause(value.clause)
     link = "?" + urlencode({"q": str(changed)})
-    return FacetLink(value.clause.value, value.count, link, has_value)
+    return FacetLink(value.name, value.count, link, has_value)
 
 
 def search_feed(*, text: str, feed_path: str, user: User, at: datetime) -> tuple[bytes, datetime]:

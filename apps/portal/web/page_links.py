@@ -140,6 +140,7 @@ def _on_failure_group(user: User, at: datetime, *, pk: int) -> dict[str, Any]:
     return {
         "group": [(offer.label, url) for _, url in PAGE_LINKS["group"] if offer.label],
         "group_offer": offer,
+        "group_retry_url": reverse("submission:retry-jobs", args=["group", group.pk]),
         "group_without_retry": [offer.why_none] if offer.why_none else [],
         "is_left_to_owners": is_left_to_owners,
         "planned_retries": _describe_retries(planned, user, at),

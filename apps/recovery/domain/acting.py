@@ -24,6 +24,7 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
 from apps.submission.domain.retries.other_clusters import OtherClusters
+from apps.submission.enums import ALREADY_RETRIED
 
 #: Jobs retried in one transaction.
 MOST_AT_ONCE = 500
@@ -88,7 +89,7 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     for reason, left_out in dry_run.left_out.items():
         for verdict in left_out:
             decision = decisions[verdict.job_id]
-            decision.arm = Arm.HANDLED
+            decision.arm = Arm.HANDLED if reason in ALREADY_RETRIED else Arm.PERSON
             decision.why = reason.label
             decision.save(update_fields=["arm", "why"])
             days.add(decision.time.date())

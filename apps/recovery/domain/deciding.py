@@ -47,7 +47,7 @@ from apps.submission.domain.retries.eligibility import (
     examine,
 )
 from apps.submission.domain.retries.other_clusters import OtherClusters
-from apps.submission.enums import LeftOut, SubmissionState
+from apps.submission.enums import ALREADY_RETRIED, LeftOut, SubmissionState
 from apps.submission.models import Submission
 
 #: Failures whose verdict is older are not decided about.
@@ -59,7 +59,6 @@ UNSETTLED_WAIT = timedelta(seconds=60)
 ON_HOLD_WAIT = timedelta(minutes=5)
 #: How often a job is looked at again whose rule acts only if others fail alike.
 COMPANY_WAIT = timedelta(minutes=5)
-_HANDLED = (LeftOut.SUCCEEDED, LeftOut.RETRIED, LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 #: These are no failures of production, or nobody wants them retried.
 _NOT_PRODUCTION = (LeftOut.TEST, LeftOut.DEBUG, LeftOut.NOT_RUNNING, LeftOut.ACCEPTED)
 #: What a decision, or its delay, changes.
@@ -289,7 +288,7 @@ class _Context:
     def leave(self, decision: Decision, verdict: Verdict, reason: LeftOut) -> None:
         """Note that a job cannot be retried now, and which rule matched it."""
         decision.failed_core_seconds = verdict.job.core_seconds
-        if reason in _HANDLED:
+        if reason in ALREADY_RETRIED:
             _settle(decision, Arm.HANDLED, reason.label, self.at)
             return
         if reason in _NOT_PRODUCTION:

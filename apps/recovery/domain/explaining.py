@@ -115,7 +115,8 @@ def _planned(user: User) -> QuerySet[Decision]:
 
 def explanation_of(verdict: Verdict, at: datetime) -> JobExplanation:
     """Return which rules match a failed job, which of them decides, and why the others do not."""
-    decision = Decision.objects.filter(job=verdict.job_id).select_related("rule", "batch").first()
+    of_job = Decision.objects.filter(job=verdict.job_id)
+    decision = of_job.select_related("job__verdict", "rule", "batch").first()
     alike_jobs = AlikeJobs([verdict]).count(verdict)
     failure = Failure(verdict, _workflow_type_of(verdict), alike_jobs)
     rules = explain(rules_in_order(tuple(Mode)), failure)

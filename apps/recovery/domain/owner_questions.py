@@ -77,6 +77,14 @@ def jobs_by_owner(questions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(sorted(jobs.items()))
 
 
+def jobs_by_rule(questions: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Return how many jobs of `grouped_owner_questions` each rule left, by its primary key."""
+    jobs: Counter[int] = Counter()
+    for question in questions:
+        jobs[question["rule"]] += question["jobs"]
+    return dict(jobs)
+
+
 def read_owner_question(*, decision: Decision, user: User, at: datetime) -> OwnerQuestion:
     """Return the question of a decision with all its jobs, 5,000 at most."""
     job = decision.job

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery, Sum
 
 from apps.accounts.models import User
+from apps.recovery.domain.answers import questions_for
 from apps.recovery.domain.definition import Definition
 from apps.recovery.domain.effect import (
     LEAST_CONTROLS,
@@ -16,6 +17,7 @@ from apps.recovery.domain.effect import (
     effects_by_rule,
     effects_by_version,
 )
+from apps.recovery.domain.owner_questions import owner_questions_for
 from apps.recovery.domain.rules import definition_of, visible_rules
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, RecoveryOutcome
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
@@ -26,18 +28,21 @@ from apps.submission.models import RetryJob
 LAST_DAY = timedelta(hours=24)
 #: The value of a filter for all jobs that a rule retries, with its action or without.
 RETRIED = "retried"
+#: The values for open questions to owners and to other people.
+WAITS_FOR_OWNER = "waits-for-owner"
+WAITS_FOR_PERSON = "waits-for-person"
 #: Days whose decisions the page of a rule counts.
 DAYS = 14
 #: Decisions shown on the page of a rule.
 LATEST = 10
 #: What became of jobs that a rule did not retry, after their number.
 _NOT_RETRIED = {
-    Arm.PASSIVE: "matched while it was passive",
+    Arm.PASSIVE: "on which it would have acted",
     Arm.QUESTION: "beyond a bound",
     Arm.BUDGET: "over its budget",
-    Arm.OWNER: "that the portal may not submit, left to their owners",
+    Arm.OWNER: "that the portal cannot retry",
     Arm.PERSON: "left to a person",
-    Arm.HANDLED: "retried by a person first",
+    Arm.HANDLED: "already retried",
 }
 #: The columns of a list of decisions: 50 rows take 8 ms to read, and 18 ms with all columns.
 _LISTED = (
@@ -49,11 +54,22 @@ _LISTED = (
     "decided_at",
     "act_at",
     "batch__id",
+    "rule__name",
     "job__job_id",
     "job__request_key",
     "job__stage",
     "job__cluster__name",
+    "job__verdict__later_attempt",
 )
+
+
+@dataclass(frozen=True)
+class NotRetried:
+    """How many jobs a rule matched and did not retry, for one reason; `arm` filters lists."""
+
+    arm: Arm
+    jobs: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -67,6 +83,8 @@ class RuleRow:
     #: How many of the jobs on which it acts are not retried yet.
     waiting: int
     last_day: Effect
+    #: How many jobs, of all its versions, wait for their owners.
+    waiting_for_owners: int
 
     @property
     def why_idle(self) -> str:
@@ -74,9 +92,9 @@ class RuleRow:
         return explain_idleness(self.rule, self.effect)
 
     @property
-    def not_retried(self) -> str:
-        """What became of the matching jobs that it did not retry, in words."""
-        return _describe_not_retried(self.effect)
+    def not_retried(self) -> list[NotRetried]:
+        """The matching jobs that it did not retry, by what became of them."""
+        return count_not_retried(self.effect)
 
 
 @dataclass(frozen=True)
@@ -99,10 +117,13 @@ class DayRow:
     other: int
 
 
-def rule_rows(user: User, last_day: Mapping[int | None, Effect]) -> list[RuleRow]:
+def rule_rows(
+    user: User, last_day: Mapping[int | None, Effect], for_owners: Mapping[int, int]
+) -> list[RuleRow]:
     """Return the rules that a user sees, with the figures of jobs that the user sees.
 
-    `last_day` are the figures that `effects_of_last_day` returns.
+    `last_day` are the figures that `effects_of_last_day` returns, `for_owners` the numbers of
+    jobs that wait for their owners, by primary key of the rule.
     """
     rules = list(visible_rules(user))
     current = Q(pk__in=[])
@@ -121,6 +142,7 @@ def rule_rows(user: User, last_day: Mapping[int | None, Effect]) -> list[RuleRow
             last_at.get(rule.pk),
             waiting.get(rule.pk, 0),
             last_day.get(rule.pk, Effect()),
+            for_owners.get(rule.pk, 0),
         )
         rows.append(row)
     return rows
@@ -159,18 +181,25 @@ def explain_idleness(rule: RecoveryRule, effect: Effect) -> str:
     if rule.mode == Mode.OFF:
         return f"{never}: it is off."
     if rule.mode == Mode.PASSIVE:
-        return f"{never}: it is passive. {_describe_matches(effect)}"
+        matches = "" if effect.matched else " No failed job has matched it."
+        return f"{never}: it is passive.{matches}"
     if effect.matched:
-        return f"{never}: {_describe_not_retried(effect)}."
+        return f"{never}."
     return f"{never}: no failed job has matched it."
 
 
-def _describe_not_retried(effect: Effect) -> str:
+def count_not_retried(effect: Effect) -> list[NotRetried]:
+    """Return the jobs that a rule did not retry, by what became of them."""
     parts = []
     for arm, text in _NOT_RETRIED.items():
         jobs = effect.arm(arm).jobs
         if jobs:
-            parts.append(f"{_count_jobs(jobs)} {text}")
+            parts.append(NotRetried(arm, jobs, text))
+    return parts
+
+
+def _describe_not_retried(effect: Effect) -> str:
+    parts = [f"{_count_jobs(part.jobs)} {part.text}" for part in count_not_retried(effect)]
     return ", ".join(parts)
 
 
@@ -192,10 +221,7 @@ def describe_last_day(effects: Mapping[int | None, Effect], *, active: int) -> l
         return ["No rule is active, so failed jobs are left to people."]
     if not decided:
         return ["Rules had nothing to do in the last 24 hours.", "No failed job came to them."]
-    no_rule = effects.get(None, Effect()).arm(Arm.NO_RULE).jobs
-    sentences = ["Rules retried no job in the last 24 hours."]
-    sentences.append(f"Failed jobs: {decided:,}, of which {no_rule:,} matched no rule.")
-    return sentences
+    return ["Rules retried no job in the last 24 hours.", ""]
 
 
 def describe_rule_of_last_day(rule: RecoveryRule, effect: Effect, current: Effect) -> list[str]:
@@ -217,6 +243,15 @@ def describe_rule_of_last_day(rule: RecoveryRule, effect: Effect, current: Effec
     return sentences
 
 
+def count_last_day(effects: Mapping[int | None, Effect]) -> dict[str, int]:
+    """Return how many jobs were decided about in the last 24 hours, in all and by some arms."""
+    return {
+        "decided": sum(effect.matched for effect in effects.values()),
+        "retried": sum(effect.retried.jobs for effect in effects.values()),
+        "without_rule": sum(effect.arm(Arm.NO_RULE).jobs for effect in effects.values()),
+    }
+
+
 def _describe_outcomes(retried: ArmFigures) -> str:
     if retried.waiting == retried.jobs:
         return "None has finished yet."
@@ -230,12 +265,6 @@ def _describe_outcomes(retried: ArmFigures) -> str:
         if jobs:
             parts.append(f"{jobs:,} {text}")
     return f"{', '.join(parts)}."
-
-
-def _describe_matches(effect: Effect) -> str:
-    if not effect.matched:
-        return "No failed job has matched it."
-    return f"It would have acted on {_count_jobs(effect.matched)}."
 
 
 @dataclass(frozen=True)
@@ -374,45 +403,72 @@ class DecisionFilter:
     arm: str = ""
     outcome: str = ""
     version: int | None = None
+    #: The user name of the jobs' owner.
+    owner: str = ""
     #: Only decisions of the 24 hours until then.
     last_day_at: datetime | None = None
 
     @property
-    def condition(self) -> Q:
-        """The condition on decisions, and on daily totals, which have the same fields.
+    def is_counted_daily(self) -> bool:
+        """Whether daily totals tell how many decisions there are.
 
-        `last_day_at` is not part of it: daily totals have no times.
+        They know neither times nor owners, nor whether a question is still open.
+        """
+        is_open_question = self.arm in (WAITS_FOR_OWNER, WAITS_FOR_PERSON)
+        return self.last_day_at is None and not self.owner and not is_open_question
+
+    @property
+    def condition(self) -> Q:
+        """The condition on decisions, and on daily totals if these can tell.
+
+        `last_day_at` is not part of it, nor are open questions.
         """
         condition = Q()
         if self.version is not None:
             condition &= Q(version=self.version)
+        if self.owner:
+            condition &= Q(job__user=self.owner)
         if self.arm == RETRIED:
             condition &= Q(arm__in=RETRIED_ARMS)
-        elif self.arm:
+        elif self.arm in Arm.values:
             condition &= Q(arm=self.arm)
         if self.outcome:
             condition &= Q(outcome=self.outcome)
         return condition
 
 
-def decisions_of(rule: RecoveryRule, user: User, shown: DecisionFilter) -> QuerySet[Decision]:
-    """Return the decisions of a rule on jobs that the user sees, newest first."""
-    decisions = Decision.objects.visible_to(user).filter(shown.condition, rule=rule)
+def decisions_of(
+    user: User, shown: DecisionFilter, rule: RecoveryRule | None = None
+) -> QuerySet[Decision]:
+    """Return the decisions on jobs that the user sees, of one rule or of all, newest first."""
+    if shown.arm == WAITS_FOR_OWNER:
+        decisions = owner_questions_for(user)
+    elif shown.arm == WAITS_FOR_PERSON:
+        decisions = questions_for(user)
+    else:
+        decisions = Decision.objects.visible_to(user).filter(decided_at__isnull=False)
+    decisions = decisions.filter(shown.condition)
+    if rule is not None:
+        decisions = decisions.filter(rule=rule)
     if shown.last_day_at is not None:
         decisions = decisions.filter(_since_last_day(shown.last_day_at))
     return decisions.order_by("-decided_at", "-pk")
 
 
-def count_decisions(rule: RecoveryRule, user: User, shown: DecisionFilter) -> int:
-    """Return how many decisions `decisions_of` returns, from the daily totals if they can say."""
-    if shown.last_day_at is not None:
-        return decisions_of(rule, user, shown).count()
-    totals = DailyEffect.objects.visible_to(user).filter(shown.condition, rule=rule)
+def count_decisions(user: User, shown: DecisionFilter, rule: RecoveryRule | None = None) -> int:
+    """Return how many decisions `decisions_of` returns, from the daily totals if they can tell."""
+    if not shown.is_counted_daily:
+        return decisions_of(user, shown, rule).count()
+    totals = DailyEffect.objects.visible_to(user).filter(shown.condition)
+    if rule is not None:
+        totals = totals.filter(rule=rule)
     return totals.aggregate(all_jobs=Sum("jobs"))["all_jobs"] or 0
 
 
 def with_jobs(decisions: QuerySet[Decision]) -> QuerySet[Decision]:
     """Return decisions with what a list shows of them, and no other columns."""
     current = RetryJob.objects.filter(job=OuterRef("job"), state__in=IN_BATCH).values("batch")
-    listed = decisions.select_related("job__cluster", "batch").only(*_LISTED)
+    listed = decisions.select_related("job__cluster", "job__verdict", "rule", "batch").only(
+        *_LISTED
+    )
     return listed.annotate(current_batch_id=Subquery(current[:1]))

@@ -1,7 +1,7 @@
 from django.urls import path
 
 from apps.core.web import converters  # noqa: F401 -- registers them
-from apps.recovery.web import owners, views
+from apps.recovery.web import decisions, owners, views
 
 app_name = "recovery"
 urlpatterns = [
@@ -11,7 +11,8 @@ urlpatterns = [
     path("recovery/rules/<int:pk>/edit/", views.edit_rule, name="edit"),
     path("recovery/rules/<int:pk>/mode/", views.switch_rule, name="mode"),
     path("recovery/rules/<int:pk>/move/", views.move, name="move"),
-    path("recovery/rules/<int:pk>/decisions/", views.decisions, name="decisions"),
+    path("recovery/rules/<int:pk>/decisions/", decisions.decisions, name="decisions"),
+    path("recovery/decisions/", decisions.all_decisions, name="all-decisions"),
     path("recovery/experiments/<key>/rules.yaml", views.export, name="export"),
     path("recovery/weeks/<day:monday>/", views.week, name="week"),
     path("recovery/questions/", views.questions, name="questions"),

@@ -1,13 +1,11 @@
 """Pages of recovery: rules with their effect, one rule, its decisions, questions, one job."""
 
-from collections.abc import Callable
 from datetime import date
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.core.paginator import Page, Paginator
-from django.db.models import QuerySet, TextChoices
+from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -38,7 +36,11 @@ from apps.recovery.domain.answers import (
 )
 from apps.recovery.domain.effect import LEAST_CONTROLS, ArmFigures, Effect
 from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.owner_questions import grouped_owner_questions, jobs_by_owner
+from apps.recovery.domain.owner_questions import (
+    grouped_owner_questions,
+    jobs_by_owner,
+    jobs_by_rule,
+)
 from apps.recovery.domain.pack_rules import export_rules
 from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
@@ -50,9 +52,9 @@ from apps.recovery.domain.recoveries import (
 from apps.recovery.domain.rule_page import (
     DAYS,
     LATEST,
-    RETRIED,
     DecisionFilter,
-    count_decisions,
+    count_last_day,
+    count_not_retried,
     day_rows,
     decisions_of,
     describe_effect,
@@ -74,12 +76,12 @@ from apps.recovery.domain.rules import (
     set_mode,
     visible_rules,
 )
-from apps.recovery.enums import Arm, Mode, Recovery, RecoveryOutcome
+from apps.recovery.enums import Arm, Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule
+from apps.recovery.web.decisions import PAGE_SIZE, page_of, value_of
 from apps.recovery.web.forms import AnswerForm, ModeForm, RuleForm, initial_answer, initial_of
 
-PAGE_SIZE = 50
 QUESTIONS_SHOWN = 5
 SHOWN_JOBS = 100
 
@@ -89,7 +91,8 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
     """List the rules with the effect of their current versions, and questions to people."""
     now = timezone.now()
     last_day = effects_of_last_day(request.user, at=now)
-    rows = rule_rows(request.user, last_day)
+    owner_questions = list(grouped_owner_questions(request.user))
+    rows = rule_rows(request.user, last_day, jobs_by_rule(owner_questions))
     weeks = weeks_for(request.user, at=now)
     waiting = list(grouped_questions(request.user))
     active = sum(row.rule.mode == Mode.ACTIVE for row in rows)
@@ -101,7 +104,8 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
         "questions": waiting[:QUESTIONS_SHOWN],
         "questions_in_all": len(waiting),
         "questioned_jobs": sum(question["jobs"] for question in waiting),
-        "owners": jobs_by_owner(grouped_owner_questions(request.user)),
+        "owners": jobs_by_owner(owner_questions),
+        "last_day_jobs": count_last_day(last_day),
         "may_write": may_write_any_rule(request.user),
         "as_of": now,
         "weeks": [week for week in weeks if week.jobs],
@@ -127,23 +131,25 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     now = timezone.now()
     last_day = effects_of_last_day(request.user, at=now, rule=shown).get(pk, Effect())
     waiting = list(grouped_questions(request.user).filter(rule=shown))
+    owners = jobs_by_owner(grouped_owner_questions(request.user).filter(rule=shown))
     context = {
         "last_day": describe_rule_of_last_day(shown, last_day, current.effect),
         "questions": waiting[:QUESTIONS_SHOWN],
         "questions_in_all": len(waiting),
         "questioned_jobs": sum(question["jobs"] for question in waiting),
-        "owners": jobs_by_owner(grouped_owner_questions(request.user).filter(rule=shown)),
+        "owners": owners,
         "rule": shown,
         "definition": definition_of(shown),
         "effect": current.effect,
         "effect_sentences": describe_effect(shown, current.effect, request.user),
+        "not_retried": count_not_retried(current.effect),
         "arms": _arms_with_jobs(current.effect),
         "least_controls": LEAST_CONTROLS,
         "versions": versions,
         "days": day_rows(shown, request.user, today=now.date()),
         "most_days": DAYS,
         "latest": with_jobs(
-            decisions_of(shown, request.user, DecisionFilter(version=shown.version))
+            decisions_of(request.user, DecisionFilter(version=shown.version), shown)
         )[:LATEST],
         "evidence": evidence_of(shown),
         "least_evidence": LEAST_EVIDENCE,
@@ -161,71 +167,12 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 def _arms_with_jobs(effect: Effect) -> list[tuple[str, str, ArmFigures]]:
     """Return label, value and figures of each arm that has retried jobs."""
-    labels = {
-        Arm.ACTED: "Retried by the rule",
-        Arm.CONTROL: "Control group (retried unchanged)",
-        Arm.ACTED_AGAIN: "Retried once more",
-        Arm.AFTER_CONTROL: "Retried by the rule after an unchanged retry",
-    }
     rows = []
-    for arm, label in labels.items():
+    for arm in (Arm.ACTED, Arm.CONTROL, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL):
         figures = effect.arm(arm)
         if figures.jobs:
-            rows.append((label, arm.value, figures))
+            rows.append((arm.label, arm.value, figures))
     return rows
-
-
-@require_safe
-def decisions(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """List the decisions of a rule: `?arm=`, `?outcome=`, `?version=`, `?last=day`, `?page=`.
-
-    The arm `retried` stands for all arms whose jobs are retried.
-    """
-    shown = get_object_or_404(visible_rules(request.user), pk=pk)
-    arms = {RETRIED: "Retried", **dict(Arm.choices)}
-    arm = read_query_or_warn(
-        request, "arm", {value: value for value in arms}.get, expected=", ".join(arms)
-    )
-    last_day_at = timezone.now() if request.GET.get("last") == "day" else None
-    outcome = read_query_or_warn(
-        request, "outcome", _value_of(RecoveryOutcome), expected=", ".join(RecoveryOutcome.values)
-    )
-    version = number_in(request.GET, "version")
-    chosen = DecisionFilter(
-        arm=arm or "", outcome=outcome or "", version=version, last_day_at=last_day_at
-    )
-    listed = decisions_of(shown, request.user, chosen)
-    count = count_decisions(shown, request.user, chosen)
-    context = {
-        "rule": shown,
-        "page": _page_of(listed, request, count=count),
-        "arms": arms.items(),
-        "only_last_day": last_day_at is not None,
-        "outcomes": RecoveryOutcome.choices,
-        "arm": arm or "",
-        "outcome": outcome or "",
-        "version": version,
-    }
-    return render(request, "recovery/decisions.html", context)
-
-
-def _page_of(
-    decisions: QuerySet[Decision],
-    request: AuthenticatedRequest,
-    *,
-    count: int | None = None,
-    pages: type[KeysFirst] = KeysFirst,
-) -> Page[Decision]:
-    """Return the page of a list that `?page=` asks for; `count` is its length, if known."""
-    paginator = pages(
-        decisions, PAGE_SIZE, rows=with_jobs(Decision.objects.all()), known_count=count
-    )
-    return paginator.get_page(request.GET.get("page"))
-
-
-def _value_of(choices: type[TextChoices]) -> Callable[[str], str | None]:
-    """Return a function that returns a text if it is one of these choices, or else None."""
-    return {value: value for value in choices.values}.get
 
 
 @require_safe
@@ -291,10 +238,10 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
     `?recovery=`, `?experiment=` (a key, or `none`), `?category=`, `?page=`.
     """
     recovery = read_query_or_warn(
-        request, "recovery", _value_of(Recovery), expected=", ".join(Recovery.values)
+        request, "recovery", value_of(Recovery), expected=", ".join(Recovery.values)
     )
     category = read_query_or_warn(
-        request, "category", _value_of(Category), expected=", ".join(Category.values)
+        request, "category", value_of(Category), expected=", ".join(Category.values)
     )
     experiments: dict[str, Experiment | None] = {NO_EXPERIMENT: None}
     for visible in visible_experiments(request.user).order_by("key"):
@@ -313,7 +260,7 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
     pages = KeysCountedFirst if category else KeysFirst
     context = {
         "monday": monday,
-        "page": _page_of(listed, request, pages=pages),
+        "page": page_of(listed, request, pages=pages),
         "breakdown": breakdown_for(request.user, monday=monday),
         "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "recoveries": Recovery.choices,

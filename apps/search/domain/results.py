@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from apps.accounts.models import User
+from apps.accounts.models import Experiment, User
 from apps.archive.domain.shown_contents import SHOWN_BYTES, printable
 from apps.archive.domain.store.contents import DamagedContent
 from apps.archive.models import ArchivedJob
@@ -77,6 +77,8 @@ class FacetValue:
 
     clause: FieldValue
     count: int
+    #: What a page calls the value.
+    name: str
 
 
 def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[Result]:
@@ -194,11 +196,14 @@ def facets_of(hits: Sequence[Hit], user: User) -> dict[str, list[FacetValue]]:
     for field, value in _values(hits, user):
         if value:
             counts[field][spellings.setdefault((field, value.lower()), value)] += 1
+    experiments = Experiment.objects.filter(key__in=counts[Field.EXPERIMENT])
+    names = dict(experiments.values_list("key", "name"))
     facets = {}
     for field, title in _FACETS.items():
         values = []
         for value, count in counts[field].most_common(VALUES):
-            values.append(FacetValue(FieldValue(field, value), count))
+            name = names.get(value, value) if field is Field.EXPERIMENT else value
+            values.append(FacetValue(FieldValue(field, value), count, name))
         facets[title] = values
     return facets
 

@@ -428,3 +428,17 @@ def test_sum_of_the_dry_run_leads_to_the_numbers_of_its_button(pages, outage, sh
     assert sums, words
     assert "Start 2 of 4 jobs once samweb is up" in words
     assert "The batch stops by itself if too many of its first retries fail again" in words
+
+
+def test_pages_say_why_only_some_jobs_can_be_retried(pages, outage, shifter, browse):
+    pages(shifter, owners=True)
+    Verdict.objects.filter(job__job_id="1").update(later_state="completed")
+    client = browse(shifter)
+    for address in (FailureGroup.objects.get().get_absolute_url(), outage.get_absolute_url()):
+        page = text_of(client.get(address))
+        assert "2 of 4 open jobs can be retried now." in page, address
+        assert "Only their owners can submit them again" in page, address
+        numbers = re.findall(r'href="(/retries/\S+\?list=[a-z-]+)#list">(\d+)</a>', page)
+        assert [int(number) for _, number in numbers] == [1, 2], address
+        for listed, number in numbers:
+            assert client.get(listed).context["jobs"] == int(number), listed

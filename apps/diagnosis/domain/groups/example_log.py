@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.formats.plain_lines import clean
@@ -46,7 +47,11 @@ def lines_by_place(verdict: Verdict) -> dict[Place, ExampleLine]:
     Of several known errors in one line, the one that decided is returned.
     """
     known_errors: dict[Place, ExampleLine] = {}
-    for evidence in Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk"):
+    evidence_of_job = list(
+        Evidence.objects.filter(harvest__job=verdict.job_id).order_by("offset", "pk")
+    )
+    names = service_names(evidence.service for evidence in evidence_of_job)
+    for evidence in evidence_of_job:
         place = evidence.stream, evidence.offset
         if evidence.pattern == verdict.cause or place not in known_errors:
             known_errors[place] = ExampleLine(
@@ -56,7 +61,7 @@ def lines_by_place(verdict: Verdict) -> dict[Place, ExampleLine]:
                 evidence.text,
                 evidence.pattern,
                 evidence.role,
-                evidence.service,
+                names.get(evidence.service, evidence.service),
             )
     return _novel_lines(verdict) | known_errors
 

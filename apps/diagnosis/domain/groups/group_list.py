@@ -211,21 +211,20 @@ def facets_of(
             for value, counted in zip(values, counts.values(), strict=True):
                 counted[value] += jobs
 
-    names: dict[str, dict[Any, str]] = {
-        "experiment": dict(
-            Experiment.objects.filter(pk__in=counts["experiment"]).values_list("pk", "key")
-        ),
-        "cluster": dict(Cluster.objects.filter(pk__in=counts["cluster"]).values_list("pk", "name")),
-    }
+    names: dict[str, dict[Any, tuple[str, str]]] = {"experiment": {}, "cluster": {}}
+    for experiment in Experiment.objects.filter(pk__in=counts["experiment"]):
+        names["experiment"][experiment.pk] = experiment.key, experiment.name
+    for cluster in Cluster.objects.filter(pk__in=counts["cluster"]):
+        names["cluster"][cluster.pk] = cluster.name, cluster.name
     facets = []
     for parameter, counted in counts.items():
         names_of_values = names.get(parameter, {})
         named = []
         for value, jobs in counted.items():
             if value:
-                name = names_of_values.get(value, value)
-                named.append((name, name, jobs))
-        most_first = sorted(named, key=lambda item: (-item[2], item[0]))
+                parameter_value, name = names_of_values.get(value, (value, value))
+                named.append((parameter_value, name, jobs))
+        most_first = sorted(named, key=lambda item: (-item[2], item[1]))
         facets.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
 
     facets.append(("Groups by status", "status", _groups_by_status(rows)))

@@ -5,6 +5,7 @@ A window shows the last lines, earlier lines, or lines around an offset.
 
 from dataclasses import dataclass, replace
 
+from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.domain.known_errors.current import known_errors_in
 from apps.diagnosis.domain.reading.log_texts import (
     LogText,
@@ -138,10 +139,11 @@ def block_of(excerpt: LogExcerpt) -> Block:
 def mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
     """Mark the lines that match known errors."""
     marks = marks_in(job, block)
+    names = service_names(mark.service for mark in marks.values())
     views = []
     for line in lines_of(block):
         views.append(
-            LineView(line, mark.role, mark.id, mark.service)
+            LineView(line, mark.role, mark.id, names.get(mark.service, mark.service))
             if (mark := marks.get(line.offset))
             else LineView(line)
         )

@@ -1,8 +1,8 @@
 """The diagnosis of jobs as pages, lists and statistics show it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.urls import reverse
@@ -10,13 +10,18 @@ from django.utils import timezone
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
 from apps.archive.models import ArchivedJob
-from apps.diagnosis.domain.groups.waits import down_services, wait_for, waits_by_service
+from apps.diagnosis import wording
+from apps.diagnosis.domain.groups.waits import (
+    down_services,
+    service_names,
+    wait_for,
+    waits_by_service,
+)
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
 from apps.diagnosis.enums import HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
-from apps.diagnosis.wording import headline_of
 from apps.jobs.domain.records.jobs import Mark
 from apps.jobs.models import Job
 from apps.statusboard.models import Service
@@ -51,6 +56,8 @@ class JobDiagnosis:
     wait: str = ""
     #: The name of the service to wait for.
     service_name: str = ""
+    #: How the status board names the services of the verdict and of its reasons.
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_waiting(self) -> bool:
@@ -58,6 +65,17 @@ class JobDiagnosis:
             HarvestState.QUEUED,
             HarvestState.RUNNING,
         }
+
+    @property
+    def summary(self) -> str:
+        """What the verdict says; never to read a log that could not be read."""
+        if self.verdict is None:
+            return ""
+        without_log = (HarvestState.LOG_NOT_FOUND, HarvestState.PATH_NOT_ALLOWED)
+        has_no_log = self.harvest is not None and self.harvest.state in without_log
+        if has_no_log and self.verdict.summary == wording.NOTHING_MATCHED:
+            return wording.NO_LOG
+        return wording.summary_of(self.verdict, self.names.get(self.verdict.service, ""))
 
     @property
     def reasons(self) -> list[ReasonView]:
@@ -73,7 +91,7 @@ class JobDiagnosis:
                 link = "log"
             elif what == "service" and where:
                 url = Service(slug=where).get_absolute_url()
-                link = where
+                link = self.names.get(where, where)
             reasons.append(ReasonView(reason.get("kind", ""), reason.get("text", ""), url, link))
         return reasons
 
@@ -110,11 +128,30 @@ def job_diagnosis(
         trouble = down_services(at).get(verdict.service.lower())
     if at and trouble is not None:
         wait = wait_for(trouble, at)
-    headline = headline_of(verdict, wait=wait)
+    headline = wording.headline_of(verdict, wait=wait)
     if ending is not None and not _agrees(ending, verdict):
         ending = None
     service_name = trouble.service.name if trouble is not None else ""
-    return JobDiagnosis(job, verdict, harvest, headline, ending, wait, service_name)
+    return JobDiagnosis(
+        job,
+        verdict,
+        harvest,
+        headline,
+        ending,
+        wait,
+        service_name,
+        service_names([verdict.service, *_services_of_reasons(verdict)]),
+    )
+
+
+def _services_of_reasons(verdict: Verdict) -> list[str]:
+    """Return the slugs of the services to which reasons link."""
+    slugs = []
+    for reason in verdict.reasons:
+        what, _, slug = reason.get("target", "").partition(":")
+        if what == "service":
+            slugs.append(slug)
+    return slugs
 
 
 def _agrees(ending: Explanation, verdict: Verdict) -> bool:
@@ -140,7 +177,7 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
         wait = ""
         if verdict.verdict == VerdictKind.SERVICE:
             wait = waits.get(verdict.service.lower(), "")
-        headline = headline_of(verdict, wait=wait)
+        headline = wording.headline_of(verdict, wait=wait)
         marks[verdict.job_id] = Mark(verdict.verdict, headline, is_verdict=True)
     return marks
 
