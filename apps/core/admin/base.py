@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.admin.deletion import reasons_against_deletion, without_links
-from apps.core.admin.history import MOST, history_of, with_values
+from apps.core.admin.history import history_of, with_values
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation
 from apps.core.web.pagination import KeysFirst
@@ -162,7 +162,8 @@ class PortalAdmin(admin.ModelAdmin):
         record = self.get_object(request, unquote(object_id))
         context = dict(extra_context or {})
         if record is not None:
-            context |= {"entries": history_of(record), "most_entries": MOST}
+            with_portal = "portal" in request.GET
+            context["history"] = history_of(record, with_portal=with_portal)
             context["title"] = f"History of {record}"
         return super().history_view(request, object_id, context)
 

@@ -57,7 +57,7 @@ class LogEntryAdmin(ReadOnlyAdmin):
         entry = entry_of_log(log_entry)
         changes = []
         for change in entry.changes:
-            values = f"{change.old} → {change.new}"
+            values = f"{change.old} → {change.new}" if change.old else change.new
             changes.append((change.field, "; ".join(change.lines) or values))
         lines = format_html_join("", "<br><b>{}</b> {}", changes)
         return format_html("{}{}", entry.what, lines)
