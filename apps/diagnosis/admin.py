@@ -31,18 +31,21 @@ from apps.diagnosis.models import (
 
 @admin.register(LogHarvest)
 class LogHarvestAdmin(ReadOnlyAdmin):
+    list_title = "Analyses of logs"
     list_display = ["job", "state", "attempts", "due_at", "harvested_at", "last_error"]
     list_filter = ["state"]
     list_select_related = ["job__cluster"]
     actions = ["reanalyse"]
 
-    @admin.action(description="Re-analyse selected logs")
+    @admin.action(description="Re-analyse logs")
     def reanalyse(self, request: HttpRequest, queryset: QuerySet[LogHarvest]) -> None:
         for harvest in queryset.select_related("job"):
             try:
                 reanalyse_log(job=harvest.job, by=user_of(request), at=timezone.now())
             except DomainError as error:
                 messages.error(request, str(error))
+            else:
+                messages.success(request, f"The log of {harvest.job} will be analysed again.")
 
 
 @admin.register(ExitCodeMeaning)

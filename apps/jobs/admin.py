@@ -44,6 +44,9 @@ class JobAdmin(ReadOnlyAdmin):
 
 @admin.register(Collection)
 class CollectionAdmin(ReadOnlyAdmin):
+    about = "How far the accounting of each cluster has been read, and its last error."
+    list_title = "Collection of jobs"
+    ordering = ["cluster__name"]
     list_display = ["cluster", "collected_until", "last_run_at", "last_success_at", "last_error"]
 
 
@@ -91,7 +94,13 @@ class AccountMapAdmin(PortalAdmin):
 
     about = "Whose jobs belong to which experiment, by the account or user that ran them."
     document = "jobs"
+    list_title = "Accounts of experiments"
+    record_name = "account"
     list_display = ["account", "kind", "cluster", "experiment"]
+    ordering = ["account", "kind", "cluster"]
+    column_titles = {"account": "account or user"}
+    empty_choices = {"cluster": "all clusters"}
+    deletes_in_bulk = True
     list_filter = ["kind", "cluster", "experiment"]
     search_fields = ["account", "experiment__key"]
     never = ("change",)

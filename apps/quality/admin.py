@@ -67,6 +67,11 @@ class ThresholdsAdmin(PortalAdmin):
         "add a row with the effect “as in the next wider row”."
     )
     document = "data-quality"
+    list_title = "Quality thresholds"
+    record_name = "threshold"
+    empty_choices = {"experiment": "all experiments", "workflow": "all workflow types"}
+    column_titles = {"check_name": "check", "effect": "if it fails", "unknown": "if unknown"}
+    filter_titles = {"check_name": "check", "workflow": "workflow type"}
     fieldsets = (
         ("Applies to", {"fields": ("check_name", "workflow", "experiment")}),
         ("Limits", {"fields": ("limits", "effect", "unknown", "reason")}),

@@ -58,7 +58,14 @@ class MembershipAdmin(PortalAdmin):
     form = MembershipForm
     add_form_template = "accounts/admin_membership.html"
     never = ("change",)
-    list_display = ["user", "full_name", "role", "scope"]
+    list_title = "Roles of users"
+    record_name = "role"
+    list_display = ["full_name", "user", "role", "scope"]
+    ordering = ["user__last_name", "user__username", "pk"]
+    empty_choices = {"experiment": "all experiments"}
+    search_help_text = "Searches names, user names, e-mail addresses and experiments."
+    column_titles = {"user": "user name"}
+    deletes_in_bulk = True
     list_select_related = ["user", "experiment"]
     list_filter = ["role", "experiment"]
     search_fields = [
@@ -73,11 +80,11 @@ class MembershipAdmin(PortalAdmin):
 
     @admin.display(description="name", ordering="user__last_name")
     def full_name(self, obj: Membership) -> str:
-        return obj.user.get_full_name() or "–"
+        return obj.user.get_full_name() or obj.user.get_username()
 
     @admin.display(description="experiment", ordering="experiment")
     def scope(self, obj: Membership) -> str:
-        return str(obj.experiment or "all")
+        return str(obj.experiment or "all experiments")
 
     def get_fields(self, request: HttpRequest, obj: Membership | None = None) -> list[Any]:
         fields = ["user", "role", "experiment"]

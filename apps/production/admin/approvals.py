@@ -67,7 +67,7 @@ class Retire(ReasonAction):
 class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     """A group with signatures or delegations is retired, because the history names it."""
 
-    about = "People of whom one signs for all."
+    about = "People of whom one signs for all. Approval rules name the groups that must sign."
     document = "approvals"
     saved_kind = "approval_group.saved"
     deleted_kind = "approval_group.deleted"

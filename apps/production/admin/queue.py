@@ -56,7 +56,14 @@ class ShareForm(forms.ModelForm):
 class ExperimentShareAdmin(PortalAdmin):
     """Rows are not deleted. An experiment without a row has the default weight."""
 
-    about = "The share of each experiment in the queue. Without a row it has the default weight."
+    about = (
+        "The share of each experiment in the queue, as a weight relative to the others. An "
+        "experiment that is not listed has a weight of 100."
+    )
+    list_title = "Shares of experiments"
+    record_name = "share"
+    ordering = ["experiment__key"]
+    column_titles = {"by": "set by", "at": "set"}
     document = "priority"
     form = ShareForm
     never = ("delete",)

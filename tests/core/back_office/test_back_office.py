@@ -287,8 +287,8 @@ def test_lists_have_plain_titles(client, admin, nova):
     publish(kind="membership.granted", target=shifter, by=admin, at=timezone.now())
     client.force_login(admin)
     memberships = client.get("/admin/accounts/membership/").text
-    assert "<title>Memberships · opsportal admin</title>" in memberships
-    assert '<td class="field-scope">all</td>' in memberships
+    assert "<title>Roles of users · opsportal admin</title>" in memberships
+    assert 'class="field-scope">all experiments</td>' in memberships
     assert "To change a role, delete it and add another." in memberships
     events = client.get("/admin/core/event/").text
     assert "Target label" not in events

@@ -38,7 +38,7 @@ def test_changed_limit_is_shown_with_both_values(office, admin):
     entries, page = history_of(office, cluster)
 
     newest = {change.field: (change.old, change.new) for change in entries[0].changes}
-    assert newest["Max memory size"] == ("4 GB", "8 GB")
+    assert newest["Memory limit of a job"] == ("4 GB", "8 GB")
     assert entries[0].by == admin.username
     assert 'class="old">4 GB</span> → <span class="new">8 GB' in page
     assert "Times in UTC." in page
@@ -129,8 +129,8 @@ def test_first_values_are_shown_and_empty_fields_and_secrets_are_not(office):
     values = {change.field: change.new for change in entry.changes}
     assert values["Name"] == "alps"
     assert (values["Options: jobs"], values["Options: api_token"]) == ("5", "(hidden)")
-    assert (values["Collects"], values["Max memory size"]) == ("yes", "4 GB")
-    assert values.keys().isdisjoint({"Site", "Service", "Max wall time"})
+    assert (values["Collects"], values["Memory limit of a job"]) == ("yes", "4 GB")
+    assert values.keys().isdisjoint({"Site", "Service", "Time limit of a job"})
     assert '<b>Name</b> <span class="new">alps</span>' in page
     assert "hush" not in page + LogEntry.objects.get().change_message
 
