@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from apps.portal.record_links import links_of
+from apps.portal.web.record_links import links_of
 
 #: Models by task, most used first. All others are internal records, which nobody adds or changes.
 TASKS = {

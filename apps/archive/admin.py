@@ -66,6 +66,8 @@ class DictionaryAdmin(ReadOnlyAdmin):
 class MaskingRuleAdmin(PortalAdmin):
     about = "What is masked in captured scripts and environments before they are stored."
     document = "archive"
+    fields = ("pattern", "applies_to", "note", "enabled")
+    help_texts = {"enabled": "Otherwise the rule is kept, and masks nothing."}
     list_display = ["pattern", "applies_to", "enabled", "note"]
     list_filter = ["enabled", "applies_to"]
     search_fields = ["pattern", "note"]
@@ -128,10 +130,10 @@ class CaptureHostAdmin(PortalAdmin):
     }
     list_display = ["name", "of_clusters", "trusted", "heard_at", "tokens"]
     column_titles = {"heard_at": "last heard"}
-    record_actions = ("new_token", "replace_tokens", "revoke_tokens")
+    record_actions = ("new_token", "revoke_older", "revoke_tokens")
     list_filter = ["trusted"]
     search_fields = ["name", "clusters"]
-    actions = ["new_token", "replace_tokens", "revoke_tokens"]
+    actions = ["new_token", "revoke_older", "revoke_tokens"]
 
     def save_model(self, request: HttpRequest, obj: CaptureHost, form: Any, change: bool) -> None:
         if change:
@@ -150,17 +152,21 @@ class CaptureHostAdmin(PortalAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: CaptureHost | None = None
     ) -> list[str]:
-        return ["heard_at", "name", "tokens"] if obj else []
+        return ["last_heard", "name", "tokens"] if obj else []
 
     def get_fields(self, request: HttpRequest, obj: CaptureHost | None = None) -> list[Any]:
         fields = ["name", "clusters", "trusted"]
-        return [*fields, "heard_at", "tokens"] if obj else fields
+        return [*fields, "last_heard", "tokens"] if obj else fields
 
     @admin.display(description="clusters")
     def of_clusters(self, host: CaptureHost) -> str:
         return ", ".join(host.clusters)
 
-    @admin.display(description="tokens")
+    @admin.display(description="last heard")
+    def last_heard(self, host: CaptureHost) -> Any:
+        return host.heard_at or "never"
+
+    @admin.display(description="valid tokens")
     def tokens(self, host: CaptureHost) -> int:
         return len(host.token_hashes)
 
@@ -171,20 +177,19 @@ class CaptureHostAdmin(PortalAdmin):
                 request, host, add_host_token(host=host, by=user_of(request), at=timezone.now())
             )
 
-    @admin.action(description="Replace its tokens…", permissions=["change"])
+    @admin.action(description="Revoke older tokens…", permissions=["change"])
     @confirmed(
-        button="Replace tokens",
+        button="Revoke older tokens",
         effect=(
-            "Each of these hosts gets a new token, shown once, and all its other tokens are "
-            "revoked. Until the new one is on the host, captured jobs wait there and none is lost. "
-            "For a change without waiting, add a token first, and replace the others later."
+            "Only the newest token of each of these hosts stays valid. Put it on the host first: "
+            "until then the host can send no jobs, and captured jobs wait there."
         ),
     )
-    def replace_tokens(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
+    def revoke_older(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
             by = user_of(request)
-            token = add_host_token(host=host, by=by, at=timezone.now(), revoke_others=True)
-            self._show(request, host, token)
+            revoke_host_tokens(host=host, by=by, at=timezone.now(), keep_newest=True)
+            messages.success(request, f"Only the newest token of {host} is valid now.")
 
     @admin.action(description="Revoke all tokens…", permissions=["change"])
     @confirmed(
@@ -275,7 +280,10 @@ register_read_only(
 class RetentionRuleAdmin(PortalAdmin):
     about = "How long, and up to which size, scripts and environments of jobs are kept."
     document = "archive"
+    labels = {"max_age_days": "Days that jobs are kept", "max_bytes": "Size that is kept"}
+    column_titles = {"max_age_days": "days that jobs are kept", "max_bytes": "size that is kept"}
     list_display = ["__str__", "max_age_days", "max_bytes"]
+    ordering = ["cluster__name"]
     list_select_related = ["cluster"]
 
     def save_model(self, request: HttpRequest, obj: RetentionRule, form: Any, change: bool) -> None:

@@ -58,6 +58,15 @@ class ExitCodeMeaningAdmin(PortalAdmin):
         (None, {"fields": ("kind", "number", "scope", "name", "enabled")}),
         ("Meaning", {"fields": ("title", "help", "category", "certain", "source")}),
     )
+    labels = {"enabled": "In use", "certain": "Evidence for a verdict"}
+    column_titles = {"enabled": "in use", "certain": "evidence"}
+    filter_titles = {"enabled": "in use", "certain": "evidence for a verdict"}
+    help_texts = {
+        "kind": "An exit code of the program, or the signal that ended it.",
+        "scope": "Where it has this meaning; a narrower scope wins.",
+        "name": "The experiment, scheduler or program of the scope; empty for a convention.",
+        "enabled": "Otherwise the row is kept, and explains nothing.",
+    }
     list_display = ["number", "kind", "scope", "name", "title", "category", "certain", "enabled"]
     list_display_links = ["number", "title"]
     list_filter = ["kind", "scope", "category", "certain", "enabled"]

@@ -104,6 +104,12 @@ class AccountMapAdmin(PortalAdmin):
     list_filter = ["kind", "cluster", "experiment"]
     search_fields = ["account", "experiment__key"]
     never = ("change",)
+    fields = ("account", "kind", "cluster", "experiment")
+    help_texts = {
+        "account": "As the scheduler's accounting writes it.",
+        "kind": "What the name above is: the account that jobs are charged to, or their user.",
+        "experiment": "Its jobs without an experiment get it, earlier ones in the background.",
+    }
 
     def save_model(self, request: HttpRequest, obj: AccountMap, form: Any, change: bool) -> None:
         stored = map_account(

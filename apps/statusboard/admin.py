@@ -121,6 +121,8 @@ class LabelRuleAdmin(PortalAdmin):
     about = "Which service an alert is about, by its labels."
     document = "monitoring"
     deletes_in_bulk = True
+    help_texts = {"source": "The monitoring system whose alerts it is about."}
+    labels = {"matchers": "Labels"}
     list_display = ["__str__", "source", "service", "state"]
     list_filter = ["source", "service", "state"]
     search_fields = ["matchers", "service__name", "service__slug"]

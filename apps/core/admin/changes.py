@@ -35,6 +35,7 @@ class LogEntryAdmin(ReadOnlyAdmin):
     )
     document = "administration"
     list_title = "Changes in the back office"
+    record_name = "change"
     list_display = ("action_time", "user", "kind", "record", "what")
     list_filter = (
         ChangePeriod,

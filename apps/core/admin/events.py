@@ -14,7 +14,7 @@ from django.utils.html import format_html
 
 from apps.core.admin.base import EMPTY, ReadOnlyAdmin, register_read_only
 from apps.core.admin.lists import PeriodFilter
-from apps.core.domain.event_kinds import kind_in_words, kind_of, what_was_done
+from apps.core.domain.event_kinds import kind_in_words, value_in_words, what_was_done
 from apps.core.domain.events import people
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
 
@@ -100,8 +100,7 @@ class EventAdmin(ReadOnlyAdmin):
     @admin.display(description="change")
     def change(self, event: Event) -> str:
         """Write the old and new value as the pages do."""
-        labels = kind_of(event).labels
-        values = [labels.get(value, value) for value in (event.old, event.new) if value]
+        values = [value_in_words(event, value) for value in (event.old, event.new) if value]
         return " → ".join(values) or "–"
 
 

@@ -23,7 +23,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.text import capfirst, get_text_list
 
-from apps.core.domain.event_kinds import kind_of, what_was_done
+from apps.core.domain.event_kinds import kind_of, value_in_words, what_was_done
 from apps.core.domain.events import events_of, people
 from apps.core.domain.masked_names import MASKED_NAMES
 from apps.core.domain.secrets.masking import Masker
@@ -357,6 +357,6 @@ def _changes_of_event(event: Event) -> list[Change]:
     is_said = "{old}" in kind.did or "{new}" in kind.did
     if is_said or not (event.old or event.new):
         return []
-    old = kind.labels.get(event.old, event.old) or _NOTHING
-    new = kind.labels.get(event.new, event.new) or _NOTHING
+    old = value_in_words(event, event.old) or _NOTHING
+    new = value_in_words(event, event.new) or _NOTHING
     return [Change("", old, new)]

@@ -48,6 +48,21 @@ def _part(key: str, value: Any) -> str:
     return f"{key.replace('_', ' ')}: {in_words(value)}"
 
 
+#: What a field that is searched holds, where its name does not say so.
+_SEARCHED = {
+    "actor": "user name",
+    "by": "user name",
+    "created by": "user name",
+    "saved by": "user name",
+    "username": "user name",
+    "email address": "e-mail address",
+    "job id": "job ID",
+    "spool id": "job ID of the array",
+    "object repr": "record",
+    "words": "text",
+}
+
+
 def search_help(model: type[models.Model], paths: Any) -> str:
     """Say what a search looks at: `Searches name, user and whole job ID.`"""
     names: list[str] = []
@@ -58,10 +73,11 @@ def search_help(model: type[models.Model], paths: Any) -> str:
         related: Any = field.related_model
         # The list of clusters of a site is a relation without a name of its own.
         name = getattr(field, "verbose_name", "") or related._meta.verbose_name
+        name = _SEARCHED.get(str(name).lower(), str(name))
         if len(parts) == 1 and is_whole:
             name = f"whole {name}"
         if name not in names:
-            names.append(str(name))
+            names.append(name)
     return f"Searches {get_text_list(names, 'and')}." if names else ""
 
 

@@ -76,7 +76,14 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     list_filter = ["experiment", "role", ("retired_at", EMPTY)]
     readonly_fields = ["retired_at"]
     search_fields = ["name"]
+    fields = ["name", "experiment", "role", "members"]
+    column_titles = {"role": "everyone with the role"}
+    empty_choices = {"experiment": "all experiments"}
     autocomplete_fields = ["members"]
+    record_actions = ("retire",)
+
+    def get_fields(self, request: HttpRequest, obj: ApprovalGroup | None = None) -> list[str]:
+        return [*self.fields, "retired_at"] if obj else self.fields
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Forbid changes of a retired group."""
@@ -112,7 +119,23 @@ class ApprovalRuleAdmin(_WithEvents):
     list_select_related = ["workflow", "experiment"]
     list_display_links = ["__str__"]
     search_fields = ["workflow__key", "experiment__key", "groups__name"]
-    filter_horizontal = ["groups"]
+    autocomplete_fields = ["groups"]
+    fieldsets = (
+        ("Requests", {"fields": ("workflow", "experiment")}),
+        ("Signatures", {"fields": ("groups", "remind_after_days", "enabled")}),
+    )
+    labels = {
+        "workflow": "Workflow type",
+        "remind_after_days": "Days until a reminder",
+        "enabled": "In force",
+    }
+    help_texts = {
+        "groups": "All of them must sign. Without groups, one approver is enough.",
+        "enabled": "Otherwise the rule is kept, and asks for nothing.",
+    }
+    column_titles = {"enabled": "in force", "remind_after_days": "days until a reminder"}
+    filter_titles = {"enabled": "in force"}
+    empty_choices = {"experiment": "all experiments"}
 
     @admin.display(description="groups")
     def group_names(self, rule: ApprovalRule) -> str:

@@ -26,6 +26,13 @@ def record_name(options: Any) -> str:
 
 
 @register.filter
+def record_names(options: Any) -> str:
+    """Return what several records of a model are called: `clusters`."""
+    name = _admin_of(options, "record_name")
+    return f"{name}s" if name else str(options.verbose_name_plural)
+
+
+@register.filter
 def see_also(record: Model) -> Any:
     """Return links to what belongs to a record, and is done elsewhere."""
     find_links = getattr(admin.site, "see_also", None)

@@ -118,8 +118,8 @@ def warning_about_zero(names: Collection[str]) -> str:
     listed = get_text_list(list(names), "and")
     verb = "have" if len(names) > 1 else "has"
     return (
-        f"{listed} {verb} a weight of 0. This stops nothing: their requests rank lower, and still "
-        "start when it is their turn. To stop them, put the experiment on hold."
+        f"{listed} {verb} a weight of 0. This stops nothing: requests rank lower, and still start "
+        "when it is their turn. To stop them, put the experiment on hold."
     )
 
 

@@ -51,7 +51,7 @@ SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
         Link("Collection of its jobs", "admin:jobs_collection_changelist"),
         Link("Is all well?", "portal:health"),
     ),
-    "archive.CaptureHost": (Link("Is all well?", "portal:health"),),
+    "archive.CaptureHost": (Link("Health of captures", "portal:health"),),
     "statusboard.Service": (
         Link("Schedule maintenance", "statusboard:schedule-window", "?service={slug}"),
         Link("Report an incident", "statusboard:report-incident", "?service={slug}"),
