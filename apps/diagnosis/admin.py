@@ -101,7 +101,10 @@ for model, time in ((CauseTotals, "hour"), (DailyCauseTotals, "day")):
         ordering=[f"-{time}"],
     )
 register_read_only(
-    CauseAnalysis, "since until scope requested_at analysed_at jobs failed", ordering=["-until"]
+    CauseAnalysis,
+    "since until scope requested_at analysed_at jobs failed",
+    ordering=["-until"],
+    about="Causes of the failures of jobs that ended in a period.",
 )
 register_read_only(
     FailureGroup,

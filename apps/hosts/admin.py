@@ -62,7 +62,12 @@ register_read_only(
     search="host",
     filters=["cluster", "state", "good"],
 )
-register_read_only(ProbeResult, "job probe good seconds message measured_at", filters=["good"])
+register_read_only(
+    ProbeResult,
+    "job probe good seconds message measured_at",
+    filters=["good"],
+    about="How one probe of a probe job ended, and how long it took.",
+)
 register_read_only(
     MeasuredState,
     "cluster host probe good message measured_at since",

@@ -54,6 +54,7 @@ register_read_only(
     search="=user__username",
     filters=["group"],
     ordering=["-at", "-id"],
+    about="One event that concerns one user, as the portal lists it.",
 )
 register_read_only(
     Preferences,

@@ -106,6 +106,7 @@ register_read_only(
     "request number state requested_at requested_by evaluated_at",
     search="request__key",
     filters=["state"],
+    about="A run of all checks on the output of a request.",
 )
 register_read_only(
     QualityResult,
@@ -113,6 +114,7 @@ register_read_only(
     search="run__request__key",
     filters=["outcome", "check_name"],
     ordering=["-pk"],
+    about="The result of a check of the output.",
 )
 register_read_only(
     Waiver,

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
@@ -15,23 +16,28 @@ from apps.core.admin import PortalAdmin
 
 
 class MembershipForm(forms.ModelForm):
-    """A role of a user. Liaisons are of one experiment, unless a tick says that they are of all."""
+    """A role of a user, of one experiment unless a tick says that it is of all."""
 
     all_experiments = forms.BooleanField(
         required=False,
         label="All experiments",
-        help_text="For a liaison of all experiments. Other roles need no tick.",
+        help_text="Also those that are added later. Admins of all experiments use the back office.",
     )
 
     class Meta:
         model = Membership
         fields = ("user", "role", "experiment")
         help_texts: ClassVar = {
-            "experiment": "A liaison needs one. For other roles, empty means all experiments."
+            "role": (
+                "Liaisons write requests, approvers sign and operate them, shifters operate, "
+                "admins set up."
+            ),
+            "experiment": "The role counts for it alone. For all of them, tick the box below.",
         }
         error_messages: ClassVar = {
             "user": {"required": "Choose a user."},
             "role": {"required": "Choose a role."},
+            NON_FIELD_ERRORS: {"unique_together": "The user has this role already."},
         }
 
     def clean(self) -> dict[str, Any]:
@@ -40,8 +46,8 @@ class MembershipForm(forms.ModelForm):
         is_for_all = cleaned.get("all_experiments")
         if cleaned.get("experiment") and is_for_all:
             self.add_error("all_experiments", "Choose one experiment or all of them, not both.")
-        is_liaison = cleaned.get("role") == Role.LIAISON
-        if is_liaison and "experiment" in cleaned and not cleaned["experiment"] and not is_for_all:
+        is_forgotten = "experiment" in cleaned and not cleaned["experiment"]
+        if is_forgotten and not is_for_all:
             self.add_error("experiment", "Choose an experiment, or tick “All experiments” below.")
         return cleaned
 

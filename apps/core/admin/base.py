@@ -27,7 +27,6 @@ from apps.core.admin.lists import (
     PortalList,
     column_title,
     in_words,
-    search_help,
     yes_or_no,
 )
 from apps.core.errors import InvalidFields
@@ -138,10 +137,6 @@ class PortalAdmin(admin.ModelAdmin):
 
     def _names_of(self, kind: type[models.Field]) -> set[str]:
         return {field.name for field in self.opts.fields if isinstance(field, kind)}
-
-    @property
-    def search_help_text(self) -> str:
-        return search_help(self.model, self.search_fields)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PortalList

@@ -84,14 +84,20 @@ def search_help(model: type[models.Model], paths: Any) -> str:
 class PortalList(ChangeList):
     """A list whose filters are named by the class of the list, and whose times have a zone."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.search_help_text = self.search_help_text or search_help(self.model, self.search_fields)
+
     def get_filters(self, request: HttpRequest) -> Any:
+        titles = getattr(self.model_admin, "filter_titles", {})
+        empty_choices = getattr(self.model_admin, "empty_choices", {})
         specs, *others = super().get_filters(request)
         for spec in specs:
             path = getattr(spec, "field_path", "")
-            title = self.model_admin.filter_titles.get(path)
+            title = titles.get(path)
             spec.title = title or str(spec.title).replace("_", " ").removesuffix(" at")
             if hasattr(spec, "empty_value_display"):
-                spec.empty_value_display = self.model_admin.empty_choices.get(path, "none")
+                spec.empty_value_display = empty_choices.get(path, "none")
         return specs, *others
 
     @property

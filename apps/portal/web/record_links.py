@@ -13,7 +13,7 @@ from django.urls import reverse
 class Link:
     """A page about a record.
 
-    Its address is that of `view`, whose arguments and query have attributes of the record: `{name}`.
+    Its address is that of `view`; the query has attributes of the record: `?q={name}`.
     """
 
     text: str

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
@@ -76,14 +77,14 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     list_filter = ["experiment", "role", ("retired_at", EMPTY)]
     readonly_fields = ["retired_at"]
     search_fields = ["name"]
-    fields = ["name", "experiment", "role", "members"]
     column_titles = {"role": "everyone with the role"}
     empty_choices = {"experiment": "all experiments"}
     autocomplete_fields = ["members"]
     record_actions = ("retire",)
 
-    def get_fields(self, request: HttpRequest, obj: ApprovalGroup | None = None) -> list[str]:
-        return [*self.fields, "retired_at"] if obj else self.fields
+    def get_fields(self, request: HttpRequest, obj: ApprovalGroup | None = None) -> list[Any]:
+        fields = ["name", "experiment", "role", "members"]
+        return [*fields, "retired_at"] if obj else fields
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Forbid changes of a retired group."""
@@ -119,7 +120,6 @@ class ApprovalRuleAdmin(_WithEvents):
     list_select_related = ["workflow", "experiment"]
     list_display_links = ["__str__"]
     search_fields = ["workflow__key", "experiment__key", "groups__name"]
-    autocomplete_fields = ["groups"]
     fieldsets = (
         ("Requests", {"fields": ("workflow", "experiment")}),
         ("Signatures", {"fields": ("groups", "remind_after_days", "enabled")}),
@@ -136,6 +136,11 @@ class ApprovalRuleAdmin(_WithEvents):
     column_titles = {"enabled": "in force", "remind_after_days": "days until a reminder"}
     filter_titles = {"enabled": "in force"}
     empty_choices = {"experiment": "all experiments"}
+
+    def formfield_for_manytomany(self, *args: Any, **kwargs: Any) -> Any:
+        return super().formfield_for_manytomany(
+            *args, **{"widget": forms.CheckboxSelectMultiple, **kwargs}
+        )
 
     @admin.display(description="groups")
     def group_names(self, rule: ApprovalRule) -> str:

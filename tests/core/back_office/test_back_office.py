@@ -354,9 +354,8 @@ def test_links_of_a_record_lead_to_pages(client, admin, label):
         if hasattr(record, name):
             setattr(record, name, "a b&c" if name == "name" else "abc")
     if label == "statusboard.MonitoringSource":
-        MonitoringSource.objects.create(
-            slug="abc", name="Farm", feed="alertmanager", monitored_since=timezone.now()
-        )
+        since = {"monitored_since": timezone.now(), "covered_until": timezone.now()}
+        MonitoringSource.objects.create(slug="abc", name="Farm", feed="alertmanager", **since)
     client.force_login(admin)
     for text, address in links_of(record):
         assert client.get(address).status_code == 200, text
