@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from django.apps import AppConfig
 from django.contrib.admin import AdminSite, apps, autodiscover
 from django.contrib.admin.checks import check_admin_app, check_dependencies
+from django.contrib.admin.views.autocomplete import AutocompleteJsonView
 from django.core import checks
 from django.db.models import Model
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from apps.core.web.people import name_of
 from apps.portal.web.record_links import links_of
 
 #: Models by task, most used first. All others are internal records, which nobody adds or changes.
@@ -228,6 +230,14 @@ def check_admin(
     return check_admin_app(app_configs, **options)
 
 
+class RecordsByName(AutocompleteJsonView):
+    """Offers people by their names: `Ada Novak (admin)`."""
+
+    def serialize_result(self, obj: Model, to_field_name: str) -> dict[str, Any]:
+        result: dict[str, Any] = super().serialize_result(obj, to_field_name)
+        return result | {"text": name_of(obj)}
+
+
 class PortalSite(AdminSite):
     """Django's admin site, with an index by task and internal records below it."""
 
@@ -240,6 +250,9 @@ class PortalSite(AdminSite):
     def see_also(self, record: Model) -> list[tuple[str, str]]:
         """Return links to what belongs to a record, and is done elsewhere."""
         return links_of(record)
+
+    def autocomplete_view(self, request: HttpRequest) -> HttpResponse:
+        return cast(HttpResponse, RecordsByName.as_view(admin_site=self)(request))
 
     def get_app_list(
         self, request: HttpRequest, app_label: str | None = None

@@ -1,6 +1,6 @@
 """Roles of users in the admin."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin
@@ -13,6 +13,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Membership
 from apps.accounts.web.http_request import user_of
 from apps.core.admin import PortalAdmin
+from apps.core.web.people import name_of
 
 
 class MembershipForm(forms.ModelForm):
@@ -39,6 +40,11 @@ class MembershipForm(forms.ModelForm):
             "role": {"required": "Choose a role."},
             NON_FIELD_ERRORS: {"unique_together": "The user has this role already."},
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "user" in self.fields:
+            cast(Any, self.fields["user"]).label_from_instance = name_of
 
     def clean(self) -> dict[str, Any]:
         """Require a choice: a field that was forgotten gives nobody all experiments."""

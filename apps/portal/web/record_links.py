@@ -19,13 +19,9 @@ class Link:
     text: str
     view: str
     query: str = ""
-    argument: str = ""
 
     def address_of(self, record: Model) -> str:
-        values = _Quoted(record)
-        arguments = [getattr(record, self.argument)] if self.argument else []
-        query = self.query.format_map(values)
-        return reverse(self.view, args=arguments) + query
+        return reverse(self.view) + self.query.format_map(_Quoted(record))
 
 
 class _Quoted(dict[str, Any]):
@@ -62,8 +58,7 @@ SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
         ),
     ),
     "statusboard.MonitoringSource": (
-        Link("New token, and how all sources do", "statusboard:sources"),
-        Link("How its fields are read", "statusboard:source-mapping", argument="slug"),
+        Link("New token, and the mapping of fields", "statusboard:sources"),
         Link(
             "What it posted", "admin:statusboard_rawpayload_changelist", "?source__id__exact={pk}"
         ),

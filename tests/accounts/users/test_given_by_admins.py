@@ -75,6 +75,15 @@ def test_forgotten_experiment_makes_no_liaison_of_all(client_of_admin):
     assert not user.memberships.exists()
 
 
+def test_people_are_chosen_by_their_names(client_of_admin):
+    ana = people.person("ana.smith")
+    type(ana).objects.filter(pk=ana.pk).update(first_name="Ana", last_name="Smith")
+    source = {"app_label": "accounts", "model_name": "membership", "field_name": "user"}
+    offered = client_of_admin.get("/admin/autocomplete/", {**source, "term": "Ana"}).json()
+    assert [result["text"] for result in offered["results"]] == ["Ana Smith (ana.smith)"]
+    assert "Ana Smith (ana.smith)" in client_of_admin.get(f"{ADD_ROLE}?user={ana.pk}").text
+
+
 @pytest.mark.parametrize("role", ["liaison", "approver"])
 def test_role_for_one_experiment(client_of_admin, nova, role):
     user = people.person("new-one")

@@ -18,7 +18,6 @@ from apps.core.web.documentation import titles
 from apps.core.web.text_fields import with_links
 from apps.datasets.models import Catalogue
 from apps.portal.web.record_links import SEE_ALSO, links_of
-from apps.statusboard.models import MonitoringSource
 from opsportal.admin_site import TASKS
 from tests.factories import clusters, people
 from tests.pages import text_of
@@ -353,9 +352,6 @@ def test_links_of_a_record_lead_to_pages(client, admin, label):
     for name in ("name", "slug", "username", "target_label"):
         if hasattr(record, name):
             setattr(record, name, "a b&c" if name == "name" else "abc")
-    if label == "statusboard.MonitoringSource":
-        since = {"monitored_since": timezone.now(), "covered_until": timezone.now()}
-        MonitoringSource.objects.create(slug="abc", name="Farm", feed="alertmanager", **since)
     client.force_login(admin)
     for text, address in links_of(record):
         assert client.get(address).status_code == 200, text
