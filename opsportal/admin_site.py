@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from django.apps import AppConfig
 from django.contrib.admin import AdminSite, apps, autodiscover
 from django.contrib.admin.checks import check_admin_app, check_dependencies
+from django.contrib.admin.views.autocomplete import AutocompleteJsonView
 from django.core import checks
-from django.http import HttpRequest
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+
+from apps.core.web.people import name_of
+from apps.portal.web.record_links import links_of
 
 #: Models by task, most used first. All others are internal records, which nobody adds or changes.
 TASKS = {
@@ -97,6 +102,13 @@ FIRST_TASKS = {
             view="portal:health",
         ),
         Task(
+            "Who changed what",
+            "Changes of records in the last 7 days, with their values",
+            "administration",
+            view="admin:admin_logentry_changelist",
+            query="?when=7",
+        ),
+        Task(
             "What takes space",
             "Tables, what they grow with, and what keeps them",
             "production",
@@ -116,6 +128,12 @@ FIRST_TASKS = {
             "administration",
             "accounts.Membership",
             query="?role=liaison",
+        ),
+        Task(
+            "Give a role",
+            "Approver, shifter or admin, of one experiment or all",
+            "administration",
+            "accounts.Membership",
         ),
         Task(
             "Add a user",
@@ -167,6 +185,12 @@ FIRST_TASKS = {
     "Clusters and services": (
         Task("Connect a cluster", "Scheduler and accounting", "slurm", "clusters.Cluster"),
         Task(
+            "Connect capture",
+            "A host that sends captured jobs, and its token",
+            "archive",
+            "archive.CaptureHost",
+        ),
+        Task(
             "Connect a catalogue",
             "Where the datasets of requests are looked up",
             "catalogues",
@@ -206,6 +230,14 @@ def check_admin(
     return check_admin_app(app_configs, **options)
 
 
+class RecordsByName(AutocompleteJsonView):
+    """Offers people by their names: `Ada Novak (admin)`."""
+
+    def serialize_result(self, obj: Model, to_field_name: str) -> dict[str, Any]:
+        result: dict[str, Any] = super().serialize_result(obj, to_field_name)
+        return result | {"text": name_of(obj)}
+
+
 class PortalSite(AdminSite):
     """Django's admin site, with an index by task and internal records below it."""
 
@@ -213,6 +245,14 @@ class PortalSite(AdminSite):
     index_template = "admin/tasks.html"
     # A list of all models would take a quarter of the width from each table.
     enable_nav_sidebar = False
+    empty_value_display = "–"
+
+    def see_also(self, record: Model) -> list[tuple[str, str]]:
+        """Return links to what belongs to a record, and is done elsewhere."""
+        return links_of(record)
+
+    def autocomplete_view(self, request: HttpRequest) -> HttpResponse:
+        return cast(HttpResponse, RecordsByName.as_view(admin_site=self)(request))
 
     def get_app_list(
         self, request: HttpRequest, app_label: str | None = None

@@ -234,6 +234,7 @@ TEMPLATES = [
             ],
             "builtins": ["apps.core.web.templatetags.formatting"],
             "libraries": {
+                "back_office": "apps.core.web.templatetags.back_office",
                 "day_marks": "apps.statusboard.web.templatetags.day_marks",
                 "discussion": "apps.production.web.templatetags.discussion",
                 "estimates": "apps.production.web.templatetags.estimates",

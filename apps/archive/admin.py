@@ -9,7 +9,9 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from apps.accounts.admin import user_of
 from apps.archive.domain.capture_hosts import (
@@ -31,7 +33,7 @@ from apps.archive.models import (
     RetentionRule,
     SinkState,
 )
-from apps.core.admin import PortalAdmin, ReadOnlyAdmin, register_read_only
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin, confirmed, register_read_only
 from apps.core.errors import DomainError
 from apps.jobs.domain.collection.masking_rules import delete_masking_rule, save_masking_rule
 from apps.jobs.models import MaskingRule
@@ -64,6 +66,8 @@ class DictionaryAdmin(ReadOnlyAdmin):
 class MaskingRuleAdmin(PortalAdmin):
     about = "What is masked in captured scripts and environments before they are stored."
     document = "archive"
+    fields = ("pattern", "applies_to", "note", "enabled")
+    help_texts = {"enabled": "Otherwise the rule is kept, and masks nothing."}
     list_display = ["pattern", "applies_to", "enabled", "note"]
     list_filter = ["enabled", "applies_to"]
     search_fields = ["pattern", "note"]
@@ -75,7 +79,7 @@ class MaskingRuleAdmin(PortalAdmin):
     def delete_model(self, request: HttpRequest, obj: MaskingRule) -> None:
         delete_masking_rule(rule=obj, by=user_of(request), at=timezone.now())
 
-    @admin.action(description="Dry-run selected rules on the archive", permissions=["change"])
+    @admin.action(description="Dry run on the archive", permissions=["change"])
     def try_on_the_archive(self, request: HttpRequest, queryset: QuerySet[MaskingRule]) -> None:
         for rule in queryset:
             start_trial(rule=rule, by=user_of(request), at=timezone.now())
@@ -110,13 +114,26 @@ class MaskingTrialAdmin(ReadOnlyAdmin):
 class CaptureHostAdmin(PortalAdmin):
     """Hosts that send captured jobs. A token shows once, when it is made."""
 
-    about = "A scheduler's host that sends captured jobs, with its own token."
+    about = (
+        "A scheduler's host that sends captured jobs, with its own token. The token is shown once, "
+        "when it is made; the documentation says where it goes on the host."
+    )
     document = "archive"
+    labels = {"clusters": "Clusters"}
+    help_texts = {
+        "name": "The name of the host, without its domain.",
+        "clusters": "Names of the clusters whose jobs it may send, separated by commas.",
+        "trusted": (
+            "Tick it only for a host on which users cannot change files: failed jobs are rerun as "
+            "their owners from scripts that it captured, and logs of running jobs are read."
+        ),
+    }
     list_display = ["name", "of_clusters", "trusted", "heard_at", "tokens"]
+    column_titles = {"heard_at": "last heard"}
+    record_actions = ("new_token", "revoke_older", "revoke_tokens")
     list_filter = ["trusted"]
     search_fields = ["name", "clusters"]
-    readonly_fields = ["heard_at"]
-    actions = ["new_token", "revoke_tokens"]
+    actions = ["new_token", "revoke_older", "revoke_tokens"]
 
     def save_model(self, request: HttpRequest, obj: CaptureHost, form: Any, change: bool) -> None:
         if change:
@@ -135,30 +152,65 @@ class CaptureHostAdmin(PortalAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: CaptureHost | None = None
     ) -> list[str]:
-        return ["heard_at", *(["name"] if obj else [])]
+        return ["last_heard", "name", "tokens"] if obj else []
+
+    def get_fields(self, request: HttpRequest, obj: CaptureHost | None = None) -> list[Any]:
+        fields = ["name", "clusters", "trusted"]
+        return [*fields, "last_heard", "tokens"] if obj else fields
 
     @admin.display(description="clusters")
     def of_clusters(self, host: CaptureHost) -> str:
         return ", ".join(host.clusters)
 
-    @admin.display(description="tokens")
+    @admin.display(description="last heard")
+    def last_heard(self, host: CaptureHost) -> Any:
+        return host.heard_at or "never"
+
+    @admin.display(description="valid tokens")
     def tokens(self, host: CaptureHost) -> int:
         return len(host.token_hashes)
 
-    @admin.action(description="Create a token", permissions=["change"])
+    @admin.action(description="Add a token", permissions=["change"])
     def new_token(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
             self._show(
                 request, host, add_host_token(host=host, by=user_of(request), at=timezone.now())
             )
 
-    @admin.action(description="Revoke all tokens", permissions=["change"])
+    @admin.action(description="Revoke older tokens…", permissions=["change"])
+    @confirmed(
+        button="Revoke older tokens",
+        effect=(
+            "Only the newest token of each of these hosts stays valid. Put it on the host first: "
+            "until then the host can send no jobs, and captured jobs wait there."
+        ),
+    )
+    def revoke_older(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
+        for host in hosts:
+            by = user_of(request)
+            revoke_host_tokens(host=host, by=by, at=timezone.now(), keep_newest=True)
+            messages.success(request, f"Only the newest token of {host} is valid now.")
+
+    @admin.action(description="Revoke all tokens…", permissions=["change"])
+    @confirmed(
+        button="Revoke tokens",
+        effect=(
+            "These hosts can send no jobs until they have a new token. Captured jobs wait on the "
+            "hosts meanwhile."
+        ),
+    )
     def revoke_tokens(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
             revoke_host_tokens(host=host, by=user_of(request), at=timezone.now())
+            messages.success(request, f"All tokens of {host} are revoked.")
 
     def _show(self, request: HttpRequest, host: CaptureHost, token: str) -> None:
-        messages.success(request, f"Token of {host}. Copy it now, it is shown only once: {token}")
+        text = (
+            "Token of {host}. Copy it now, it is shown only once: <code>{token}</code>. On the "
+            'host, it goes into the file ARCHIVE_PORTAL_TOKEN_FILE (<a href="{help}">how</a>).'
+        )
+        place = reverse("core:help", args=["archive"]) + "#capture-and-the-portal"
+        messages.success(request, format_html(text, host=host, token=token, help=place))
 
 
 @admin.register(SinkState)
@@ -179,11 +231,22 @@ class SinkStateAdmin(ReadOnlyAdmin):
     def retry(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
         self._act(request, sinks, retry_refused, "{sink}: {result} rejected jobs will be retried.")
 
-    @admin.action(description="Drop rejected jobs for good", permissions=["handle"])
+    @admin.action(description="Drop rejected jobs…", permissions=["handle"])
+    @confirmed(
+        button="Drop rejected jobs",
+        effect="The jobs that these sinks rejected are deleted, and cannot be restored.",
+    )
     def drop(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
         self._act(request, sinks, drop_refused, "{sink}: {result} rejected jobs dropped.")
 
-    @admin.action(description="Remove sinks that are no longer configured", permissions=["handle"])
+    @admin.action(description="Remove…", permissions=["handle"])
+    @confirmed(
+        button="Remove sinks",
+        effect=(
+            "Those of these sinks that are no longer in the settings are removed, with the jobs "
+            "that wait for them."
+        ),
+    )
     def forget(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
         self._act(request, sinks, forget_sink, "{sink} removed.")
 
@@ -217,7 +280,10 @@ register_read_only(
 class RetentionRuleAdmin(PortalAdmin):
     about = "How long, and up to which size, scripts and environments of jobs are kept."
     document = "archive"
+    labels = {"max_age_days": "Days that jobs are kept", "max_bytes": "Size that is kept"}
+    column_titles = {"max_age_days": "days that jobs are kept", "max_bytes": "size that is kept"}
     list_display = ["__str__", "max_age_days", "max_bytes"]
+    ordering = ["cluster__name"]
     list_select_related = ["cluster"]
 
     def save_model(self, request: HttpRequest, obj: RetentionRule, form: Any, change: bool) -> None:

@@ -39,5 +39,5 @@ declare(
         "capture_host.changed", "changed the clusters of the capture host", "has other clusters"
     ),
     EventKind("capture_host.token_added", "added a token of the capture host", "has a new token"),
-    EventKind("capture_host.tokens_revoked", "revoked all tokens", "had its tokens revoked"),
+    EventKind("capture_host.tokens_revoked", "revoked tokens", "had tokens revoked"),
 )

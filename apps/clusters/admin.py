@@ -40,6 +40,20 @@ class ClusterAdmin(PortalAdmin):
     )
     list_display = ["name", "scheduler", "site", "service", "collects", "submits"]
     list_filter = ["scheduler", "collects", "submits", "site"]
+    column_titles = {"collects": "collects jobs", "submits": "submits jobs"}
+    filter_titles = {"collects": "collects jobs", "submits": "submits jobs"}
+    labels = {
+        "max_memory_bytes": "Memory limit of a job",
+        "max_wall_seconds": "Time limit of a job",
+        "submission": "Submission options",
+    }
+    help_texts = {
+        "name": (
+            "As the scheduler calls it. Captured jobs and their accounting are matched by it, so "
+            "it should not change later."
+        ),
+        "site": "Statistics and failures are compared by site.",
+    }
     search_fields = ["name", "site__name"]
     instead_of_deleting = (
         "Untick “Collects” and “Submits” instead: its jobs and figures stay, and it gets no more."

@@ -29,7 +29,9 @@ class CatalogueForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["kind"] = PluginField(CATALOGUES)
+        self.fields["kind"] = PluginField(
+            CATALOGUES, help_text="What it is; the kind decides which options it has."
+        )
 
     def clean_options(self) -> dict[str, Any]:
         options = self.cleaned_data["options"] or {}
@@ -59,10 +61,31 @@ class CatalogueAdmin(PortalAdmin):
     about = "Where the datasets of requests are looked up."
     document = "catalogues"
     form = CatalogueForm
+    labels = {"active": "In use"}
+    help_texts = {
+        "name": "Requests name it in the field of their input dataset.",
+        "options": "As JSON; which there are depends on the kind, see docs/catalogues.md.",
+        "active": "Otherwise nothing is looked up there.",
+    }
+    column_titles = {"active": "in use", "base_url": "address", "answered_at": "last answer"}
+    filter_titles = {"active": "in use"}
     list_display = ["name", "kind", "base_url", "active", "answered_at", "error"]
     list_filter = ["kind", "active"]
     search_fields = ["name", "base_url"]
     instead_of_deleting = "Untick “Active” instead."
+
+    def get_fieldsets(self, request: HttpRequest, obj: Catalogue | None = None) -> Any:
+        """Fold what most catalogues do without, and show its answers once it can have any."""
+        sections: list[Any] = [
+            (None, {"fields": ("name", "kind", "base_url", "active")}),
+            (
+                "Sign-in and options",
+                {"fields": ("credential_file", "options"), "classes": ("collapse",)},
+            ),
+        ]
+        if obj:
+            sections.append(("Answers", {"fields": ("answered_at", "error")}))
+        return sections
 
     def get_readonly_fields(self, request: HttpRequest, obj: Catalogue | None = None) -> list[str]:
         """Show its answers once it can have any."""

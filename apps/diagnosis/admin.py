@@ -31,18 +31,21 @@ from apps.diagnosis.models import (
 
 @admin.register(LogHarvest)
 class LogHarvestAdmin(ReadOnlyAdmin):
+    list_title = "Analyses of logs"
     list_display = ["job", "state", "attempts", "due_at", "harvested_at", "last_error"]
     list_filter = ["state"]
     list_select_related = ["job__cluster"]
     actions = ["reanalyse"]
 
-    @admin.action(description="Re-analyse selected logs")
+    @admin.action(description="Re-analyse logs")
     def reanalyse(self, request: HttpRequest, queryset: QuerySet[LogHarvest]) -> None:
         for harvest in queryset.select_related("job"):
             try:
                 reanalyse_log(job=harvest.job, by=user_of(request), at=timezone.now())
             except DomainError as error:
                 messages.error(request, str(error))
+            else:
+                messages.success(request, f"The log of {harvest.job} will be analysed again.")
 
 
 @admin.register(ExitCodeMeaning)
@@ -55,6 +58,15 @@ class ExitCodeMeaningAdmin(PortalAdmin):
         (None, {"fields": ("kind", "number", "scope", "name", "enabled")}),
         ("Meaning", {"fields": ("title", "help", "category", "certain", "source")}),
     )
+    labels = {"enabled": "In use", "certain": "Evidence for a verdict"}
+    column_titles = {"enabled": "in use", "certain": "evidence"}
+    filter_titles = {"enabled": "in use", "certain": "evidence for a verdict"}
+    help_texts = {
+        "kind": "An exit code of the program, or the signal that ended it.",
+        "scope": "Where it has this meaning; a narrower scope wins.",
+        "name": "The experiment, scheduler or program of the scope; empty for a convention.",
+        "enabled": "Otherwise the row is kept, and explains nothing.",
+    }
     list_display = ["number", "kind", "scope", "name", "title", "category", "certain", "enabled"]
     list_display_links = ["number", "title"]
     list_filter = ["kind", "scope", "category", "certain", "enabled"]
@@ -89,7 +101,10 @@ for model, time in ((CauseTotals, "hour"), (DailyCauseTotals, "day")):
         ordering=[f"-{time}"],
     )
 register_read_only(
-    CauseAnalysis, "since until scope requested_at analysed_at jobs failed", ordering=["-until"]
+    CauseAnalysis,
+    "since until scope requested_at analysed_at jobs failed",
+    ordering=["-until"],
+    about="Causes of the failures of jobs that ended in a period.",
 )
 register_read_only(
     FailureGroup,

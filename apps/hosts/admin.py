@@ -24,7 +24,19 @@ class ProbeAdmin(PortalAdmin):
     list_display = ["name", "description", "service", "timeout_seconds", "active"]
     list_filter = ["active", "service"]
     search_fields = ["name", "description"]
-    filter_horizontal = ["clusters"]
+    fieldsets = (
+        (None, {"fields": ("name", "description", "script", "active")}),
+        ("Where and how long", {"fields": ("clusters", "timeout_seconds", "service")}),
+    )
+    autocomplete_fields = ["clusters"]
+    labels = {"active": "Runs"}
+    help_texts = {
+        "name": "Results and alerts name it. It cannot be changed later.",
+        "clusters": "Where it runs. Empty: on all clusters to which the portal submits.",
+        "active": "Otherwise it is kept, and does not run.",
+    }
+    column_titles = {"active": "runs"}
+    filter_titles = {"active": "runs"}
     formfield_overrides = {
         models.TextField: {"widget": NumberedText(rows=16)},
     }
@@ -50,7 +62,12 @@ register_read_only(
     search="host",
     filters=["cluster", "state", "good"],
 )
-register_read_only(ProbeResult, "job probe good seconds message measured_at", filters=["good"])
+register_read_only(
+    ProbeResult,
+    "job probe good seconds message measured_at",
+    filters=["good"],
+    about="How one probe of a probe job ended, and how long it took.",
+)
 register_read_only(
     MeasuredState,
     "cluster host probe good message measured_at since",

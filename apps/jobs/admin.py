@@ -44,6 +44,9 @@ class JobAdmin(ReadOnlyAdmin):
 
 @admin.register(Collection)
 class CollectionAdmin(ReadOnlyAdmin):
+    about = "How far the accounting of each cluster has been read, and its last error."
+    list_title = "Collection of jobs"
+    ordering = ["cluster__name"]
     list_display = ["cluster", "collected_until", "last_run_at", "last_success_at", "last_error"]
 
 
@@ -91,10 +94,22 @@ class AccountMapAdmin(PortalAdmin):
 
     about = "Whose jobs belong to which experiment, by the account or user that ran them."
     document = "jobs"
+    list_title = "Accounts of experiments"
+    record_name = "account"
     list_display = ["account", "kind", "cluster", "experiment"]
+    ordering = ["account", "kind", "cluster"]
+    column_titles = {"account": "account or user"}
+    empty_choices = {"cluster": "all clusters"}
+    deletes_in_bulk = True
     list_filter = ["kind", "cluster", "experiment"]
     search_fields = ["account", "experiment__key"]
     never = ("change",)
+    fields = ("account", "kind", "cluster", "experiment")
+    help_texts = {
+        "account": "As the scheduler's accounting writes it.",
+        "kind": "What the name above is: the account that jobs are charged to, or their user.",
+        "experiment": "Its jobs without an experiment get it, earlier ones in the background.",
+    }
 
     def save_model(self, request: HttpRequest, obj: AccountMap, form: Any, change: bool) -> None:
         stored = map_account(

@@ -5,12 +5,16 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.core.admin import ReadOnlyAdmin, register_read_only
+from apps.core.admin import ReadOnlyAdmin, confirmed, register_read_only
 from apps.notifications.domain.delivery import retry_messages
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 
 
-@admin.action(description="Resend messages that are waiting or refused", permissions=["view"])
+@admin.action(description="Resend…", permissions=["view"])
+@confirmed(
+    button="Resend messages",
+    effect="Those of these messages that are waiting or were refused are sent again shortly.",
+)
 def send_again(
     model_admin: ReadOnlyAdmin, request: HttpRequest, queryset: QuerySet[Message]
 ) -> None:
@@ -24,6 +28,7 @@ register_read_only(
     search="=user__username",
     filters=["state", "channel", "digest"],
     actions=[send_again],
+    list_title="Mails and webhook calls",
 )
 register_read_only(
     Webhook,
@@ -49,6 +54,7 @@ register_read_only(
     search="=user__username",
     filters=["group"],
     ordering=["-at", "-id"],
+    about="One event that concerns one user, as the portal lists it.",
 )
 register_read_only(
     Preferences,

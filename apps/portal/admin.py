@@ -24,6 +24,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
 from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin
+from apps.core.admin.history import message_about_addition
 from apps.core.errors import DomainError, InvalidFields
 from apps.core.web.query import number_in
 from apps.jobs.domain.collection.experiment_setup import (
@@ -174,7 +175,7 @@ class ExperimentAdmin(PortalAdmin):
             try:
                 if request.POST.get("checked") == checked:
                     experiment = set_up_experiment(setup=setup, by=by, at=at, version=version)
-                    self.log_addition(request, experiment, "Set up.")
+                    self.log_addition(request, experiment, _message_about(setup))
                     _report_setup(request, experiment, setup)
                     return redirect("admin:accounts_experiment_changelist")
                 effect = effect_of(setup=setup, by=by, at=at)
@@ -240,6 +241,16 @@ def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) ->
             link = reverse("admin:auth_user_password_change", args=[user.pk])
             warning = 'User {} has no password and cannot log in: <a href="{}">set one</a>.'
             messages.warning(request, format_html(warning, user.username, link))
+
+
+def _message_about(setup: Setup) -> list[dict[str, Any]]:
+    """Return what the history says about a new experiment."""
+    values = [("Key", setup.key), ("Name", setup.name), ("Weight of its share", str(setup.weight))]
+    for account in setup.accounts:
+        values.append((account.kind.label, account.name))
+    for person in setup.people:
+        values.append((person.role.label, person.username))
+    return message_about_addition(values)
 
 
 def _add_problems(

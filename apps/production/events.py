@@ -1,8 +1,8 @@
 """Kinds of events about requests, their discussion, holds, and the rules that decide about them."""
 
-from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
+from apps.core.domain.event_kinds import TEAM, EventKind, declare, declare_states, to
 from apps.core.enums import Audience, Group
-from apps.production.enums import Verb
+from apps.production.enums import RequestState, Verb
 
 #: Target of events about holds on more than one request. Events about a stage belong to its
 #: request.
@@ -28,6 +28,8 @@ DECISIONS = (
     kind_of_move(Verb.REJECT),
 )
 
+
+declare_states("production.request", dict(RequestState.choices))
 
 # Moves between states. Each verb has one kind of event.
 declare(

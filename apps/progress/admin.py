@@ -13,5 +13,6 @@ class ProductionReportAdmin(ReadOnlyAdmin):
 
 @admin.register(WeeklyReport)
 class WeeklyReportAdmin(ReadOnlyAdmin):
+    about = "The report of a week, as it was on the Monday after. It never changes."
     list_display = ["experiment", "monday", "frozen_at"]
     list_filter = ["experiment"]

@@ -67,6 +67,11 @@ class ThresholdsAdmin(PortalAdmin):
         "add a row with the effect “as in the next wider row”."
     )
     document = "data-quality"
+    list_title = "Quality thresholds"
+    record_name = "threshold"
+    empty_choices = {"experiment": "all experiments", "workflow": "all workflow types"}
+    column_titles = {"check_name": "check", "effect": "if it fails", "unknown": "if unknown"}
+    filter_titles = {"check_name": "check", "workflow": "workflow type"}
     fieldsets = (
         ("Applies to", {"fields": ("check_name", "workflow", "experiment")}),
         ("Limits", {"fields": ("limits", "effect", "unknown", "reason")}),
@@ -101,6 +106,7 @@ register_read_only(
     "request number state requested_at requested_by evaluated_at",
     search="request__key",
     filters=["state"],
+    about="A run of all checks on the output of a request.",
 )
 register_read_only(
     QualityResult,
@@ -108,6 +114,7 @@ register_read_only(
     search="run__request__key",
     filters=["outcome", "check_name"],
     ordering=["-pk"],
+    about="The result of a check of the output.",
 )
 register_read_only(
     Waiver,

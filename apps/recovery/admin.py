@@ -22,5 +22,14 @@ register_read_only(
     search="job__job_id",
     filters=["arm", "outcome"],
 )
-register_read_only(DailyEffect, "day rule version experiment arm outcome jobs", filters=["arm"])
-register_read_only(WeeklyRecovery, "week experiment category recovery jobs")
+register_read_only(
+    DailyEffect,
+    "day rule version experiment arm outcome jobs",
+    filters=["arm"],
+    about="Decisions of recovery rules by day, as last counted.",
+)
+register_read_only(
+    WeeklyRecovery,
+    "week experiment category recovery jobs",
+    about="Jobs that failed at their first attempt, by week and how they recovered.",
+)

@@ -32,7 +32,10 @@ register_read_only(
 )
 register_read_only(LogIndex, "target generation serving complete indexed indexed_at last_error")
 register_read_only(
-    LogToIndex, "job due_at attempts last_error", list_select_related=["job__cluster"]
+    LogToIndex,
+    "job due_at attempts last_error",
+    list_select_related=["job__cluster"],
+    about="A job whose kept logs are new, and not searchable yet.",
 )
 register_read_only(
     LineWatch,

@@ -36,9 +36,21 @@ class ServiceAdmin(PortalAdmin):
     fieldsets = (
         (None, {"fields": ("name", "slug", "kind", "parent", "depends_on")}),
         ("Monitoring", {"fields": ("monitoring", "source", "monitored_since")}),
-        ("What users are told", {"fields": ("advice", "owner", "contact", "runbook")}),
+        ("Shown to users", {"fields": ("advice", "owner", "contact", "runbook")}),
     )
-    list_display = ["name", "slug", "kind", "parent", "monitoring", "source", "owner"]
+    labels = {"slug": "Name in links", "parent": "Part of"}
+    help_texts = {
+        "name": "As users call it. It can be changed; alerts and known errors keep their service.",
+        "slug": "Small letters, digits and hyphens. Known errors, alerts and the API name it so.",
+        "parent": "The service of which it is a component; the status board shows it below.",
+        "monitoring": (
+            "A monitoring feed needs a source; with manual updates, incidents are reported on the "
+            "portal. Both need the time since when."
+        ),
+        "monitored_since": "Before this, its state is unknown.",
+    }
+    column_titles = {"slug": "name in links", "parent": "part of"}
+    list_display = ["name", "kind", "parent", "monitoring", "source", "owner", "slug"]
     list_filter = ["monitoring", "source"]
     instead_of_deleting = "Set its monitoring to none instead: its incidents and history stay."
     search_fields = ["name", "slug"]
@@ -62,7 +74,13 @@ class MonitoringSourceAdmin(PortalAdmin):
             "When it is silent",
             {"fields": ("monitored_since", "heartbeat_timeout_seconds", "lease_seconds")},
         ),
-        ("Received", {"fields": ("last_seen_at", "covered_until", "sends_heartbeats")}),
+        (
+            "Received",
+            {
+                "fields": ("last_seen_at", "covered_until", "sends_heartbeats"),
+                "classes": ("collapse",),
+            },
+        ),
     )
     list_display = [
         "name",
@@ -73,7 +91,12 @@ class MonitoringSourceAdmin(PortalAdmin):
         "heartbeat_timeout_seconds",
         "lease_seconds",
     ]
-    column_titles = {"last_seen_at": "last seen", "covered_until": "states known until"}
+    column_titles = {
+        "slug": "name in links",
+        "covered_until": "states known until",
+        "heartbeat_timeout_seconds": "silent after",
+        "lease_seconds": "alerts end after",
+    }
     list_filter = ["feed"]
     search_fields = ["name", "slug"]
     readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
@@ -97,6 +120,9 @@ class MonitoringSourceAdmin(PortalAdmin):
 class LabelRuleAdmin(PortalAdmin):
     about = "Which service an alert is about, by its labels."
     document = "monitoring"
+    deletes_in_bulk = True
+    help_texts = {"source": "The monitoring system whose alerts it is about."}
+    labels = {"matchers": "Labels"}
     list_display = ["__str__", "source", "service", "state"]
     list_filter = ["source", "service", "state"]
     search_fields = ["matchers", "service__name", "service__slug"]
@@ -104,6 +130,7 @@ class LabelRuleAdmin(PortalAdmin):
 
 @admin.register(RawPayload)
 class RawPayloadAdmin(ReadOnlyAdmin):
+    list_title = "Received payloads"
     list_display = ["received_at", "source", "state", "unmapped", "notes"]
     list_filter = ["state", "source"]
     exclude = ["body"]

@@ -83,9 +83,18 @@ class DebugProfileAdmin(PortalAdmin):
         ("Debug output", {"fields": ("environment", "arguments", "trace")}),
         (
             "Limits and place",
-            {"fields": ("memory_factor", "time_factor", "most_events", "one_file", "host")},
+            {
+                "fields": ("memory_factor", "time_factor", "most_events", "one_file", "host"),
+                "classes": ("collapse",),
+            },
         ),
     )
+    help_texts = {
+        "name": "Chosen by this name when a job is run again.",
+        "host": "Where it runs, compared with the failed job.",
+    }
+    labels = {"most_events": "At most this many events", "one_file": "One input file"}
+    empty_choices = {"experiment": "all experiments"}
     list_display = [
         "name",
         "experiment",

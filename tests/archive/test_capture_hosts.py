@@ -400,7 +400,7 @@ def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
     page = client.post(
         "/admin/archive/capturehost/add/", {"name": "sched", "clusters": "alps,jura"}, follow=True
     )
-    shown = page.content.decode().partition("shown only once: ")[2][:43]
+    shown = page.content.decode().partition("shown only once: <code>")[2][:43]
     assert capture_hosts.host_of(shown).clusters == ["alps", "jura"]
     host = CaptureHost.objects.get()
     assert not host.trusted
@@ -411,10 +411,23 @@ def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
     assert capture_hosts.trusted_hosts() == {"", "sched"}
     assert Event.objects.get(kind="capture_host.changed").data["trusted"] is True
     assert "alps" in client.get("/admin/archive/capturehost/").content.decode()
-    for action in ("new_token", "revoke_tokens"):
-        client.post(
-            "/admin/archive/capturehost/", {"action": action, "_selected_action": [host.pk]}
-        )
+    page = client.get(f"/admin/archive/capturehost/{host.pk}/change/").text
+    assert ">Add a token</button>" in page
+    chosen = {"action": "new_token", "_selected_action": [host.pk]}
+    assert "shown only once" in client.post("/admin/archive/capturehost/", chosen, follow=True).text
+    for action, effect in (
+        ("revoke_older", "Only the newest token"),
+        ("revoke_tokens", "can send no jobs until they have a new token"),
+    ):
+        before = CaptureHost.objects.get().token_hashes
+        chosen["action"] = action
+        page = client.post("/admin/archive/capturehost/", chosen).text
+        assert effect in page
+        assert f'name="action" value="{action}"' in page
+        assert CaptureHost.objects.get().token_hashes == before
+        client.post("/admin/archive/capturehost/", {**chosen, "confirmed": "yes"})
+        tokens = CaptureHost.objects.get().token_hashes
+        assert tokens == (before[:1] if action == "revoke_older" else [])
     assert capture_hosts.host_of(shown) is None
 
 

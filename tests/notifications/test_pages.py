@@ -282,7 +282,7 @@ def test_admin_sends_again_what_was_refused(client, admin, liaison):
         channel="mail", user=liaison, state="refused", created_at=AT, due_at=AT, refusals=24
     )
     client.force_login(admin)
-    data = {"action": "send_again", "_selected_action": [message.pk]}
+    data = {"action": "send_again", "_selected_action": [message.pk], "confirmed": "yes"}
     assert client.post("/admin/notifications/message/", data).status_code == 302
     message.refresh_from_db()
     assert (message.state, message.refusals) == ("waiting", 0)

@@ -6,6 +6,7 @@ import pytest
 from django.urls import reverse
 
 from apps.accounts.models import Experiment, Membership, User
+from apps.core.admin.history import history_of
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
 from apps.jobs.models import AccountMap, Job
@@ -103,6 +104,10 @@ def test_experiment_is_set_up_as_a_whole(
     page = save(office, **{"a-1-cluster": str(cluster.pk), f"weight-{dune.pk}": "30"})
     assert page.status_code == 302
     sbnd = Experiment.objects.get(key="SBND")
+    added = history_of(sbnd).entries[0]
+    assert added.what == "Created the experiment"
+    first_values = {(change.field, change.new) for change in added.changes}
+    assert first_values >= {("Weight of its share", "50"), ("Approver", "new.person")}
     maps = AccountMap.objects.filter(experiment=sbnd).order_by("account")
     assert list(maps.values_list("account", "kind", "cluster")) == [
         ("sbndpool", "account", None),

@@ -20,6 +20,7 @@ MADE_BY_HAND = {
     ("apps/archive/web/highlight.py", "highlight"),
     ("apps/core/web/documentation.py", "html_of"),
     ("apps/core/web/documentation.py", "page"),
+    ("apps/core/web/templatetags/back_office.py", "with_titles"),
     ("apps/core/web/templatetags/formatting.py", "visible"),
     ("apps/core/web/text_fields.py", "with_links"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),
@@ -42,6 +43,7 @@ LINKS = re.compile(
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API
     |service\.runbook               # http or https: URLField of the admin
     |row\.link                      # http, https or ftp: URLField of known errors
+    |header\.url_primary|choice\.query_string\|iriencode  # of Django's lists: “?” and urlencode()
     |view\.path                     # a path of the portal: accounts.web.saved_views.ViewForm
     |number\.link                   # http, https or a path: quality.domain.evaluation
     """,

@@ -1,5 +1,7 @@
 """API tokens and failed logins in the admin."""
 
+from types import MappingProxyType
+
 from axes.admin import AccessAttemptAdmin, AccessFailureLogAdmin, AccessLogAdmin
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.contrib import admin
@@ -21,7 +23,10 @@ class LoginAttemptAdmin(ReadOnlyAdmin, AccessAttemptAdmin):
 
     about = "Failed logins that count towards a lock. Deleting them unlocks the login."
     document = "security"
+    list_title = "Failed logins"
+    record_name = "failed login"
     never = ("add", "change")
+    deletes_in_bulk = True
 
 
 @admin.register(AccessFailureLog)
@@ -30,6 +35,7 @@ class LoginFailureAdmin(ReadOnlyAdmin, AccessFailureLogAdmin):
 
     about = "Failed logins, if they are stored."
     document = "security"
+    list_title = "Log of failed logins"
 
 
 @admin.register(AccessLog)
@@ -38,17 +44,24 @@ class LoginLogAdmin(ReadOnlyAdmin, AccessLogAdmin):
 
     about = "Logins and logouts, if they are stored."
     document = "security"
+    list_title = "Log of logins"
 
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(ReadOnlyAdmin):
     """Tokens of all users. Users create them; an admin can only revoke them."""
 
-    about = "Users make their tokens in their settings; an admin can only revoke them."
+    about = "Users make their tokens in their settings; an admin can only revoke them, by deleting."
     document = "api"
     never = ("add", "change")
     list_display = ("name", "user", "scope", "token_key", "created", "expiry", "calls_per_hour")
     list_filter = ("scope",)
+    ordering = ("user__username", "name")
+    column_titles = MappingProxyType(
+        {"token_key": "begins with", "expiry": "valid until", "calls_per_hour": "calls per hour"}
+    )
+    search_help_text = "Searches names, user names and the first characters of tokens."
+    deletes_in_bulk = True
     search_fields = ("name", "user__username", "token_key")
     exclude = ("digest",)
 

@@ -1,9 +1,10 @@
 """Roles of users in the admin."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
@@ -12,27 +13,38 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Membership
 from apps.accounts.web.http_request import user_of
 from apps.core.admin import PortalAdmin
+from apps.core.web.people import name_of
 
 
 class MembershipForm(forms.ModelForm):
-    """A role of a user. Liaisons are of one experiment, unless a tick says that they are of all."""
+    """A role of a user, of one experiment unless a tick says that it is of all."""
 
     all_experiments = forms.BooleanField(
         required=False,
         label="All experiments",
-        help_text="For a liaison of all experiments. Other roles need no tick.",
+        help_text="Also those that are added later. Admins of all experiments use the back office.",
     )
 
     class Meta:
         model = Membership
         fields = ("user", "role", "experiment")
         help_texts: ClassVar = {
-            "experiment": "A liaison needs one. For other roles, empty means all experiments."
+            "role": (
+                "Liaisons write requests, approvers sign and operate them, shifters operate, "
+                "admins set up."
+            ),
+            "experiment": "The role counts for it alone. For all of them, tick the box below.",
         }
         error_messages: ClassVar = {
             "user": {"required": "Choose a user."},
             "role": {"required": "Choose a role."},
+            NON_FIELD_ERRORS: {"unique_together": "The user has this role already."},
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "user" in self.fields:
+            cast(Any, self.fields["user"]).label_from_instance = name_of
 
     def clean(self) -> dict[str, Any]:
         """Require a choice: a field that was forgotten gives nobody all experiments."""
@@ -40,8 +52,8 @@ class MembershipForm(forms.ModelForm):
         is_for_all = cleaned.get("all_experiments")
         if cleaned.get("experiment") and is_for_all:
             self.add_error("all_experiments", "Choose one experiment or all of them, not both.")
-        is_liaison = cleaned.get("role") == Role.LIAISON
-        if is_liaison and "experiment" in cleaned and not cleaned["experiment"] and not is_for_all:
+        is_forgotten = "experiment" in cleaned and not cleaned["experiment"]
+        if is_forgotten and not is_for_all:
             self.add_error("experiment", "Choose an experiment, or tick “All experiments” below.")
         return cleaned
 
@@ -58,7 +70,14 @@ class MembershipAdmin(PortalAdmin):
     form = MembershipForm
     add_form_template = "accounts/admin_membership.html"
     never = ("change",)
-    list_display = ["user", "full_name", "role", "scope"]
+    list_title = "Roles of users"
+    record_name = "role"
+    list_display = ["full_name", "user", "role", "scope"]
+    ordering = ["user__last_name", "user__username", "pk"]
+    empty_choices = {"experiment": "all experiments"}
+    search_help_text = "Searches names, user names, e-mail addresses and experiments."
+    column_titles = {"user": "user name"}
+    deletes_in_bulk = True
     list_select_related = ["user", "experiment"]
     list_filter = ["role", "experiment"]
     search_fields = [
@@ -73,11 +92,11 @@ class MembershipAdmin(PortalAdmin):
 
     @admin.display(description="name", ordering="user__last_name")
     def full_name(self, obj: Membership) -> str:
-        return obj.user.get_full_name() or "–"
+        return obj.user.get_full_name() or obj.user.get_username()
 
     @admin.display(description="experiment", ordering="experiment")
     def scope(self, obj: Membership) -> str:
-        return str(obj.experiment or "all")
+        return str(obj.experiment or "all experiments")
 
     def get_fields(self, request: HttpRequest, obj: Membership | None = None) -> list[Any]:
         fields = ["user", "role", "experiment"]

@@ -58,11 +58,13 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
         ("Sign-in", {"fields": ("sign_in", "sign_on_subject", "password", "password_again")}),
     )
     inlines = (ClusterLoginInline,)
-    list_display = ("username", "full_name", "email", "roles", "last_login", "is_active")
-    list_display_links = ("username", "full_name")
+    list_display = ("full_name", "username", "email", "roles", "last_login", "is_active")
+    list_display_links = ("full_name",)
     list_filter = ("is_active", "memberships__role", "memberships__experiment")
     list_per_page = 50
-    column_titles = {"last_login": "last sign-in", "email": "e-mail"}
+    column_titles = {"username": "user name", "last_login": "last sign-in", "email": "e-mail"}
+    empty_choices = {"memberships__experiment": "all experiments"}
+    search_help_text = "Searches names, user names and e-mail addresses."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         users: QuerySet[User] = super().get_queryset(request)
@@ -70,7 +72,7 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
 
     @admin.display(description="name", ordering="last_name")
     def full_name(self, user: User) -> str:
-        return user.get_full_name() or "–"
+        return user.get_full_name() or user.get_username()
 
     @admin.display(description="roles")
     def roles(self, user: User) -> str:

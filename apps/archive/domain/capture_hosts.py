@@ -103,9 +103,15 @@ def add_token_beside_portal(*, name: str, cluster: str, by: Principal, at: datet
 
 
 @transaction.atomic
-def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> None:
-    CaptureHost.objects.filter(pk=host.pk).update(token_hashes=[])
-    publish(kind="capture_host.tokens_revoked", target=host, by=by, at=at)
+def revoke_host_tokens(
+    *, host: CaptureHost, by: Principal, at: datetime, keep_newest: bool = False
+) -> None:
+    """Revoke the tokens of a host: all of them, or all but the one that was added last."""
+    row = CaptureHost.objects.select_for_update(no_key=True).get(pk=host.pk)
+    row.token_hashes = row.token_hashes[:1] if keep_newest else []
+    row.save(update_fields=["token_hashes"])
+    data = {"kept_newest": keep_newest}
+    publish(kind="capture_host.tokens_revoked", target=row, by=by, at=at, data=data)
 
 
 def trusted_hosts() -> frozenset[str]:

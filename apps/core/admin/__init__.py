@@ -1,6 +1,7 @@
 """Base classes of the admin, and the admin of events, deliveries and heartbeats."""
 
 from apps.core.admin import changes, events
+from apps.core.admin.actions import confirmed
 from apps.core.admin.base import (
     EMPTY,
     LongListAdmin,
@@ -15,6 +16,7 @@ __all__ = [
     "PortalAdmin",
     "ReadOnlyAdmin",
     "changes",
+    "confirmed",
     "events",
     "register_read_only",
 ]

@@ -1,10 +1,10 @@
 """Base classes of the admin."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
@@ -13,11 +13,22 @@ from django.db import IntegrityError, models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 
 from apps.core.admin.deletion import reasons_against_deletion, without_links
-from apps.core.admin.history import MOST, history_of, with_values
+from apps.core.admin.history import history_of, with_values
+from apps.core.admin.lists import (
+    EMPTY,
+    NO_COUNTS,
+    KeysFirstList,
+    PortalList,
+    column_title,
+    in_words,
+    yes_or_no,
+)
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation
 from apps.core.web.pagination import KeysFirst
@@ -25,41 +36,15 @@ from apps.core.web.quantity_field import QUANTITIES, QuantityField
 from apps.core.web.text_fields import JsonText, with_links
 
 
-class KeysFirstList(ChangeList):
-    """Uses the paginator even if all rows fit on one page, where Django bypasses it."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        if not self.multi_page:
-            self.result_list = self.paginator.page(1).object_list
-
-
-def _label(column: Any) -> str:
-    """Return the label of a quantity without its unit: `max size` for `max_bytes`."""
-    return re.sub("bytes$", "size", re.sub("seconds$", "time", str(column.verbose_name)))
-
-
-def in_words(value: Any) -> str:
-    """Write a value of JSON for a list: `waiting: 0, journal: 15 MB` for an object."""
-    if isinstance(value, dict):
-        parts = [_part(key, part) for key, part in value.items() if part not in (None, "", [], {})]
-        return ", ".join(parts) or "–"
-    if isinstance(value, list):
-        return ", ".join(in_words(part) for part in value) or "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "–" if value in (None, "") else str(value)
-
-
 def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _part(key: str, value: Any) -> str:
-    name, _, unit = key.rpartition("_")
-    if unit in QUANTITIES and isinstance(value, int | float):
-        return f"{name.replace('_', ' ')}: {QUANTITIES[unit][1](round(value))}"
-    return f"{key.replace('_', ' ')}: {in_words(value)}"
+def offer_only_to_add(widget: Any) -> None:
+    """Leave *Add* of the icons beside a choice of records: the others open what was chosen."""
+    for name in ("can_change_related", "can_delete_related", "can_view_related"):
+        if hasattr(widget, name):
+            setattr(widget, name, False)
 
 
 class PortalAdmin(admin.ModelAdmin):
@@ -75,6 +60,13 @@ class PortalAdmin(admin.ModelAdmin):
     document = ""
     #: The title of the list, if the plural name of the model says too little.
     list_title = ""
+    #: What one record is called, if the name of the model says too little.
+    record_name = ""
+    #: Actions of the list that the page of a record offers, too.
+    record_actions: tuple[str, ...] = ()
+    #: Plain labels and help texts of fields whose model says too little.
+    labels: Mapping[str, str] = {}
+    help_texts: Mapping[str, str] = {}
     #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
     #: The page of the portal that changes the rows: its name and that of its address.
@@ -87,6 +79,12 @@ class PortalAdmin(admin.ModelAdmin):
     instead_of_deleting = ""
     #: Plain titles of columns whose fields have names of the code.
     column_titles: Mapping[str, str] = {}
+    #: Plain titles of filters by field, and of their choice for rows without a value.
+    filter_titles: Mapping[str, str] = {}
+    empty_choices: Mapping[str, str] = {}
+    #: Whether several rows can be deleted at once: those that are deleted often, such as roles.
+    deletes_in_bulk = False
+    show_facets = NO_COUNTS
 
     @property
     def purpose(self) -> str:
@@ -110,42 +108,66 @@ class PortalAdmin(admin.ModelAdmin):
         return [self._column(name) for name in self.list_display]
 
     def _column(self, name: Any) -> Any:
-        suffix = str(name).rpartition("_")[2]
-        write: Callable[[Any], Any]
-        if suffix in QUANTITIES:
-            write = QUANTITIES[suffix][1]
-        elif name in self._names_of_json:
-            write = in_words
-        elif name in self.column_titles:
-            write = _as_it_is
-        else:
+        write = self._writer_of(name)
+        if write is None:
             return name
-        title = self.column_titles.get(name) or _label(self.opts.get_field(name))
+        field = self.opts.get_field(name)
+        title = self.column_titles.get(name) or column_title(field)
+        is_unset = (None, "")
 
         @admin.display(description=title, ordering=name)
         def column(row: Any) -> Any:
             value = getattr(row, name)
-            return "–" if value is None else write(value)
+            return "–" if value in is_unset else write(value)
 
+        column.__name__ = str(name)  # the class of its cells
         return column
 
-    @property
-    def _names_of_json(self) -> set[str]:
-        fields = self.opts.fields
-        return {field.name for field in fields if isinstance(field, models.JSONField)}
+    def _writer_of(self, name: Any) -> Callable[[Any], Any] | None:
+        """Return what writes the values of a column; None for one that Django writes."""
+        suffix = str(name).rpartition("_")[2]
+        if suffix in QUANTITIES:
+            return QUANTITIES[suffix][1]
+        if name in self._names_of(models.JSONField):
+            return in_words
+        if name in self._names_of(models.BooleanField):
+            return yes_or_no
+        is_plain = name in self.column_titles or name in self._names_of(models.DateTimeField)
+        return _as_it_is if is_plain else None
+
+    def _names_of(self, kind: type[models.Field]) -> set[str]:
+        return {field.name for field in self.opts.fields if isinstance(field, kind)}
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return PortalList
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Leave out the deletion of many rows at once, unless it is usual."""
+        actions = super().get_actions(request)
+        deletion = actions.pop("delete_selected", None)
+        if deletion and self.deletes_in_bulk:
+            delete, name, _ = deletion
+            actions[name] = (delete, name, "Delete…")
+        return actions
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         suffix = db_field.name.rpartition("_")[2]
         if suffix in QUANTITIES and isinstance(db_field, models.IntegerField):
-            label = _label(db_field).capitalize()
+            label = capfirst(column_title(db_field))
             return db_field.formfield(form_class=QuantityField, suffix=suffix, label=label)
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def get_form(self, *args: Any, **kwargs: Any) -> Any:
         """Link the pages of the documentation that help texts name."""
         form = super().get_form(*args, **kwargs)
-        for field in form.base_fields.values():
-            field.help_text = with_links(str(field.help_text), documentation.titles())
+        for name, field in form.base_fields.items():
+            field.label = self.labels.get(name, field.label)
+            help_text = self.help_texts.get(name, field.help_text)
+            if isinstance(field, forms.SplitDateTimeField):
+                zone = timezone.localtime().strftime("%Z")
+                help_text = f"{help_text} Times in {zone}.".strip()
+            field.help_text = with_links(str(help_text), documentation.titles())
+            offer_only_to_add(field.widget)
         return form
 
     def construct_change_message(
@@ -162,7 +184,8 @@ class PortalAdmin(admin.ModelAdmin):
         record = self.get_object(request, unquote(object_id))
         context = dict(extra_context or {})
         if record is not None:
-            context |= {"entries": history_of(record), "most_entries": MOST}
+            with_portal = "portal" in request.GET
+            context["history"] = history_of(record, with_portal=with_portal)
             context["title"] = f"History of {record}"
         return super().history_view(request, object_id, context)
 
@@ -202,9 +225,13 @@ class PortalAdmin(admin.ModelAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """Name the page of a record after it."""
+        """Name the page of a record after it, and offer the actions of the list."""
         if obj is not None:
-            context |= {"title": str(obj), "subtitle": None}
+            offered = self.get_actions(request)
+            actions = [(name, offered[name][2]) for name in self.record_actions if name in offered]
+            context |= {"title": str(obj), "subtitle": None, "record_actions": actions}
+        elif self.record_name and context["title"] == f"Add {self.opts.verbose_name}":
+            context["title"] = f"Add {self.record_name}"
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -282,5 +309,4 @@ def register_read_only(
     admin.site.register(model, ReadOnlyAdmin, **options)
 
 
-#: Filter by whether a field is empty: `("resolved_at", EMPTY)`.
-EMPTY = admin.EmptyFieldListFilter
+__all__ = ["EMPTY", "LongListAdmin", "PortalAdmin", "ReadOnlyAdmin", "register_read_only"]

@@ -10,6 +10,11 @@ from django.utils.safestring import SafeString
 
 from apps.core.admin.base import ReadOnlyAdmin
 from apps.core.admin.history import entry_of_log
+from apps.core.admin.lists import PeriodFilter
+
+
+class ChangePeriod(PeriodFilter):
+    time_field = "action_time"
 
 
 class ActionFilter(admin.ChoicesFieldListFilter):
@@ -30,8 +35,11 @@ class LogEntryAdmin(ReadOnlyAdmin):
     )
     document = "administration"
     list_title = "Changes in the back office"
+    record_name = "change"
     list_display = ("action_time", "user", "kind", "record", "what")
     list_filter = (
+        ChangePeriod,
+        ("user", admin.RelatedOnlyFieldListFilter),
         ("action_flag", ActionFilter),
         ("content_type", admin.RelatedOnlyFieldListFilter),
     )
@@ -39,7 +47,9 @@ class LogEntryAdmin(ReadOnlyAdmin):
     list_select_related = ("user", "content_type")
     fields = ("action_time", "user", "content_type", "object_repr", "what")
     readonly_fields = ("what",)
+    search_help_text = "Searches records, user names and values."
     column_titles = MappingProxyType({"action_time": "time", "user": "by"})
+    filter_titles = MappingProxyType({"user": "by", "content_type": "kind of record"})
 
     @admin.display(description="kind of record", ordering="content_type__model")
     def kind(self, log_entry: LogEntry) -> str:
@@ -57,7 +67,7 @@ class LogEntryAdmin(ReadOnlyAdmin):
         entry = entry_of_log(log_entry)
         changes = []
         for change in entry.changes:
-            values = f"{change.old} → {change.new}"
+            values = f"{change.old} → {change.new}" if change.old else change.new
             changes.append((change.field, "; ".join(change.lines) or values))
         lines = format_html_join("", "<br><b>{}</b> {}", changes)
         return format_html("{}{}", entry.what, lines)

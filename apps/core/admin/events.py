@@ -9,9 +9,12 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
 
 from apps.core.admin.base import EMPTY, ReadOnlyAdmin, register_read_only
-from apps.core.domain.event_kinds import kind_in_words, what_was_done
+from apps.core.admin.lists import PeriodFilter
+from apps.core.domain.event_kinds import kind_in_words, value_in_words, what_was_done
 from apps.core.domain.events import people
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
 
@@ -73,18 +76,32 @@ class EventAdmin(ReadOnlyAdmin):
 
     about = "Who did what, when, to what, and why. Events are never changed or deleted."
     document = "events"
-    list_display = ("at", "actor", "what", "target_label", "change", "reason")
-    list_filter = (ActorFilter, KindFilter)
+    list_display = ("at", "actor", "what", "target", "change", "reason")
+    list_title = "Events (audit trail)"
+    list_filter = (PeriodFilter, ActorFilter, KindFilter)
     search_fields = ("target_label", "actor")
-    column_titles = MappingProxyType({"at": "time", "target_label": "target", "actor": "by"})
+    search_help_text = "Searches targets, such as NOVA-0219, and user names."
+    column_titles = MappingProxyType({"at": "time", "actor": "by"})
 
     @admin.display(description="what", ordering="kind")
     def what(self, event: Event) -> str:
         return what_was_done(event)
 
+    @admin.display(description="target", ordering="target_label")
+    def target(self, event: Event) -> str:
+        """Link the record in the back office, if there are pages of its kind."""
+        name = event.target_type.replace(".", "_")
+        try:
+            address = reverse(f"admin:{name}_change", args=[event.target_id])
+        except NoReverseMatch:
+            return event.target_label
+        return format_html('<a href="{}">{}</a>', address, event.target_label)
+
     @admin.display(description="change")
     def change(self, event: Event) -> str:
-        return " → ".join(filter(None, [event.old, event.new])) or "–"
+        """Write the old and new value as the pages do."""
+        values = [value_in_words(event, value) for value in (event.old, event.new) if value]
+        return " → ".join(values) or "–"
 
 
 register_read_only(
@@ -94,5 +111,12 @@ register_read_only(
 )
 # Heartbeats can be deleted: otherwise, a capture that was shut down for good would fail `/readyz`
 # forever.
-register_read_only(Heartbeat, "name at detail", never=("add", "change"))
-register_read_only(TableSize, "day table size_bytes", search="table")
+register_read_only(
+    Heartbeat,
+    "name at detail",
+    never=("add", "change"),
+    deletes_in_bulk=True,
+    column_titles={"at": "last heard"},
+    ordering=["name"],
+)
+register_read_only(TableSize, "day table size_bytes", search="table", ordering=["-day", "table"])

@@ -23,14 +23,18 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.text import capfirst, get_text_list
 
-from apps.core.domain.event_kinds import kind_of, what_was_done
-from apps.core.domain.events import events_of
+from apps.core.domain.event_kinds import kind_of, value_in_words, what_was_done
+from apps.core.domain.events import events_of, people
 from apps.core.domain.masked_names import MASKED_NAMES
 from apps.core.domain.secrets.masking import Masker
 from apps.core.models import Event
 
 #: At most this many entries of each kind are read; the audit trail has all events.
 MOST = 200
+#: More events of the portal than this are only shown on demand: a cluster has thousands each day.
+FEW_OF_THE_PORTAL = 10
+#: What people did is looked for among this many events of a record: about a month of a cluster.
+MOST_SEARCHED = 100_000
 #: A page stores its change and its event at almost the same time.
 _TOGETHER = timedelta(seconds=5)
 _LONGEST_VALUE = 500
@@ -41,7 +45,10 @@ _SECRET_NAME = re.compile(MASKED_NAMES)
 
 @dataclass(frozen=True)
 class Change:
-    """One field with its values before and after; long text has its changed `lines` instead."""
+    """One field with its values before and after; long text has its changed `lines` instead.
+
+    `old` is empty in a record that was added.
+    """
 
     field: str = ""
     old: str = ""
@@ -60,21 +67,55 @@ class Entry:
     reason: str = ""
 
 
+@dataclass
+class History:
+    """The changes of a record, newest first, and how many events of the portal are left out."""
+
+    entries: list[Entry]
+    left_out: int = 0
+
+    @property
+    def may_be_longer(self) -> bool:
+        return len(self.entries) >= MOST
+
+    @property
+    def is_left_out_counted(self) -> bool:
+        return self.left_out < MOST
+
+
 def with_values(
     message: list[dict[str, Any]], form: Any, formsets: Iterable[Any] | None
 ) -> list[dict[str, Any]]:
-    """Add the old and new values to Django's message about a change."""
-    changed_forms = [form]
+    """Add the old and new values to Django's message about an addition or a change."""
+    added_forms = []
+    changed_forms = []
     for formset in formsets or ():
         forms_by_object = {id(row.instance): row for row in formset.forms}
+        added_forms += [forms_by_object[id(row)] for row in formset.new_objects]
         changed_forms += [forms_by_object[id(row)] for row, _ in formset.changed_objects]
+
+    added = [part["added"] for part in message if "added" in part]
     changed = [part["changed"] for part in message if "changed" in part]
-    if len(changed) < len(changed_forms):
-        # The form itself is new, or only its rows were changed.
-        changed_forms.remove(form)
+    # The message is about the form itself, too, unless only rows of its tables differ.
+    if len(added) > len(added_forms):
+        added_forms.insert(0, form)
+    if len(changed) > len(changed_forms):
+        changed_forms.insert(0, form)
+
+    for part, added_form in zip(added, added_forms, strict=True):
+        part["values"] = list(chain.from_iterable(_first_values(added_form)))
     for part, changed_form in zip(changed, changed_forms, strict=True):
         part["values"] = list(chain.from_iterable(_field_changes(changed_form)))
     return message
+
+
+def message_about_addition(values: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return Django's message about a new record that no form of one record describes."""
+    changes = []
+    for label, value in values:
+        if value:
+            changes.append(_addition(label, value))
+    return [{"added": {"values": changes}}]
 
 
 def _field_changes(form: Any) -> Iterator[list[dict[str, Any]]]:
@@ -82,15 +123,51 @@ def _field_changes(form: Any) -> Iterator[list[dict[str, Any]]]:
         if name not in form.fields:
             continue
         form_field = form.fields[name]
-        label = str(form_field.label or name.replace("_", " "))
+        label = _label_of(form_field, name)
         old = form.get_initial_for_field(form_field, name)
         new = form.cleaned_data.get(name)
-        if _SECRET_NAME.search(name) or isinstance(form_field.widget, forms.PasswordInput):
+        if _is_secret(form_field, name):
             yield [{"field": label, "old": _HIDDEN, "new": _HIDDEN}]
         elif isinstance(old, dict) and isinstance(new, dict):
             yield _changes_of_object(label, old, new)
         else:
             yield [_change(label, _in_words(form_field, old), _in_words(form_field, new))]
+
+
+def _first_values(form: Any) -> Iterator[list[dict[str, Any]]]:
+    """Return the values of a new record, without its empty fields."""
+    for name, form_field in form.fields.items():
+        value = form.cleaned_data.get(name)
+        is_key = name in (form._meta.model._meta.pk.name, "DELETE")
+        is_link = isinstance(form_field, forms.models.InlineForeignKeyField)
+        if value in (None, "", [], {}) or is_key or is_link:
+            continue
+        label = _label_of(form_field, name)
+        if _is_secret(form_field, name):
+            yield [_addition(label, _HIDDEN)]
+        elif isinstance(value, dict):
+            changes = _changes_of_object(label, {}, value)
+            yield [{**change, "old": ""} for change in changes]
+        else:
+            text = _in_words(form_field, value)
+            yield [] if text == _NOTHING else [_addition(label, text)]
+
+
+def _label_of(form_field: forms.Field, name: str) -> str:
+    return str(form_field.label or capfirst(name.replace("_", " ")))
+
+
+def _is_secret(form_field: forms.Field, name: str) -> bool:
+    is_typed_unseen = isinstance(form_field.widget, forms.PasswordInput)
+    return is_typed_unseen or bool(_SECRET_NAME.search(name))
+
+
+def _addition(label: str, text: str) -> dict[str, Any]:
+    shown = _without_secrets(text)
+    if "\n" in shown:
+        lines = [line[:_LONGEST_VALUE] for line in shown.splitlines()]
+        return {"field": label, "lines": lines[:MOST]}
+    return {"field": label, "new": shown[:_LONGEST_VALUE]}
 
 
 def _changes_of_object(
@@ -186,28 +263,50 @@ def _write_time(at: datetime) -> str:
     return f"{date_format(local, 'DATETIME_FORMAT')} {local:%Z}"
 
 
-def history_of(record: models.Model) -> list[Entry]:
-    """Return the changes of a record, newest first."""
+def history_of(record: models.Model, *, with_portal: bool = False) -> History:
+    """Return the changes of a record: what people did, and what the portal did if it is little.
+
+    With `with_portal`, all that the portal did is among them, too.
+    """
     logged = LogEntry.objects.filter(
         object_id=str(record.pk), content_type=get_content_type_for_model(record)
     ).select_related("user")
     stored = [*logged.order_by("-action_time", "-pk")[:MOST]]
-    events = [*events_of(record).order_by("-id")[:MOST]]
+    recent = _recent_events(record)
+    by_people = [*recent.filter(actor__in=people())[:MOST]]
+    by_portal = [*recent.exclude(actor__in=people())[:MOST]]
+    left_out = 0
+    if len(by_portal) > FEW_OF_THE_PORTAL and not with_portal:
+        left_out = len(by_portal)
+        by_portal = []
+
     entries = []
     for log_entry in stored:
-        entries.append(entry_of_log(log_entry, _event_of(log_entry, events)))
-    entries += [_entry_of_event(event) for event in events]
-    return sorted(entries, key=attrgetter("at"), reverse=True)
+        entries.append(entry_of_log(log_entry, _event_of(log_entry, by_people)))
+    entries += [_entry_of_event(event) for event in chain(by_people, by_portal)]
+    return History(sorted(entries, key=attrgetter("at"), reverse=True), left_out)
+
+
+def _recent_events(record: models.Model) -> models.QuerySet[Event]:
+    """Return the events of a record, newest first, without those before `MOST_SEARCHED`."""
+    newest = events_of(record).order_by("-id")
+    last = newest.values_list("id", flat=True)[MOST_SEARCHED : MOST_SEARCHED + 1].first()
+    return newest.filter(id__gt=last) if last else newest
 
 
 def _event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
     """Take from the list the event of the same change: by the same person, at the same time."""
+    same = []
     for event in events:
         is_near = abs(event.at - log_entry.action_time) < _TOGETHER
         if is_near and event.actor == log_entry.user.get_username():
-            events.remove(event)
-            return event
-    return None
+            same.append(event)
+    if not same:
+        return None
+    # A page that adds a record with others first creates it.
+    event = same[-1] if log_entry.is_addition() else same[0]
+    events.remove(event)
+    return event
 
 
 def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> Entry:
@@ -216,8 +315,8 @@ def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> Entry:
     sentences = []
     for part in _parts_of(log_entry):
         sentences.append(_sentence(part))
-        for values in part.get("changed", {}).get("values", ()):
-            entry.changes.append(Change(**values))
+        for detail in part.values():
+            entry.changes += [Change(**values) for values in detail.get("values", ())]
     entry.what = " ".join(sentences) or log_entry.get_change_message()
     if log_entry.is_deletion():
         entry.what = "Deleted."
@@ -258,6 +357,6 @@ def _changes_of_event(event: Event) -> list[Change]:
     is_said = "{old}" in kind.did or "{new}" in kind.did
     if is_said or not (event.old or event.new):
         return []
-    old = kind.labels.get(event.old, event.old) or _NOTHING
-    new = kind.labels.get(event.new, event.new) or _NOTHING
+    old = value_in_words(event, event.old) or _NOTHING
+    new = value_in_words(event, event.new) or _NOTHING
     return [Change("", old, new)]

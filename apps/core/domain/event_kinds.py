@@ -44,6 +44,7 @@ class UndeclaredEvent(LookupError):
 
 _kinds: dict[str, EventKind] = {}
 _by_former_name: dict[str, EventKind] = {}
+_states: dict[str, Mapping[str, str]] = {}
 
 
 def declare(*kinds: EventKind) -> None:
@@ -53,6 +54,17 @@ def declare(*kinds: EventKind) -> None:
             raise ValueError(f"two kinds of events are named {kind.name}")
         _kinds[kind.name] = kind
         _by_former_name.update(dict.fromkeys(kind.former_names, kind))
+
+
+def declare_states(target_type: str, labels: Mapping[str, str]) -> None:
+    """Name the states of a type of target, by their stored names, in the values of its events."""
+    _states[target_type] = labels
+
+
+def value_in_words(event: Event, value: str) -> str:
+    """Return the old or new value of an event as pages show it: `awaiting approval`."""
+    labels = {**_states.get(event.target_type, {}), **kind_of(event).labels}
+    return labels.get(value, value)
 
 
 def to(group: Group, *audiences: Audience, **others: Group) -> dict[Audience, Group]:

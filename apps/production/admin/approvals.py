@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
@@ -67,7 +68,7 @@ class Retire(ReasonAction):
 class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     """A group with signatures or delegations is retired, because the history names it."""
 
-    about = "People of whom one signs for all."
+    about = "People of whom one signs for all. Approval rules name the groups that must sign."
     document = "approvals"
     saved_kind = "approval_group.saved"
     deleted_kind = "approval_group.deleted"
@@ -76,7 +77,14 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     list_filter = ["experiment", "role", ("retired_at", EMPTY)]
     readonly_fields = ["retired_at"]
     search_fields = ["name"]
+    column_titles = {"role": "everyone with the role"}
+    empty_choices = {"experiment": "all experiments"}
     autocomplete_fields = ["members"]
+    record_actions = ("retire",)
+
+    def get_fields(self, request: HttpRequest, obj: ApprovalGroup | None = None) -> list[Any]:
+        fields = ["name", "experiment", "role", "members"]
+        return [*fields, "retired_at"] if obj else fields
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Forbid changes of a retired group."""
@@ -112,7 +120,27 @@ class ApprovalRuleAdmin(_WithEvents):
     list_select_related = ["workflow", "experiment"]
     list_display_links = ["__str__"]
     search_fields = ["workflow__key", "experiment__key", "groups__name"]
-    filter_horizontal = ["groups"]
+    fieldsets = (
+        ("Requests", {"fields": ("workflow", "experiment")}),
+        ("Signatures", {"fields": ("groups", "remind_after_days", "enabled")}),
+    )
+    labels = {
+        "workflow": "Workflow type",
+        "remind_after_days": "Days until a reminder",
+        "enabled": "In force",
+    }
+    help_texts = {
+        "groups": "All of them must sign. Without groups, one approver is enough.",
+        "enabled": "Otherwise the rule is kept, and asks for nothing.",
+    }
+    column_titles = {"enabled": "in force", "remind_after_days": "days until a reminder"}
+    filter_titles = {"enabled": "in force"}
+    empty_choices = {"experiment": "all experiments"}
+
+    def formfield_for_manytomany(self, *args: Any, **kwargs: Any) -> Any:
+        return super().formfield_for_manytomany(
+            *args, **{"widget": forms.CheckboxSelectMultiple, **kwargs}
+        )
 
     @admin.display(description="groups")
     def group_names(self, rule: ApprovalRule) -> str:

@@ -3,16 +3,16 @@
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin
 from apps.production.domain.experiment_shares import read_shares
-from apps.production.domain.priority.shares import set_shares
+from apps.production.domain.priority.shares import set_shares, warning_about_zero
 from apps.production.domain.reasons import MAX_REASON
-from apps.production.models import MAX_WEIGHT, ExperimentShare
+from apps.production.models import DEFAULT_WEIGHT, MAX_WEIGHT, ExperimentShare
 from apps.production.permissions import may_set_shares
 
 
@@ -20,9 +20,20 @@ class ShareForm(forms.ModelForm):
     """A weight and the reason for it."""
 
     weight = forms.IntegerField(
-        min_value=0, max_value=MAX_WEIGHT, help_text="Relative to the other experiments."
+        min_value=0,
+        max_value=MAX_WEIGHT,
+        initial=DEFAULT_WEIGHT,
+        help_text=(
+            "Relative to the other experiments, each of which has 100 unless it is listed here. "
+            "With 0, its requests rank lower, but still start; to stop them, "
+            "put the experiment on hold."
+        ),
     )
-    reason = forms.CharField(max_length=MAX_REASON, widget=forms.Textarea(attrs={"rows": 2}))
+    reason = forms.CharField(
+        max_length=MAX_REASON,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Members of the experiments can read it.",
+    )
 
     class Meta:
         model = ExperimentShare
@@ -45,7 +56,14 @@ class ShareForm(forms.ModelForm):
 class ExperimentShareAdmin(PortalAdmin):
     """Rows are not deleted. An experiment without a row has the default weight."""
 
-    about = "The share of each experiment in the queue. Without a row it has the default weight."
+    about = (
+        "The share of each experiment in the queue, as a weight relative to the others. An "
+        "experiment that is not listed has a weight of 100."
+    )
+    list_title = "Shares of experiments"
+    record_name = "share"
+    ordering = ["experiment__key"]
+    column_titles = {"by": "set by", "at": "set"}
     document = "priority"
     form = ShareForm
     never = ("delete",)
@@ -73,3 +91,5 @@ class ExperimentShareAdmin(PortalAdmin):
         set_shares(
             weights=weights, by=user_of(request), at=timezone.now(), reason=cleaned["reason"]
         )
+        if cleaned["weight"] == 0:
+            messages.warning(request, warning_about_zero([obj.experiment.name]))

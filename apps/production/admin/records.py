@@ -40,6 +40,7 @@ register_read_only(
     "request kind since words",
     search="request__key words",
     filters=["kind", "request__experiment"],
+    about="Why a request needs attention, and since when.",
 )
 register_read_only(
     Stage,
@@ -53,6 +54,7 @@ register_read_only(
     "request name release configuration attempts completed last_ended_at",
     search="request__key name release configuration",
     filters=["experiment"],
+    about="Resource use of the jobs of one stage, for estimates of later requests.",
 )
 register_read_only(
     DatasetPart,
@@ -60,6 +62,7 @@ register_read_only(
     search="name request__key split_from__key",
     filters=[("defined_at", EMPTY)],
     exclude=["files"],
+    about="Some files of another dataset, which the portal defines for a request that it drafts.",
 )
 register_read_only(RequestCounter, "experiment last", search="experiment__key")
 register_read_only(
@@ -81,12 +84,14 @@ register_read_only(
     "request place by at resolved_at withdrawn_at",
     search="request__key text by__username",
     filters=[("resolved_at", EMPTY), ("withdrawn_at", EMPTY)],
+    about="A comment on a request or one of its fields.",
 )
 register_read_only(
     RequestRevision,
     "request version at by is_submitted",
     search="request__key by",
     filters=["is_submitted", "request__experiment"],
+    about="The content of a request when it was saved or submitted.",
 )
 register_read_only(
     RequestTemplate,
@@ -106,6 +111,7 @@ register_read_only(
     search="request__key group_name by__username",
     filters=[("withdrawn_at", EMPTY), "group"],
     ordering=["-pk"],
+    about="The approval of the content of a request by a user.",
 )
 register_read_only(
     Delegation,

@@ -116,6 +116,8 @@ class RequestAdmin(ReadOnlyAdmin):
     list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
     search_fields = ["key", "title", "campaign", "created_by__username"]
     changed_on = ("Requests", "production:request-list")
+    ordering = ["-pk"]
+    filter_titles = {"requested_priority": "requested priority", "workflow__type": "workflow type"}
     date_hierarchy = "created_at"
     inlines = [StageInline]
     readonly_fields = ["events"]
@@ -200,6 +202,10 @@ class WorkflowTypeAdmin(PortalAdmin):
     document = "workflows"
     form = DeclarationForm
     never = ("delete",)
+    labels = {"enabled": "Offered"}
+    column_titles = {"enabled": "offered"}
+    filter_titles = {"enabled": "offered"}
+    empty_choices = {"experiment": "all experiments"}
     list_display = ["key", "experiment", "enabled"]
     list_filter = ["enabled", "experiment"]
     search_fields = ["key"]

@@ -70,6 +70,18 @@ def test_forgotten_experiment_makes_no_liaison_of_all(client_of_admin):
     assert not user.memberships.exists()
     page = text_of(client_of_admin.post(f"{ADD_ROLE}?role=liaison", {"role": "liaison"}))
     assert "Choose a user." in page
+    page = text_of(client_of_admin.post(ADD_ROLE, {"user": user.pk, "role": "approver"}))
+    assert "Choose an experiment, or tick “All experiments” below." in page
+    assert not user.memberships.exists()
+
+
+def test_people_are_chosen_by_their_names(client_of_admin):
+    ana = people.person("ana.smith")
+    type(ana).objects.filter(pk=ana.pk).update(first_name="Ana", last_name="Smith")
+    source = {"app_label": "accounts", "model_name": "membership", "field_name": "user"}
+    offered = client_of_admin.get("/admin/autocomplete/", {**source, "term": "Ana"}).json()
+    assert [result["text"] for result in offered["results"]] == ["Ana Smith (ana.smith)"]
+    assert "Ana Smith (ana.smith)" in client_of_admin.get(f"{ADD_ROLE}?user={ana.pk}").text
 
 
 @pytest.mark.parametrize("role", ["liaison", "approver"])
@@ -78,16 +90,17 @@ def test_role_for_one_experiment(client_of_admin, nova, role):
     values = {"user": user.pk, "role": role, "experiment": nova.pk}
     assert client_of_admin.post(ADD_ROLE, values).status_code == 302
     assert Membership.objects.get(user=user).experiment == nova
+    again = text_of(client_of_admin.post(ADD_ROLE, values))
+    assert "The user has this role already." in again
     both = client_of_admin.post(ADD_ROLE, {**values, "all_experiments": "on"})
     assert "Choose one experiment or all of them, not both." in text_of(both)
 
 
-@pytest.mark.parametrize(
-    ("role", "tick"), [("liaison", {"all_experiments": "on"}), ("shifter", {})]
-)
-def test_role_for_all_experiments(client_of_admin, role, tick):
+@pytest.mark.parametrize("role", ["liaison", "shifter"])
+def test_role_for_all_experiments(client_of_admin, role):
     user = people.person("new-one")
-    sent = client_of_admin.post(ADD_ROLE, {"user": user.pk, "role": role, **tick})
+    values = {"user": user.pk, "role": role, "all_experiments": "on"}
+    sent = client_of_admin.post(ADD_ROLE, values)
     assert sent.status_code == 302
     membership = Membership.objects.get(user=user)
     assert (membership.role, membership.experiment) == (role, None)

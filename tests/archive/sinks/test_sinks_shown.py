@@ -96,7 +96,7 @@ def test_queries_of_the_health_page_do_not_grow_with_jobs(
 def test_admin_retries_and_drops_for_those_who_may(client, admin, shifter, troubled):
     def act(action, *names):
         keys = SinkState.objects.filter(name__in=names).values_list("pk", flat=True)
-        data = {"action": action, "_selected_action": [*keys]}
+        data = {"action": action, "_selected_action": [*keys], "confirmed": "yes"}
         page = client.post("/admin/archive/sinkstate/", data, follow=True)
         return [str(message) for message in page.context["messages"]]
 

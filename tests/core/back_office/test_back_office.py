@@ -3,6 +3,7 @@
 from html import unescape
 
 import pytest
+from django.apps import apps
 from django.contrib.admin import autodiscover, site
 from django.contrib.admin.utils import flatten_fieldsets
 from django.urls import reverse
@@ -16,6 +17,7 @@ from apps.core.models import Heartbeat
 from apps.core.web.documentation import titles
 from apps.core.web.text_fields import with_links
 from apps.datasets.models import Catalogue
+from apps.portal.web.record_links import SEE_ALSO, links_of
 from opsportal.admin_site import TASKS
 from tests.factories import clusters, people
 from tests.pages import text_of
@@ -287,8 +289,8 @@ def test_lists_have_plain_titles(client, admin, nova):
     publish(kind="membership.granted", target=shifter, by=admin, at=timezone.now())
     client.force_login(admin)
     memberships = client.get("/admin/accounts/membership/").text
-    assert "<title>Memberships · opsportal admin</title>" in memberships
-    assert '<td class="field-scope">all</td>' in memberships
+    assert "<title>Roles of users · opsportal admin</title>" in memberships
+    assert 'class="field-scope">all experiments</td>' in memberships
     assert "To change a role, delete it and add another." in memberships
     events = client.get("/admin/core/event/").text
     assert "Target label" not in events
@@ -331,5 +333,25 @@ def test_history_of_a_user_leads_back_to_the_user(client, admin, shifter):
     page = text_of(client.get(reverse("admin:accounts_user_history", args=[shifter.pk])))
     change = reverse("admin:accounts_user_change", args=[shifter.pk])
     assert f'<a href="{change}">Back to {shifter}</a>' in page
-    assert "<p>No change has been recorded here since it was created.</p>" in page
+    assert "No change has been recorded since it was created." in page
     assert "change history" not in page
+
+
+def test_page_of_a_record_links_what_belongs_to_it(client, admin):
+    cluster = clusters.cluster()
+    client.force_login(admin)
+    page = text_of(client.get(reverse("admin:clusters_cluster_change", args=[cluster.pk])))
+    assert '<a href="/admin/archive/capturehost/add/?clusters=alps">Add a capture host</a>' in page
+    added = client.get("/admin/archive/capturehost/add/?clusters=alps")
+    assert added.context["adminform"].form["clusters"].value() == "alps"
+
+
+@pytest.mark.parametrize("label", sorted(SEE_ALSO))
+def test_links_of_a_record_lead_to_pages(client, admin, label):
+    record = apps.get_model(label)(pk=1)
+    for name in ("name", "slug", "username", "target_label"):
+        if hasattr(record, name):
+            setattr(record, name, "a b&c" if name == "name" else "abc")
+    client.force_login(admin)
+    for text, address in links_of(record):
+        assert client.get(address).status_code == 200, text

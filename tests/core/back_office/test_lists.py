@@ -7,12 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.admin import site
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.test import Client
+from django.utils import timezone
 
 from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.core.web.pagination import KeysFirst
 from tests.factories import people
+from tests.factories.requests import request_in
+from tests.pages import text_of
 
 LIST = "/admin/core/event/"
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -97,3 +101,54 @@ def test_records_of_logins_can_be_viewed_and_not_changed(client, admin):
         link = re.search(rf'<a href="/admin/axes/{name}/" class="(\w+)link"', index)
         assert link
         assert link[1] == "view"
+
+
+def test_list_names_what_it_searches_and_its_filters(client, admin, nova):
+    people.person("ana", ("liaison", nova))
+    client.force_login(admin)
+    page = text_of(client.get("/admin/accounts/membership/?role__exact=liaison"))
+    assert "Searches names, user names, e-mail addresses and experiments." in page
+    assert '<summary class="on">Role: <b>Liaison</b></summary>' in page
+    assert "<summary>Experiment: <b>All</b></summary>" in page
+    assert ">all experiments</a>" in page
+    assert "By role" not in page
+    assert 'data-title="User name" class="field-user' in page
+    assert "1 role <" in page.replace("</p>", "<")
+    clusters = text_of(client.get("/admin/clusters/cluster/add/"))
+    assert "Memory limit of a job" in clusters
+
+
+@pytest.mark.parametrize(("days", "shown_days"), [("1", [0]), ("7", [0, 3]), ("", [0, 3, 20])])
+def test_changes_of_a_period_are_found_by_their_time(client, admin, days, shown_days):
+    for age in (20, 3, 0):
+        at = timezone.now() - timedelta(days=age)
+        entry = LogEntry.objects.create(
+            user=admin, action_flag=CHANGE, object_repr=f"{age} days", change_message="Changed."
+        )
+        LogEntry.objects.filter(pk=entry.pk).update(action_time=at)
+    client.force_login(admin)
+    page = client.get("/admin/admin/logentry/", {"when": days} if days else {})
+    entries = page.context["cl"].result_list
+    assert [entry.object_repr for entry in entries] == [f"{age} days" for age in shown_days]
+
+
+def test_events_show_states_by_their_names_and_link_their_targets(client, admin, nova, liaison, at):
+    production_request = request_in("approved", by=liaison, experiment=nova, approver=admin)
+    states = {"old": "awaiting_approval", "new": "approved"}
+    publish(kind="request.approve", target=production_request, by=admin, at=at, **states)
+    client.force_login(admin)
+    page = text_of(client.get(LIST))
+    address = f"/admin/production/request/{production_request.pk}/change/"
+    assert f'<a href="{address}">{production_request}</a>' in page
+    assert "awaiting approval → approved" in page
+
+
+def test_several_records_are_deleted_only_where_it_is_usual(client, admin, nova):
+    people.person("ana", ("liaison", nova))
+    client.force_login(admin)
+    assert (
+        'value="delete_selected">Delete…</button>' in client.get("/admin/accounts/membership/").text
+    )
+    experiments = client.get("/admin/accounts/experiment/").text
+    assert "delete_selected" not in experiments
+    assert "action-checkbox" not in experiments

@@ -5,6 +5,8 @@ from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from apps.accounts.models import Experiment
+from apps.clusters.models import Cluster
+from apps.core.admin.history import FEW_OF_THE_PORTAL
 from apps.core.domain.events import publish
 from apps.hosts.models import Probe
 from tests.factories import clusters, people
@@ -25,7 +27,7 @@ def change_of(row) -> str:
 
 def history_of(office, row):
     page = office.get(change_of(row).replace("change/", "history/"))
-    return page.context["entries"], text_of(page)
+    return page.context["history"].entries, text_of(page)
 
 
 def test_changed_limit_is_shown_with_both_values(office, admin):
@@ -36,7 +38,7 @@ def test_changed_limit_is_shown_with_both_values(office, admin):
     entries, page = history_of(office, cluster)
 
     newest = {change.field: (change.old, change.new) for change in entries[0].changes}
-    assert newest["Max memory size"] == ("4 GB", "8 GB")
+    assert newest["Memory limit of a job"] == ("4 GB", "8 GB")
     assert entries[0].by == admin.username
     assert 'class="old">4 GB</span> → <span class="new">8 GB' in page
     assert "Times in UTC." in page
@@ -115,3 +117,49 @@ def test_changed_lines_of_a_text_are_shown(office, db):
 
     [change] = [change for change in entries[0].changes if change.lines]
     assert change.lines == ["-true", "+cat /dev/null"]
+
+
+def test_first_values_are_shown_and_empty_fields_and_secrets_are_not(office):
+    options = '{"jobs": 5, "api_token": "hush-1"}'
+    added = {**CLUSTER, "options": options, "collects": "on", "max_memory_bytes": "4 GB"}
+    assert office.post("/admin/clusters/cluster/add/", added).status_code == 302
+
+    [entry], page = history_of(office, Cluster.objects.get())
+
+    values = {change.field: change.new for change in entry.changes}
+    assert values["Name"] == "alps"
+    assert (values["Options: jobs"], values["Options: api_token"]) == ("5", "(hidden)")
+    assert (values["Collects"], values["Memory limit of a job"]) == ("yes", "4 GB")
+    assert values.keys().isdisjoint({"Site", "Service", "Time limit of a job"})
+    assert '<b>Name</b> <span class="new">alps</span>' in page
+    assert "hush" not in page + LogEntry.objects.get().change_message
+
+
+def test_added_row_of_a_table_is_shown_with_its_values(office):
+    user = people.person("ana")
+    data = {
+        "username": "ana",
+        "cluster_logins-TOTAL_FORMS": 1,
+        "cluster_logins-INITIAL_FORMS": 0,
+        "cluster_logins-0-user": user.pk,
+        "cluster_logins-0-login": "ana2",
+    }
+    assert office.post(change_of(user), data).status_code == 302
+    entries, _ = history_of(office, user)
+    assert [(c.field, c.old, c.new) for c in entries[0].changes] == [("Login", "", "ana2")]
+
+
+def test_what_the_portal_did_is_shown_on_demand(office, admin, at):
+    cluster = clusters.cluster()
+    office.post(change_of(cluster), {**CLUSTER, "max_memory_bytes": "4 GB"})
+    for _ in range(FEW_OF_THE_PORTAL + 1):
+        publish(kind="jobs.collected", target=cluster, by="collector", at=at)
+
+    entries, page = history_of(office, cluster)
+    assert [entry.by for entry in entries] == [admin.username]
+    assert "11 entries that the portal made itself" in page
+
+    everything = office.get(change_of(cluster).replace("change/", "history/?portal=yes"))
+    by = [entry.by for entry in everything.context["history"].entries]
+    assert by.count("collector") == FEW_OF_THE_PORTAL + 1
+    assert admin.username in by

@@ -241,6 +241,19 @@ def test_shares_are_previewed_then_saved(queued, nova, dune, approver, shifter, 
     assert "set the share of NOvA: 50 % → 75 %" in client.get(QUEUE).content.decode()
 
 
+def test_weight_of_zero_is_saved_with_a_warning(nova, dune, admin, browse):
+    client = browse(admin)
+    warning = "NOvA has a weight of 0. This stops nothing"
+    shares = {"share-NOVA": 0, "share-DUNE": 100, "version": queue_state().version}
+    address = reverse("production:shares")
+    assert warning in client.post(address, {**shares, "do": "preview"}).text
+    saved = client.post(address, {**shares, "do": "save", "reason": "ended"}, follow=True)
+    assert warning in saved.text
+    change = f"/admin/production/experimentshare/{nova.pk}/change/"
+    assert warning not in client.post(change, {"weight": 9, "reason": "back"}, follow=True).text
+    assert warning in client.post(change, {"weight": 0, "reason": "ended"}, follow=True).text
+
+
 def test_back_office_sets_a_share_by_the_service(nova, admin, browse):
     add = "/admin/production/experimentshare/add/"
     client = browse(admin)

@@ -1,10 +1,11 @@
 """Fair shares of experiments: use, changes, and the queue under other shares."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
+from django.utils.text import get_text_list
 
 from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
@@ -108,6 +109,18 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
     if problems:
         raise InvalidFields(problems)
     return new_weights
+
+
+def warning_about_zero(names: Collection[str]) -> str:
+    """Say what a weight of 0 does to the experiments with these names; nothing for none."""
+    if not names:
+        return ""
+    listed = get_text_list(list(names), "and")
+    verb = "have" if len(names) > 1 else "has"
+    return (
+        f"{listed} {verb} a weight of 0. This stops nothing: requests rank lower, and still start "
+        "when it is their turn. To stop them, put the experiment on hold."
+    )
 
 
 def what_if_shares(

@@ -159,9 +159,16 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
                 )
                 names = ", ".join(experiment.name for experiment in changed)
                 messages.success(request, f"Shares set: {names}." if changed else "No changes.")
+                zero = [
+                    experiment.name for experiment in changed if not form.weights[experiment.pk]
+                ]
+                if zero:
+                    messages.warning(request, shares.warning_about_zero(zero))
                 return redirect("production:shares")
             after, shifts = shares.what_if_shares(form.weights, at=timezone.now())
             context["then"] = {share_row.experiment.pk: share_row.share for share_row in after}
+            zero = [share_row.experiment.name for share_row in after if not share_row.weight]
+            context["warning"] = shares.warning_about_zero(zero)
             context |= {"shifts": shifts[:MOST_SHIFTS], "more": max(0, len(shifts) - MOST_SHIFTS)}
     context["may_set"] = may_set_shares(request.user)
     if form.is_bound and (form.errors or not previews):

@@ -1,0 +1,85 @@
+"""What belongs to a record of the back office, and is done elsewhere: links on its page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from django.db.models import Model
+from django.urls import reverse
+
+
+@dataclass(frozen=True)
+class Link:
+    """A page about a record.
+
+    Its address is that of `view`; the query has attributes of the record: `?q={name}`.
+    """
+
+    text: str
+    view: str
+    query: str = ""
+
+    def address_of(self, record: Model) -> str:
+        return reverse(self.view) + self.query.format_map(_Quoted(record))
+
+
+class _Quoted(dict[str, Any]):
+    """The attributes of a record, quoted for a query."""
+
+    def __init__(self, record: Model) -> None:
+        super().__init__()
+        self.record = record
+
+    def __missing__(self, name: str) -> str:
+        return quote(str(getattr(self.record, name)))
+
+
+#: Links on the page of a record, by its model.
+SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
+    "clusters.Cluster": (
+        Link(
+            "Its capture hosts and their tokens",
+            "admin:archive_capturehost_changelist",
+            "?q={name}",
+        ),
+        Link("Add a capture host", "admin:archive_capturehost_add", "?clusters={name}"),
+        Link("Collection of its jobs", "admin:jobs_collection_changelist"),
+        Link("Is all well?", "portal:health"),
+    ),
+    "archive.CaptureHost": (Link("Health of captures", "portal:health"),),
+    "statusboard.Service": (
+        Link("Schedule maintenance", "statusboard:schedule-window", "?service={slug}"),
+        Link("Report an incident", "statusboard:report-incident", "?service={slug}"),
+        Link(
+            "Rules for its alerts",
+            "admin:statusboard_labelrule_changelist",
+            "?service__id__exact={pk}",
+        ),
+    ),
+    "statusboard.MonitoringSource": (
+        Link("New token, and the mapping of fields", "statusboard:sources"),
+        Link(
+            "What it posted", "admin:statusboard_rawpayload_changelist", "?source__id__exact={pk}"
+        ),
+    ),
+    "accounts.User": (
+        Link("What the user did", "admin:core_event_changelist", "?by=people&q={username}"),
+        Link(
+            "Changes in the back office", "admin:admin_logentry_changelist", "?user__id__exact={pk}"
+        ),
+    ),
+    "production.ExperimentShare": (
+        Link("All shares, with a preview of their effect", "production:shares"),
+    ),
+    "diagnosis.KnownError": (Link("Known errors", "diagnosis:known-errors"),),
+    "core.Event": (
+        Link("All events of it", "admin:core_event_changelist", "?by=all&q={target_label}"),
+    ),
+}
+
+
+def links_of(record: Model) -> list[tuple[str, str]]:
+    """Return the text and the address of each link on the page of a record."""
+    links = SEE_ALSO.get(record._meta.label, ())
+    return [(link.text, link.address_of(record)) for link in links]
