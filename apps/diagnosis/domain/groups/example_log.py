@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.formats.plain_lines import clean
 from apps.diagnosis.enums import ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
+from apps.statusboard.domain.board.names import service_names
 
 MOST_LINES = 6
 LINE_BYTES = 1_000
