@@ -19,7 +19,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ExampleLine:
-    """A line of a log: a known error with its role, or a novel line, which has no role."""
+    """A line of a log: a known error with its role, or a novel line, which has no role.
+
+    `service` is named as on the status board.
+    """
 
     stream: str
     offset: int

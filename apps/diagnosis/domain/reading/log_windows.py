@@ -29,7 +29,10 @@ WINDOW_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LineView:
-    """A line of a log, with the known error that matched it, if any."""
+    """A line of a log, with the known error that matched it, if any.
+
+    `service` is named as on the status board.
+    """
 
     line: LogLine
     role: Role | None = None
