@@ -489,15 +489,15 @@ def visible_people(user: User) -> QuerySet[User]:
     return people.filter(Q(pk=user.pk) | Q(pk__in=of_experiments.values("user")))
 
 
-def find_people(words: str, user: User) -> QuerySet[User]:
-    """Return the people with this user name, or all of these words in their names.
+def find_people(query: str, user: User) -> QuerySet[User]:
+    """Return the people with this user name, or with all of the words in their names.
 
     They come with their roles and cluster logins.
     """
     named = Q()
-    for word in words.split():
+    for word in query.split():
         named &= Q(first_name__icontains=word) | Q(last_name__icontains=word)
-    people = visible_people(user).filter(Q(username__iexact=words) | named)
+    people = visible_people(user).filter(Q(username__iexact=query) | named)
     return people.prefetch_related("memberships__experiment", "cluster_logins").order_by("username")
 
 

@@ -18,7 +18,7 @@ from apps.core.domain.expressions.runs import TooCostly
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.core.web.sorting import read_sort, sort_rows
-from apps.diagnosis.domain.groups.waits import name_of_service, service_names
+from apps.diagnosis.domain.groups.waits import name_of_service
 from apps.diagnosis.domain.groups.where_else import text_of_template
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
@@ -38,6 +38,7 @@ from apps.diagnosis.models import KnownError, KnownErrorChange, KnownErrorOmissi
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
 from apps.diagnosis.web.known_error_form import KnownErrorForm
 from apps.jobs.models import Job
+from apps.statusboard.domain.board.names import service_names
 
 PAGE_SIZE = 50
 

@@ -13,7 +13,6 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import in_order
 from apps.core.web.errors import show_errors
 from apps.core.web.sorting import field_order, read_sort
-from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.domain.reading.log_windows import log_view
 from apps.diagnosis.domain.verdicts import harvest
 from apps.diagnosis.domain.verdicts.experience import experience_of
@@ -31,6 +30,7 @@ from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.jobs import MOST_SORTED
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
+from apps.statusboard.domain.board.names import service_names
 
 #: The columns by which failed jobs can be sorted, with their fields.
 FAILED_ORDERS = {"finished": "ended_at", "wall": "wall_seconds", "core": "core_seconds"}

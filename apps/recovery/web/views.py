@@ -171,7 +171,7 @@ def _arms_with_jobs(effect: Effect) -> list[tuple[str, str, ArmFigures]]:
     for arm in (Arm.ACTED, Arm.CONTROL, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL):
         figures = effect.arm(arm)
         if figures.jobs:
-            rows.append((arm.label, arm.value, figures))
+            rows.append((str(arm.label), arm.value, figures))
     return rows
 
 

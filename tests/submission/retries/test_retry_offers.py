@@ -436,7 +436,7 @@ def test_pages_say_why_only_some_jobs_can_be_retried(pages, outage, shifter, bro
     client = browse(shifter)
     for address in (FailureGroup.objects.get().get_absolute_url(), outage.get_absolute_url()):
         page = text_of(client.get(address))
-        assert "2 of 4 open jobs can be retried now." in page, address
+        assert "2 of 4 open jobs can be retried." in page, address
         assert "Only their owners can submit them again" in page, address
         numbers = re.findall(r'href="(/retries/\S+\?list=[a-z-]+)#list">(\d+)</a>', page)
         assert [int(number) for _, number in numbers] == [1, 2], address

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.formats.chunks import newlines
 from apps.diagnosis.engine.formats.plain_lines import clean
 from apps.diagnosis.enums import ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
+from apps.statusboard.domain.board.names import service_names
 
 MOST_LINES = 6
 LINE_BYTES = 1_000
@@ -19,7 +19,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ExampleLine:
-    """A line of a log: a known error with its role, or a novel line, which has no role."""
+    """A line of a log: a known error with its role, or a novel line, which has no role.
+
+    `service` is named as on the status board.
+    """
 
     stream: str
     offset: int

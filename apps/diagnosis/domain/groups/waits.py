@@ -1,6 +1,6 @@
 """What to do instead of a retry while a service is down."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from django.db.models import Q
@@ -37,18 +37,6 @@ def wait_for(trouble: Disruption, at: datetime) -> str:
     else:
         clock = f"{since.day} {since:%b %H:%M}"
     return f"wait until {trouble.service.name} is up (down since {clock})"
-
-
-def service_names(texts: Iterable[str]) -> dict[str, str]:
-    """Return how the status board names these services, by the text that names them.
-
-    Texts that name no service of the board stay as they are. One query.
-    """
-    board: dict[str, str] = {}
-    for slug, name in Service.objects.order_by("pk").values_list("slug", "name"):
-        board.setdefault(slug.lower(), name)
-        board.setdefault(name.lower(), name)
-    return {text: board.get(text.lower(), text) for text in texts}
 
 
 def name_of_service(text: str) -> str:

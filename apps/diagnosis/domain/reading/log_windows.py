@@ -5,7 +5,6 @@ A window shows the last lines, earlier lines, or lines around an offset.
 
 from dataclasses import dataclass, replace
 
-from apps.diagnosis.domain.groups.waits import service_names
 from apps.diagnosis.domain.known_errors.current import known_errors_in
 from apps.diagnosis.domain.reading.log_texts import (
     LogText,
@@ -21,6 +20,7 @@ from apps.diagnosis.engine.verdict import WEIGHT
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import LogExcerpt, Verdict
 from apps.jobs.models import Job
+from apps.statusboard.domain.board.names import service_names
 
 LINE_CHOICES = (10, 50, 500)
 MOST_LINES = 5000
@@ -29,7 +29,10 @@ WINDOW_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LineView:
-    """A line of a log, with the known error that matched it, if any."""
+    """A line of a log, with the known error that matched it, if any.
+
+    `service` is named as on the status board.
+    """
 
     line: LogLine
     role: Role | None = None

@@ -11,12 +11,7 @@ from django.utils import timezone
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
 from apps.archive.models import ArchivedJob
 from apps.diagnosis import wording
-from apps.diagnosis.domain.groups.waits import (
-    down_services,
-    service_names,
-    wait_for,
-    waits_by_service,
-)
+from apps.diagnosis.domain.groups.waits import down_services, wait_for, waits_by_service
 from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
@@ -24,6 +19,7 @@ from apps.diagnosis.enums import HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from apps.jobs.domain.records.jobs import Mark
 from apps.jobs.models import Job
+from apps.statusboard.domain.board.names import service_names
 from apps.statusboard.models import Service
 
 #: Size of the part of a script that is searched for the programs that it runs.
