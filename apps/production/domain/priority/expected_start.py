@@ -77,7 +77,7 @@ def expected_start(
     if starts_on:
         today = timezone.localdate(at)
         return Start(
-            today, today, today, f"{starts_on} has room for it and starts it within a minute."
+            today, today, today, f"{starts_on} has room for it and starts it within minutes."
         )
     pace = throughput.pace
     if pace is None:
