@@ -187,6 +187,12 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
 
     shown = page(queued, approver)
     assert (shown.status.answer, shown.status.next_step) == ("Needs a change before it starts.", "")
+    text = text_of(browse(approver).get(queued.get_absolute_url()))
+    assert "Propose 2.8 GB…" in text
+    assert "Use 2.8 GB…" not in text
+    form = browse(approver).get(shown.needed_changes[1].proposal_url).context["form"]
+    assert form["field"].value() == "stages.0.memory_bytes"
+    assert form["text"].value() == f"{shown.needed_changes[1].message} I propose 2.8 GB."
     head = text_of(browse(approver).get(queued.get_absolute_url())).partition("</h1>")[2]
     assert head.partition("Summary")[0].count("needs change") == 1
     dialog = text_of(browse(approver).get(f"{queued.get_absolute_url()}?do=start"))
@@ -397,8 +403,8 @@ def test_late_request_that_runs_names_the_stage_that_ends_last_and_no_priority(
         "generation ends last: 9 jobs in 24 h, 90 to go. "
         "Nothing holds its jobs, but liaisons of NOvA can postpone its deadline."
     )
-    assert shown_page.keep_deadline.label == "Postpone deadline…"
-    assert page(running, approver).keep_deadline is None, "a priority does not help"
+    assert shown_page.next_button.label == "Postpone deadline…"
+    assert page(running, approver).next_button is None, "a priority does not help"
 
     late(running, generation=(30, "9 jobs in 24 h, 90 to go"), reco=(None, "no past jobs"))
     assert page(running, liaison).status.next_step.startswith(
@@ -497,7 +503,7 @@ def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in
         shown_page.status.next_step
         == "An approver can raise its priority, a liaison postpone its deadline."
     )
-    assert shown_page.keep_deadline.label == "Deadline or class…"
+    assert shown_page.next_button.label == "Deadline or class…"
     summary = render_to_string("portal/request/_summary.html", vars(shown_page))
     assert shown in " ".join(summary.split())
 

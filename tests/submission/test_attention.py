@@ -110,6 +110,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     assert '<div class="main-line">Stuck: 1 failed job of one needs a decision.</div>' in page
     assert "<p>Retry its failed jobs or continue without them." in page
     assert "In production." not in page
+    assert f'href="/requests/{request.key}/#submissions">Retry or continue</a>' in page
     for url in ("/", "/requests/inbox/", "/requests/?attention=stuck", "/requests/?attention=yes"):
         found = browse(shifter).get(url).content.decode()
         assert request.key in found, url

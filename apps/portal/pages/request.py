@@ -215,9 +215,12 @@ def _production_waits_for(
     return obstacles[0]
 
 
-def _keep_deadline(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
-    """Return the button with which a user answers that a request is late, if they may."""
-    if _kinds(attention) != {AttentionKind.LATE}:
+def _next_button(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
+    """Return the button of home and inbox for what needs attention, if this user may act on it."""
+    kinds = _kinds(attention)
+    if AttentionKind.STUCK in kinds and may_submit(user, request):
+        return action_for(request, AttentionKind.STUCK, user)
+    if kinds != {AttentionKind.LATE}:
         return None
     action = action_for(request, AttentionKind.LATE, user)
     return action if action.url != request.get_absolute_url() else None
@@ -248,7 +251,7 @@ class RequestPage:
     chooses_cluster: bool
     needed_changes: list[NeededChange]
     waits_for: EndingChange | None
-    keep_deadline: Action | None
+    next_button: Action | None
     schedule: Schedule | None
     attention: list[Attention]
     has_started: bool
@@ -350,7 +353,7 @@ def request_page(
         chooses_cluster=turn.lacks_cluster and may_submit(user, request),
         needed_changes=needed,
         waits_for=_production_waits_for(request, attention, changes, turn),
-        keep_deadline=_keep_deadline(request, attention, user),
+        next_button=_next_button(request, attention, user),
         schedule=schedule,
         attention=attention,
         has_started=request.state in IN_PRODUCTION and not has_rank(request),
