@@ -4,6 +4,7 @@ and what it has written.
 
 import json
 import re
+from collections import Counter
 from datetime import date, timedelta
 
 import pytest
@@ -34,7 +35,10 @@ from apps.production.models import (
     StageHistory,
 )
 from apps.progress.domain.needs import note_attention
+from apps.progress.domain.production_report import report_of
+from apps.progress.domain.stage_counts import progress_of
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
+from apps.quality.domain.facts import gather
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from apps.submission.models import Assignment, Submission
@@ -451,6 +455,18 @@ def test_job_that_completed_as_its_retry_did_counts_once(made, client, shifter):
     assert "75 % of the jobs of reco" in text
     assert "3 of 4 completed 1 failed merge: 1 completed, 1 failed" in text
     assert "not submitted here" not in text
+
+    # Progress, data quality and report agree with a recount: job 3 of reco completed twice.
+    recount = {("reco", 0), ("reco", 1), ("reco", 3), ("merge", 0)}
+    completed = {row.stage: row.completed for row in progress_of(running)}
+    assert completed == Counter(name for name, _ in recount)
+    judged = {row.name: row.jobs.good for row in gather(running, catalogued={}).stages}
+    report = report_of(running, at=LATER)
+    reported = {row["stage"]: row["completed_jobs"] for row in report["stages"]}
+    assert judged == reported == completed
+    assert report["total"]["completed_jobs"] == len(recount)
+    page = client.get(reverse("progress:request-report", args=[running.key]))
+    assert "4 jobs completed</b>" in text_of(page)
 
 
 def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approver):

@@ -5,7 +5,7 @@ It is frozen when the request is closed.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,13 +16,17 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
 from apps.datasets.models import FileTotals, OutputTotals
 from apps.diagnosis.models import Verdict
+from apps.jobs.domain.collection.outside_production import (
+    JobsOutsideProduction,
+    count_outside_production,
+)
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.models import Request, StageAcceptance
 from apps.progress.models import ProductionReport
 from apps.submission.domain.arrays.stage_events import events_not_produced
-from apps.submission.domain.arrays.submissions import sent_again
+from apps.submission.domain.arrays.submissions import count_completed_twice, sent_again
 
 #: Maximum number of rows in the tables of causes, sites and slowest jobs.
 MOST = 20
@@ -49,6 +53,8 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         row["retried"] += again.get((request.pk, chain.get(row["stage"], -1)), 0)
     total = jobs.aggregate(**_sums())
     total["retried"] += sum(again.values())
+    _count_completed_once(request, stages, chain, again)
+    total["completed_jobs"] = sum(row["completed_jobs"] for row in stages)
     sites: list[dict[str, Any]] = [
         dict(row) for row in jobs.values("site__name").annotate(**_sums())
     ]
@@ -126,11 +132,41 @@ def _sums() -> dict[str, Any]:
     }
 
 
+def _count_completed_once(
+    request: Request,
+    stages: Sequence[dict[str, Any]],
+    chain: Mapping[str, int],
+    again: Mapping[tuple[int, int], int],
+) -> None:
+    """Set `completed_jobs` of the stages as the progress does: each production job counts once."""
+    outside = count_outside_production([request])
+    retried = {}
+    for row in stages:
+        others = outside.pop((request.key, row["stage"].casefold()), JobsOutsideProduction())
+        row["completed_jobs"] = max(0, row["completed"] - others.completed)
+        key = request.pk, chain.get(row["stage"], -1)
+        if row["completed_jobs"] and key in again:
+            retried[key] = row
+    if not retried:
+        return
+    twice = count_completed_twice({key: row["completed_jobs"] for key, row in retried.items()})
+    for key, row in retried.items():
+        row["completed_jobs"] -= twice[key]
+
+
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rounded figures. Wall times are those of completed jobs, in seconds."""
+    """Return rounded figures. Wall times are those of completed jobs, in seconds.
+
+    `jobs`, `completed`, `failed` and `interrupted` count attempts. `completed_jobs` counts each
+    production job once; sites do not have it.
+    """
     core = row["core"] or 0
     cpu = row["cpu"] or 0
+    once = {}
+    if "completed_jobs" in row:
+        once["completed_jobs"] = row["completed_jobs"]
     return {
+        **once,
         "jobs": row["jobs"],
         "completed": row["completed"],
         "failed": row["failed"],

@@ -121,7 +121,7 @@ def check_report(
 def count_submitted_messages(data: Mapping[str, Any]) -> int:
     """Return how many warnings a request was submitted with, by the data of the event.
 
-    As everywhere, a message about several fields is one warning. Events before version 1.1 do not
+    As everywhere, a message about several fields is one warning. Events of earlier releases do not
     store their number; of more warnings than they store, each other one counts.
     """
     messages: int | None = data.get("checks_messages")
