@@ -26,6 +26,7 @@ from apps.production.domain.forecast import Days, Expected, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
+from apps.production.domain.requests.status import Totals
 from apps.production.enums import AttentionKind, Verb
 from apps.production.models import (
     Attention,
@@ -207,8 +208,8 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     assert page(running, liaison).needed_changes == []
 
 
-@pytest.mark.parametrize(("last", "may_be_late"), [(19, False), (20, False), (21, True)])
-def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
+@pytest.mark.parametrize(("last", "days"), [(19, 0), (20, 0), (21, 1), (25, 5)])
+def test_deadline_is_at_risk_if_a_part_of_the_expected_range_is_after_it(last, days):
     end = Days(date(2026, 12, 10), date(2026, 12, 12), date(2026, 12, last))
     schedule = Schedule(
         started_at=AT,
@@ -219,7 +220,10 @@ def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
         days_left=0,
         days_over=0,
     )
-    assert schedule.may_be_late == may_be_late
+    assert schedule.days_at_risk == days
+    context = {"schedule": schedule, "totals": Totals(jobs=0, wall_seconds=0)}
+    text = render_to_string("portal/request/_summary.html", context)
+    assert ("At risk" in text) == bool(days)
 
 
 def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shifter):

@@ -148,7 +148,7 @@ HELP = [
 #: Links from a page of a lower app to pages of higher apps, by page: name and URL name.
 PAGE_LINKS = {
     "request": [
-        ("Jobs", "submission:request"),
+        ("Submissions", "submission:request"),
         ("Files", "submission:files"),
         ("Quality", "quality:request"),
         ("Report", "progress:request-report"),

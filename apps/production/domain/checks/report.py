@@ -128,7 +128,8 @@ def count_submitted_messages(data: Mapping[str, Any]) -> int:
     if messages is not None:
         return messages
     stored = data["checks"]
-    return len({warning["message"] for warning in stored}) + data["checks_count"] - len(stored)
+    total: int = data["checks_count"]
+    return len({warning["message"] for warning in stored}) + total - len(stored)
 
 
 @dataclass(frozen=True)
