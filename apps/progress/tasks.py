@@ -12,7 +12,6 @@ from apps.progress.domain import (
     transitions,
     weekly_report,
 )
-from apps.submission.domain.dispatch.start import free_clusters
 
 
 @shared_task(name="progress.count_stage_history")
@@ -34,8 +33,7 @@ def keep_forecasts() -> None:
 @shared_task(name="progress.follow_requests")
 def follow_requests() -> None:
     transitions.follow_requests(at=timezone.now())
-    stored_forecasts.note_starts(at=timezone.now())
-    store_free_clusters(free_clusters(at=timezone.now()))
+    store_free_clusters(stored_forecasts.note_starts(at=timezone.now()))
     needs.note_attention(at=timezone.now())
 
 

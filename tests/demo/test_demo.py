@@ -28,6 +28,7 @@ from apps.demo.simulation.world import read_campaigns
 from apps.jobs.models import Job
 from apps.portal.pages.health.queues import all_queues
 from apps.production.domain.outputs.datasets import FileCatalogue
+from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, Stage
 from apps.progress.domain.stage_counts import progress_of
@@ -101,6 +102,13 @@ class TestLoadedDemo(TestCase):
 
     def test_administrator_is_superuser(self) -> None:
         assert User.objects.get(username="admin").is_superuser
+
+    def test_expected_starts_are_known_at_once(self) -> None:
+        starts = starts_in_queue(at=AT)
+        assert all(start.is_known or start.is_held for start in starts.values())
+        queued = Request.objects.filter(state="queued")
+        assert queued.exists()
+        assert not queued.filter(expected_start=None).exists()
 
     def test_finished_requests_have_their_jobs(self) -> None:
         done = Request.objects.get(title="Near detector calibration muons")

@@ -4,6 +4,7 @@ and what it has written.
 
 import json
 import re
+from collections import Counter
 from datetime import date, timedelta
 
 import pytest
@@ -26,6 +27,7 @@ from apps.production.domain.forecast import Days, Expected, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
+from apps.production.domain.requests.status import Totals
 from apps.production.enums import AttentionKind, Verb
 from apps.production.models import (
     Attention,
@@ -35,7 +37,10 @@ from apps.production.models import (
     StageHistory,
 )
 from apps.progress.domain.needs import note_attention
+from apps.progress.domain.production_report import report_of
+from apps.progress.domain.stage_counts import progress_of
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
+from apps.quality.domain.facts import gather
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from apps.submission.models import Assignment, Submission
@@ -191,6 +196,12 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
         "Needs a change before it starts.",
         "",
     )
+    text = text_of(browse(approver).get(queued.get_absolute_url()))
+    assert "Propose 2.8 GB…" in text
+    assert "Use 2.8 GB…" not in text
+    form = browse(approver).get(shown.plan.needed_changes[1].proposal_url).context["form"]
+    assert form["field"].value() == "stages.0.memory_bytes"
+    assert form["text"].value() == f"{shown.plan.needed_changes[1].message} I propose 2.8 GB."
     head = text_of(browse(approver).get(queued.get_absolute_url())).partition("</h1>")[2]
     assert head.partition("Summary")[0].count("needs change") == 1
     dialog = text_of(browse(approver).get(f"{queued.get_absolute_url()}?do=start"))
@@ -201,8 +212,8 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     assert page(running, liaison).plan.needed_changes == []
 
 
-@pytest.mark.parametrize(("last", "may_be_late"), [(19, False), (20, False), (21, True)])
-def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
+@pytest.mark.parametrize(("last", "days"), [(19, 0), (20, 0), (21, 1), (25, 5)])
+def test_deadline_is_at_risk_if_a_part_of_the_expected_range_is_after_it(last, days):
     end = Days(date(2026, 12, 10), date(2026, 12, 12), date(2026, 12, last))
     schedule = Schedule(
         started_at=AT,
@@ -213,7 +224,10 @@ def test_end_may_be_late_if_a_part_of_its_range_is(last, may_be_late):
         days_left=0,
         days_over=0,
     )
-    assert schedule.may_be_late == may_be_late
+    assert schedule.days_at_risk == days
+    context = {"schedule": schedule, "totals": Totals(jobs=0, wall_seconds=0)}
+    text = render_to_string("portal/request/_summary.html", context)
+    assert ("At risk" in text) == bool(days)
 
 
 def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shifter):
@@ -403,8 +417,8 @@ def test_late_request_that_runs_names_the_stage_that_ends_last_and_no_priority(
         "generation ends last: 9 jobs in 24 h, 90 to go. "
         "Nothing holds its jobs, but liaisons of NOvA can postpone its deadline."
     )
-    assert shown_page.summary.keep_deadline.label == "Postpone deadline…"
-    assert page(running, approver).summary.keep_deadline is None, "a priority does not help"
+    assert shown_page.summary.next_button.label == "Postpone deadline…"
+    assert page(running, approver).summary.next_button is None, "a priority does not help"
 
     late(running, generation=(30, "9 jobs in 24 h, 90 to go"), reco=(None, "no past jobs"))
     assert page(running, liaison).summary.status.next_step.startswith(
@@ -451,6 +465,18 @@ def test_job_that_completed_as_its_retry_did_counts_once(made, client, shifter):
     assert "75 % of the jobs of reco" in text
     assert "3 of 4 completed 1 failed merge: 1 completed, 1 failed" in text
     assert "not submitted here" not in text
+
+    # Progress, data quality and report agree with a recount: job 3 of reco completed twice.
+    recount = {("reco", 0), ("reco", 1), ("reco", 3), ("merge", 0)}
+    completed = {row.stage: row.completed for row in progress_of(running)}
+    assert completed == Counter(name for name, _ in recount)
+    judged = {row.name: row.jobs.good for row in gather(running, catalogued={}).stages}
+    report = report_of(running, at=LATER)
+    reported = {row["stage"]: row["completed_jobs"] for row in report["stages"]}
+    assert judged == reported == completed
+    assert report["total"]["completed_jobs"] == len(recount)
+    page = client.get(reverse("progress:request-report", args=[running.key]))
+    assert "4 jobs completed</b>" in text_of(page)
 
 
 def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approver):
@@ -503,7 +529,7 @@ def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in
         shown_page.summary.status.next_step
         == "An approver can raise its priority, a liaison postpone its deadline."
     )
-    assert shown_page.summary.keep_deadline.label == "Deadline or class…"
+    assert shown_page.summary.next_button.label == "Deadline or class…"
     summary = render_to_string("portal/request/_summary.html", shown_page.context())
     assert shown in " ".join(summary.split())
 

@@ -30,7 +30,6 @@ from apps.submission.domain.arrays.assignment import assign_request, choose_clus
 from apps.submission.domain.arrays.plan import plan_next
 from apps.submission.domain.arrays.trials import evaluate_tests
 from apps.submission.domain.dispatch import dispatch
-from apps.submission.domain.dispatch.start import free_clusters
 from apps.submission.domain.retries.by_stage import retry_failed
 from apps.submission.models import Submission
 from tests.factories.history import history
@@ -111,6 +110,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     assert '<div class="main-line">Stuck: 1 failed job of one needs a decision.</div>' in page
     assert "<p>Retry its failed jobs or continue without them." in page
     assert "In production." not in page
+    assert f'href="/requests/{request.key}/#submissions">Retry or continue</a>' in page
     for url in ("/", "/requests/inbox/", "/requests/?attention=stuck", "/requests/?attention=yes"):
         found = browse(shifter).get(url).content.decode()
         assert request.key in found, url
@@ -380,7 +380,7 @@ def test_a_request_that_a_cluster_starts_now_starts_today(make, cluster, browse,
     rescore_all(at=AT)
     note_starts(at=AT)
     page = browse(liaison).get(f"/requests/{made.key}/").content.decode()
-    assert "farm has room for it and starts it within a minute." in page
+    assert "farm has room for it and starts it within minutes." in page
     Cluster.objects.filter(pk=cluster.pk).update(submits=False)
     note_starts(at=AT)
     assert "starts it within" not in browse(liaison).get(f"/requests/{made.key}/").content.decode()
@@ -389,7 +389,10 @@ def test_a_request_that_a_cluster_starts_now_starts_today(make, cluster, browse,
 def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(
     make, cluster, approver, browse
 ):
-    """As the queue does, with the same reason. A cluster starts one request at a time."""
+    """As the queue does, with the same reason. This cluster takes one job at a time."""
+    Cluster.objects.filter(pk=cluster.pk).update(
+        submission={**cluster.submission, "most_in_flight": 1}
+    )
     waiting = make("awaiting_approval")
 
     def expected_start():
@@ -397,14 +400,14 @@ def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(
         return row.estimate.begins
 
     assert expected_start() is None, "the pace of the queue is unknown"
-    store_free_clusters(free_clusters(at=AT))
+    store_free_clusters(note_starts(at=AT))
     assert expected_start() == Days.exactly(AT.date())
     sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
     assert {choice.starts_on for choice in sheet.choices} == {cluster.name}
     urgent = make("awaiting_approval", deadline=AT.date() + DAY)
     desk = desk_of(approver, at=AT)
-    starts = bulk_approval(desk.rows, desk.queue, at=AT).starts
-    assert starts == {urgent.pk: cluster.name}, "not both, as one starts at a time"
+    starts = bulk_approval(desk.rows, desk.queue, user=approver, at=AT).starts
+    assert starts == {urgent.pk: cluster.name}, "not both, as there is room for one"
     ticked = [f"{row.request.key}:{row.request.version}" for row in desk.rows]
     page = text_of(browse(approver).post(reverse("production:desk-approve"), {"ticked": ticked}))
     assert page.count("starts at once on farm") == 1
@@ -412,15 +415,22 @@ def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(
 
     large = make("awaiting_approval", stages=(stage("one", memory_bytes=10**12),))
     Cluster.objects.filter(pk=cluster.pk).update(max_memory_bytes=10**11)
-    store_free_clusters(free_clusters(at=AT))
+    store_free_clusters(note_starts(at=AT))
     rows = {row.request.pk: row for row in desk_of(approver, at=AT).rows}
     assert rows[large.pk].estimate.begins is None
     assert rows[waiting.pk].estimate.begins
 
     Request.objects.filter(pk=large.pk).delete()
-    make("queued", deadline=AT.date() + DAY)
-    note_starts(at=AT)
+    queued = make("queued", deadline=AT.date() + DAY)
+    store_free_clusters(note_starts(at=AT))
     assert expected_start() is None, "the cluster starts the urgent one first"
+
+    Request.objects.filter(pk=waiting.pk).update(requested_priority="urgent")
+    assert expected_start() == Days.exactly(AT.date()), "it takes the room of the other"
+    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    assert {choice.name: choice.moved_back.pks for choice in sheet.choices}["urgent"] == [queued.pk]
+    [delayed] = sheet.choices[-1].moved_back.named
+    assert (delayed.start_now, delayed.start_then) == (AT.date(), None)
 
 
 def test_queries_do_not_grow_with_what_needs_attention(make, browse, shifter):

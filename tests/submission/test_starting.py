@@ -10,7 +10,10 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.outlook import find_hindrances, outlook
+from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
+from apps.production.models import Request
+from apps.progress.domain.stored_forecasts import note_starts
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
     post_announcement,
@@ -22,7 +25,7 @@ from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.ignored_advice import follow_advice, ignore_advice
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.dispatch import dispatch, start
-from apps.submission.domain.dispatch.start import obstacle, start_next
+from apps.submission.domain.dispatch.start import free_clusters, obstacle, start_next
 from apps.submission.models import Assignment, Submission
 from tests.factories import clusters, people, requests, statusboard
 from tests.factories.requests import AT
@@ -239,6 +242,41 @@ def test_an_experiment_has_no_more_in_flight_than_its_limit(
         passing.key,
         "NOVA-0001",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "starting", "taken"),
+    [
+        ({"most_in_flight": 2}, ["NOVA-0001", "NOVA-0002"], 2),
+        ({"in_flight": {"NOVA": 1}}, ["DUNE-0001", "NOVA-0001"], 2),
+        ({"most_in_flight": 4, "test_events": 0}, ["NOVA-0001"], 6),
+        ({}, ["DUNE-0001", "NOVA-0001", "NOVA-0002", "NOVA-0003"], 4),
+    ],
+)
+def test_those_that_are_expected_to_start_today_start(
+    options, starting, taken, make, cluster, fake, approver, dune, other_liaison, printing
+):
+    set_options(cluster, **options)
+    for _ in range(3):
+        make("queued")
+    requests.request_in(
+        "queued",
+        by=other_liaison,
+        experiment=dune,
+        approver=approver,
+        workflow=printing,
+        stages=(requests.stage("one", jobs=2, events=20),),
+    )
+    rescore_all(at=AT)
+    [free] = note_starts(at=AT)
+    today = Request.objects.filter(expected_start=AT.date())
+    assert sorted(today.values_list("key", flat=True)) == starting
+    assert all(request.queue_entry.starts_on == "farm" for request in today)
+    assert free.room.jobs == free_clusters(at=AT)[0].room.jobs - taken
+
+    tasks.send_to(cluster_id=cluster.pk)
+    begun = Request.objects.exclude(state="queued")
+    assert sorted(begun.values_list("key", flat=True)) == starting
 
 
 def test_one_whose_test_was_said_to_have_failed_waits_for_a_change(make, cluster, approver):

@@ -40,7 +40,7 @@ from apps.submission.domain.retries.only_owners import step_of_owners, steps_of_
 #: Links from a page of a lower app to pages of higher apps, by page: name and URL name.
 PAGE_LINKS = {
     "request": [
-        ("Jobs", "submission:request"),
+        ("Submissions", "submission:request"),
         ("Files", "submission:files"),
         ("Quality", "quality:request"),
         ("Report", "progress:request-report"),

@@ -5,7 +5,7 @@ Reads only.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
 from django.db.models import Count, F
 from django.utils import timezone
@@ -21,13 +21,14 @@ from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate, Size
+from apps.production.domain.priority.moved_back import MovedBack, moved_back
 from apps.production.domain.priority.prospects import (
     Candidate,
     Prospect,
     QueueNow,
+    entries_if_approved,
     prospects_if_approved,
     read_queue,
-    starts_if_approved,
 )
 from apps.production.domain.priority.shown_forecasts import estimates_if_approved
 from apps.production.domain.requests.returns import last_return, notes_on_fields
@@ -91,12 +92,14 @@ class Desk:
 class BulkApproval:
     """Requests to approve together, and the warnings that each was submitted with.
 
-    `starts` has the cluster that starts a request at once, by primary key.
+    `starts` has the cluster that starts a request at once, by primary key; `moved_back` are the
+    queued requests that start later because of all of them.
     """
 
     rows: list[DeskRow]
     warnings: Mapping[int, Warnings]
     starts: Mapping[int, str]
+    moved_back: MovedBack
 
     @property
     def jobs(self) -> int:
@@ -132,11 +135,16 @@ class BulkApproval:
             yield row, self.warnings_of(row)
 
 
-def bulk_approval(rows: list[DeskRow], queue: QueueNow, *, at: datetime) -> BulkApproval:
-    """Return these requests of a desk with their warnings, in one query."""
+def bulk_approval(
+    rows: list[DeskRow], queue: QueueNow, *, user: User, at: datetime
+) -> BulkApproval:
+    """Return these requests of a desk with their warnings and effects, in two queries."""
     candidates = [Candidate(row.request, row.content, row.estimate) for row in rows]
-    starts = starts_if_approved(candidates, at=at, queue=queue)
-    return BulkApproval(rows, warnings_at_submissions([row.request for row in rows]), starts)
+    entries = entries_if_approved(candidates, at=at, queue=queue)
+    starts = {entry.candidate.request.pk: entry.starts_on for entry in entries if entry.starts_on}
+    [moved] = moved_back([entries], user=user, at=at, queue=queue)
+    warnings = warnings_at_submissions([row.request for row in rows])
+    return BulkApproval(rows, warnings, starts, moved)
 
 
 def unsized(rows: Iterable[DeskRow]) -> int:
@@ -218,8 +226,8 @@ class FieldGroup:
 class ClassChoice:
     """A priority class: rank, end and slack of the request if it were approved in it now.
 
-    `moves_back` counts the queued requests that would start later, each by about `delay`, which is
-    None while the pace is unknown. `starts_on` is the cluster that starts it at once.
+    `moved_back` are the queued requests that would start later. `starts_on` is the cluster that
+    starts it at once.
     """
 
     name: str
@@ -227,19 +235,8 @@ class ClassChoice:
     end: date | None
     slack: Slack | None
     is_requested: bool
-    moves_back: int = 0
-    delay: timedelta | None = None
+    moved_back: MovedBack
     starts_on: str = ""
-
-    @property
-    def delay_text(self) -> str:
-        """The delay of the others in days or, below 18 hours, in hours; "" if unknown."""
-        if self.delay is None:
-            return ""
-        hours = self.delay / timedelta(hours=1)
-        if hours < 18:
-            return f"{max(1, round(hours))} h"
-        return f"{round(hours / 24)} d"
 
 
 @dataclass(frozen=True)
@@ -378,9 +375,13 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
 
     sets_priority = may_prioritise(user, request)
     prospects = {}
+    choices = []
     if sets_priority:
+        queue = queue or read_queue(at=at)
         candidate = Candidate(request, content, row.estimate)
         prospects = prospects_if_approved(candidate, at=at, queue=queue)
+        moved = _moved_back(candidate, list(prospects), user=user, at=at, queue=queue)
+        choices = _choices(request, prospects, moved, today=timezone.localdate(at))
     return Sheet(
         row=row,
         groups=_groups(request, texts, changes_since, threads),
@@ -393,16 +394,32 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
         filled=len(list(filter(None, texts.values()))),
         services=_service_names(request),
         prospects=prospects,
-        choices=_choices(request, prospects, today=timezone.localdate(at)),
+        choices=choices,
         may_prioritise=sets_priority,
     )
 
 
+def _moved_back(
+    candidate: Candidate, classes: Sequence[str], *, user: User, at: datetime, queue: QueueNow
+) -> list[MovedBack]:
+    """Return what the approval of a request in each of these classes moves back."""
+    alternatives = []
+    for name in classes:
+        alternatives.append(
+            entries_if_approved([candidate], at=at, queue=queue, priority_class=name)
+        )
+    return moved_back(alternatives, user=user, at=at, queue=queue)
+
+
 def _choices(
-    request: Request, prospects: Mapping[str, Prospect], *, today: date
+    request: Request,
+    prospects: Mapping[str, Prospect],
+    moved: Sequence[MovedBack],
+    *,
+    today: date,
 ) -> list[ClassChoice]:
     choices = []
-    for name, prospect in prospects.items():
+    for (name, prospect), moved_by_class in zip(prospects.items(), moved, strict=True):
         forecast = prospect.forecast
         end = None
         slack = None
@@ -418,8 +435,7 @@ def _choices(
                 end,
                 slack,
                 is_requested,
-                prospect.moves_back,
-                prospect.delay,
+                moved_by_class,
                 prospect.starts_on,
             )
         )

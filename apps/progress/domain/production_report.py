@@ -5,7 +5,7 @@ It is frozen when the request is closed.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,13 +16,17 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
 from apps.datasets.models import FileTotals, OutputTotals
 from apps.diagnosis.models import Verdict
+from apps.jobs.domain.collection.outside_production import (
+    JobsOutsideProduction,
+    count_outside_production,
+)
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import Job
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.models import Request, StageAcceptance
 from apps.progress.models import ProductionReport
 from apps.submission.domain.arrays.stage_events import events_not_produced
-from apps.submission.domain.arrays.submissions import sent_again
+from apps.submission.domain.arrays.submissions import count_completed_twice, sent_again
 
 #: Maximum number of rows in the tables of causes, sites and slowest jobs.
 MOST = 20
@@ -51,6 +55,8 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         stage["retried"] += again.get((request.pk, chain.get(stage["stage"], -1)), 0)
     total = jobs.aggregate(**_sums())
     total["retried"] += sum(again.values())
+    _count_completed_once(request, stages, chain, again)
+    total["completed_jobs"] = sum(stage["completed_jobs"] for stage in stages)
     sites: list[dict[str, Any]] = [
         dict(site) for site in jobs.values("site__name").annotate(**_sums())
     ]
@@ -128,11 +134,41 @@ def _sums() -> dict[str, Any]:
     }
 
 
+def _count_completed_once(
+    request: Request,
+    stages: Sequence[dict[str, Any]],
+    chain: Mapping[str, int],
+    again: Mapping[tuple[int, int], int],
+) -> None:
+    """Set `completed_jobs` of the stages as the progress does: each production job counts once."""
+    outside = count_outside_production([request])
+    retried = {}
+    for stage in stages:
+        others = outside.pop((request.key, stage["stage"].casefold()), JobsOutsideProduction())
+        stage["completed_jobs"] = max(0, stage["completed"] - others.completed)
+        key = request.pk, chain.get(stage["stage"], -1)
+        if stage["completed_jobs"] and key in again:
+            retried[key] = stage
+    if not retried:
+        return
+    twice = count_completed_twice({key: stage["completed_jobs"] for key, stage in retried.items()})
+    for key, stage in retried.items():
+        stage["completed_jobs"] -= twice[key]
+
+
 def _figures(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rounded figures. Wall times are those of completed jobs, in seconds."""
+    """Return rounded figures. Wall times are those of completed jobs, in seconds.
+
+    `jobs`, `completed`, `failed` and `interrupted` count attempts. `completed_jobs` counts each
+    production job once; sites do not have it.
+    """
     core = sums["core"] or 0
     cpu = sums["cpu"] or 0
+    once = {}
+    if "completed_jobs" in sums:
+        once["completed_jobs"] = sums["completed_jobs"]
     return {
+        **once,
         "jobs": sums["jobs"],
         "completed": sums["completed"],
         "failed": sums["failed"],

@@ -3,7 +3,7 @@
 It is stored, so that all pages and the API show the same forecast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -14,28 +14,32 @@ from django.utils import timezone
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.production.domain.forecast import TEST_PASSES, Days, Forecast
+from apps.production.domain.priority.free_clusters import FreeCluster
 from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.priority.queue_forecast import end_of_entry, forecast_of_queued
 from apps.production.domain.priority.ranks import RANKED
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import computed_forecast, progress_now
-from apps.submission.domain.dispatch.start import able_now
+from apps.submission.domain.dispatch.start import able_now, free_clusters
 
 #: How often the time of an unchanged forecast is updated.
 _AGE = timedelta(minutes=30)
 
 
 @transaction.atomic
-def note_starts(*, at: datetime) -> None:
-    """Store which queued requests a cluster starts now: it has room, and nothing prevents it."""
+def note_starts(*, at: datetime) -> list[FreeCluster]:
+    """Store which queued requests clusters start now: they have room, and nothing prevents it.
+
+    Requests start in the order of the queue, as long as there is room. Return the free clusters
+    with the room that is left after these starts.
+    """
     soon: dict[int, str] = {}
-    for cluster in Cluster.objects.filter(submits=True):
+    clusters = free_clusters(at=at)
+    for cluster in clusters:
         with suppress(SchedulerError):
-            if first := next(
-                (request for request in able_now(cluster, at) if request.pk not in soon), None
-            ):
-                soon[first.pk] = cluster.name
+            for request in _started_by(cluster, at, soon):
+                soon[request.pk] = cluster.name
     changed = [
         *QueueEntry.objects.exclude(starts_on="").exclude(pk__in=soon).values_list("pk", flat=True)
     ]
@@ -46,6 +50,20 @@ def note_starts(*, at: datetime) -> None:
             changed.append(pk)
     if changed:
         keep_forecasts(at=at, requests=Request.objects.filter(pk__in=changed))
+    return clusters
+
+
+def _started_by(free: FreeCluster, at: datetime, elsewhere: Container[int]) -> Iterator[Request]:
+    """Yield the requests that a cluster starts now, except those `elsewhere`, and take its room."""
+    cluster = Cluster.objects.get(name=free.name)
+    for request in able_now(cluster, at):
+        experiment = request.experiment.key
+        if request.pk in elsewhere or not free.room.has_any(experiment):
+            continue
+        free.room.take(experiment, free.first_jobs([*request.stages.all()]))
+        yield request
+        if free.room.jobs <= 0:
+            return
 
 
 def keep_queue_forecasts(*, at: datetime) -> int:

@@ -5,6 +5,7 @@ several at once.
 import re
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 from html import unescape
 
 import pytest
@@ -25,7 +26,7 @@ from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.requests.returns import notes_on_fields
 from apps.production.enums import Verb
-from apps.production.models import Request
+from apps.production.models import QueueEntry, Request
 from apps.production.web.forms.moves import ApprovalForm
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -259,26 +260,66 @@ def test_what_a_class_moves_back_is_what_it_moves_back(
     row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
     choices = sheet_of(row, user=approver, at=LATER).choices
     [choice] = [choice for choice in choices if choice.name == level]
-    client.force_login(approver)
-    text = " ".join(client.get(DESK, {"at": one.key}).text.split())
-    assert ('moves 3 requests back <span class="nowrap">by 2 d</span>' in text) == (
-        choices[-1].moves_back == 3
-    )
 
     approve_request(request=one, by=approver, at=LATER, priority_class=level, reason="So.")
     after = starts_in_queue(at=LATER)
-    delays = [(after[pk].likely - start.likely).days for pk, start in before.items()]
-    assert choice.moves_back == sum(delay > 0 for delay in delays)
-    assert choice.delay_text == "2 d"
-    assert all(abs(delay - 2) <= 1 for delay in delays if delay)
+    later = {pk for pk, start in before.items() if after[pk].likely > start.likely}
+    assert len(later) == (3 if level == "urgent" else 0)
+    assert set(choice.moved_back.pks) == later
+    for delayed in choice.moved_back.named:
+        pk = delayed.request.pk
+        assert (delayed.start_now, delayed.start_then) == (before[pk].likely, after[pk].likely)
+        assert abs((delayed.start_then - delayed.start_now).days - 2) <= 1
+    assert choice.moved_back.delay_text == ("2 d" if later else "")
+
+
+def test_desk_names_the_requests_that_move_back(
+    waiting, nova, dune, liaison, other_liaison, approver, client
+):
+    history(draft(liaison, nova))
+    queued = partial(request_in, "queued", approver=approver)
+    nova_approver = person("nova_approver", ("approver", nova))
+    pks = []
+    for number in range(5):
+        title = f"Queued {number}"
+        pks.append(queued(by=liaison, experiment=nova, title=title).pk)
+    foreign = queued(by=other_liaison, experiment=dune)
+    QueueEntry.objects.update(core_seconds=24 * 3600.0)
+    soon = (LATER + timedelta(days=2)).date()
+    Request.objects.filter(pk=pks[0]).update(deadline=soon)
+    QueueEntry.objects.filter(pk=pks[0]).update(days=1)
+    one = waiting(stages=(stage(jobs=1000),))
+    two = waiting(stages=(stage(jobs=1000),))
+    set_pace(1250)
+
+    client.force_login(nova_approver)
+    page = client.get(DESK, {"at": one.key}).text
+    _, _, block = page.partition('<div class="moved-back" data-class="urgent">')
+    named, folded, rest = block.partition("Show the rest")
+    assert "Urgent moves 6 requests back by up to 2 d." in " ".join(named.split())
+    assert folded
+    assert named.count("Queued") == 3
+    assert rest.partition("</details>")[0].count("Queued") == 2
+    assert "1 more in the" in rest, "the one of the other experiment is counted, not named"
+    assert foreign.key not in block
+    assert "1 of them then misses the deadline" in named
+
+    ticked = [f"{request.key}:{request.version}" for request in (one, two)]
+    Request.objects.filter(pk__in=[one.pk, two.pk]).update(requested_priority="urgent")
+    text = " ".join(client.post(f"{DESK}approve/", {"ticked": ticked}).text.split())
+    assert "Together they move 6 requests back by up to 4 d." in text
+    assert "Queued 4" in text
 
 
 def test_delay_of_others_is_unknown_while_the_pace_is(waiting, nova, liaison, approver):
     history(draft(liaison, nova))
     waiting()
+    request_in("queued", by=liaison, experiment=nova, approver=approver)
     set_pace(100, days=0)
-    [choice, *_] = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).choices
-    assert (choice.moves_back, choice.delay, choice.delay_text) == (0, None, "")
+    choice = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).choices[-1]
+    [delayed] = choice.moved_back.named
+    assert (choice.moved_back.delay, choice.moved_back.delay_text) == (None, "")
+    assert (delayed.start_now, delayed.start_then) == (None, None)
 
 
 def test_decision_opens_the_next_request(waiting, approver, client):
@@ -346,8 +387,8 @@ def test_several_are_summed_up_with_their_warnings(
         )
     desk = desk_of(approver, at=LATER)
     rows = desk.rows
-    with django_assert_max_num_queries(1):
-        bulk = bulk_approval(rows, desk.queue, at=LATER)
+    with django_assert_max_num_queries(2):
+        bulk = bulk_approval(rows, desk.queue, user=approver, at=LATER)
     assert (bulk.jobs, bulk.unsized) == (120, 0)
     assert bulk.size.core_seconds == pytest.approx(120 * 9000)
     memory = [message for _, message, _ in bulk.warnings_of(rows[1]) if "3 GB" in message]

@@ -12,6 +12,7 @@ from apps.core.domain.events import events_of
 from apps.production.domain.checks import Fix, Problem, Severity, rule
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.desk import bulk_approval, desk_of
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
@@ -279,10 +280,42 @@ def test_the_same_said_of_several_stages_is_one_line(nova, approver, form, brows
     form.post(NEW, post_of(content(stages=alike), experiment="NOVA", do="submit"))
     obj = Request.objects.get()
     check_request(request=obj, at=AT + timedelta(minutes=1))
-    text = browse(approver).get(obj.get_absolute_url()).content.decode()
+    for query in ("", "?checks=now"):
+        text = browse(approver).get(obj.get_absolute_url() + query).content.decode()
+        assert "1 warning ·" in text, query
     assert text.count("The first stage uses v09_72.") == 1
     assert "stages 2–3 › release" in text
     assert "completed the checks, with 1 warning" in text
+
+
+def test_a_message_about_several_stages_is_one_warning_everywhere(
+    nova, approver, form, past, browse
+):
+    """Each stage has its own fix."""
+    history(past, name="again", configuration="again.fcl")
+    little = [stage(name, memory_bytes=10**9) for name in ("generation", "again")]
+    alike = (*little, *map(stage, ("simulation", "reco", "skim")))
+    checked = form.post(NEW_CHECK, post_of(content(stages=alike), experiment="NOVA"))
+    panel = text_of(checked)
+    assert "used more than 1 GB." in panel
+    for place in (0, 1):
+        assert panel.count(f'value="fix:memory_sufficient:stages.{place}.memory_bytes"') == 1
+    number = checked.context["warnings"]
+    assert f"{number} warnings</a>" in panel
+    assert panel.partition('<ul class="live">')[2].count(">Warning:</span>") == number
+    assert sum(step.warnings for step in checked.context["steps"]) == number
+
+    form.post(NEW, post_of(content(stages=alike), experiment="NOVA", do="submit"))
+    obj = Request.objects.exclude(pk=past.pk).get()
+    check_request(request=obj, at=AT + timedelta(minutes=1))
+    client = browse(approver)
+    for query in ("", "?checks=now"):
+        text = text_of(client.get(obj.get_absolute_url() + query))
+        assert f"{number} warnings ·" in text, query
+        assert f"completed the checks, with {number} warnings" in text
+    desk = desk_of(approver, at=AT)
+    bulk = bulk_approval(desk.rows, desk.queue, user=approver, at=AT)
+    assert len(bulk.warnings_of(desk.rows[0])) == number
 
 
 def test_warnings_about_services_at_submission_are_counted_apart(nova, approver, shifter, form):

@@ -50,7 +50,7 @@ def test_request_page_tells_rank_score_and_what_the_start_rests_on(queued, liais
     for words in (
         "1st</b> of 1 in the queue",
         "Expected start",
-        "Unknown: no jobs of requests ended recently.",
+        "Unknown until jobs of requests have ended on 5 days",
         "2 points for each",
         "Score",
     ):

@@ -29,6 +29,8 @@ from apps.demo.simulation.world import write_campaigns
 from apps.jobs.domain.collection.accounting import collect_again
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection
+from apps.progress.domain.share_use import count_share_use, count_work_by_day
+from apps.progress.domain.stored_forecasts import keep_forecasts
 
 HISTORY = timedelta(days=3)
 #: Requests of Mu2e start automatically; the others wait, so that the queue is not empty.
@@ -106,6 +108,10 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     campaigns = load_requests(experiments=experiments, users=users, cluster=cluster, at=at)
     write_campaigns(directory / "campaigns.json", campaigns)
     recompute_dirty_hours(at=at)
+    # Workers count these every few minutes; until then, all expected starts would be unknown.
+    count_share_use(at=at)
+    count_work_by_day(at=at)
+    keep_forecasts(at=at)
     defer_deliveries(at=at)
 
 

@@ -26,9 +26,11 @@ class Schedule:
     days_overdue: int = 0
 
     @property
-    def may_be_late(self) -> bool:
-        """Whether a part of the expected range lies after the deadline."""
-        return bool(self.deadline and self.forecast.end and self.forecast.end.late > self.deadline)
+    def days_at_risk(self) -> int:
+        """By how many days the latest expected end is after the deadline; 0 if it is not."""
+        if not self.deadline or not self.forecast.end:
+            return 0
+        return max(0, (self.forecast.end.late - self.deadline).days)
 
 
 def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:

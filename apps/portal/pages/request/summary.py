@@ -31,7 +31,7 @@ class Summary:
     lacks_cluster: bool
     chooses_cluster: bool
     waits_for: EndingChange | None
-    keep_deadline: Action | None
+    next_button: Action | None
     schedule: Schedule | None
     changes_for_earlier_end: Sequence[EndingChange]
     attention: list[Attention]
@@ -77,7 +77,7 @@ def summary_of(
         lacks_cluster=bool(open_form) and lacks_cluster(request),
         chooses_cluster=turn.lacks_cluster and may_submit(user, request),
         waits_for=waits_for,
-        keep_deadline=_keep_deadline(request, attention, user),
+        next_button=_next_button(request, attention, user),
         schedule=schedule,
         changes_for_earlier_end=changes,
         attention=attention,
@@ -100,9 +100,12 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
     return attention
 
 
-def _keep_deadline(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
-    """Return the button with which a user answers that a request is late, if they may."""
-    if kinds_of(attention) != {AttentionKind.LATE}:
+def _next_button(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
+    """Return the button of home and inbox for what needs attention, if this user may act on it."""
+    kinds = kinds_of(attention)
+    if AttentionKind.STUCK in kinds and may_submit(user, request):
+        return action_for(request, AttentionKind.STUCK, user)
+    if kinds != {AttentionKind.LATE}:
         return None
     action = action_for(request, AttentionKind.LATE, user)
     return action if action.url != request.get_absolute_url() else None

@@ -6,6 +6,7 @@ The checks of a submission know only the past jobs of that time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.urls import reverse
 from django.utils import timezone
@@ -31,11 +32,15 @@ class NeededChange:
     """A limit that most jobs of a stage will exceed.
 
     `fix` is the label of the change that the checks offer, or empty; `url` is the form with it.
+    Users who cannot edit the request may propose it: `proposal` is the label of the button, and
+    `proposal_url` a comment on the field, written in advance.
     """
 
     message: str
     fix: str
     url: str
+    proposal: str
+    proposal_url: str
 
 
 def needed_changes(
@@ -48,7 +53,21 @@ def needed_changes(
     needed = []
     for problem in limit_problems(content, estimate, at=at):
         fix = problem.fix.label if problem.fix else ""
-        needed.append(NeededChange(problem.message, fix, url))
+        value = fix.removeprefix("Use ") or "a change"
+        comment = {
+            "about": problem.path,
+            "text": f"{problem.message} I propose {value}.",
+        }
+        comment_url = reverse("production:comment", args=[request.key])
+        needed.append(
+            NeededChange(
+                problem.message,
+                fix,
+                url,
+                f"Propose {value}…",
+                f"{comment_url}?{urlencode(comment)}",
+            )
+        )
     return needed
 
 

@@ -1,11 +1,12 @@
 """Run rules on a request, and report their findings to pages and API."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
@@ -117,33 +118,35 @@ def check_report(
     return CheckReport(tuple(run_checks(content, facts)), facts.estimate)
 
 
-def count_messages(warnings: Sequence[Mapping[str, str]], total: int) -> int:
-    """Return how many warnings there are, of which `warnings` are the first of all `total`.
+def count_submitted_messages(data: Mapping[str, Any]) -> int:
+    """Return how many warnings a request was submitted with, by the data of the event.
 
-    As in the form, a message about several fields is one.
+    As everywhere, a message about several fields is one warning. Events of earlier releases do not
+    store their number; of more warnings than they store, each other one counts.
     """
-    messages = {(warning["severity"], warning["message"]) for warning in warnings}
-    return len(messages) + total - len(warnings)
+    messages: int | None = data.get("checks_messages")
+    if messages is not None:
+        return messages
+    stored = data["checks"]
+    total: int = data["checks_count"]
+    return len({warning["message"] for warning in stored}) + total - len(stored)
 
 
 @dataclass(frozen=True)
 class Warnings:
-    """The warnings of a request, now or at its submission.
+    """The warnings of a request at its submission, or all findings of now.
 
-    Each has rule, severity, path and message. `total` is how many there are, of which only the
-    first are in `warnings`. `outdated` counts warnings at submission about services and downtimes
-    of that time.
+    Each has rule, severity, path and message. `count` and `errors` are how many there are, where a
+    message about several fields is one; only the first are in `warnings`. `outdated` counts
+    warnings at submission about services and downtimes of that time.
     """
 
     at: datetime
     warnings: list[dict[str, str]]
-    total: int
+    count: int
+    errors: int = 0
     is_current: bool = False
     outdated: int = 0
-
-    @property
-    def count(self) -> int:
-        return count_messages(self.warnings, self.total)
 
     @cached_property
     def groups(self) -> list[tuple[str, str, list[str]]]:
@@ -152,6 +155,11 @@ class Warnings:
         for warning in self.warnings:
             paths.setdefault((warning["severity"], warning["message"]), []).append(warning["path"])
         return [(severity, message, where) for (severity, message), where in paths.items()]
+
+    @property
+    def unlisted(self) -> int:
+        """The number of findings that are not among `groups`."""
+        return self.count + self.errors - len(self.groups)
 
 
 def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
@@ -166,7 +174,9 @@ def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
                 "message": finding.message,
             }
         )
-    return Warnings(at, rows[:MOST_SHOWN], len(rows), is_current=True)
+    messages = {(finding.blocks, finding.message) for finding in report.findings}
+    errors = len([message for is_error, message in messages if is_error])
+    return Warnings(at, rows[:MOST_SHOWN], len(messages) - errors, errors, is_current=True)
 
 
 def warnings_at_submissions(requests: Iterable[Request]) -> dict[int, Warnings]:
@@ -191,10 +201,13 @@ def warnings_at_submission(events: Iterable[Event]) -> Warnings | None:
     """Return the warnings that a request was submitted with, without outdated ones."""
     for event in reversed(list(events)):
         if event.kind in _CHECKED and "checks" in event.data:
-            warnings = event.data["checks"]
-            lasting = [warning for warning in warnings if warning["rule"] not in PASSING]
-            outdated = len(warnings) - len(lasting)
-            return Warnings(
-                event.at, lasting, event.data["checks_count"] - outdated, outdated=outdated
-            )
+            lasting = []
+            outdated = set()
+            for warning in event.data["checks"]:
+                if warning["rule"] in PASSING:
+                    outdated.add(warning["message"])
+                else:
+                    lasting.append(warning)
+            count = count_submitted_messages(event.data) - len(outdated)
+            return Warnings(event.at, lasting, count, outdated=len(outdated))
     return None

@@ -66,7 +66,12 @@ def warnings_data(findings: list[RuleFinding]) -> dict[str, Any]:
                     "message": finding.message[:500],
                 }
             )
-    return {"checks": warnings[:MAX_CHANGES], "checks_count": len(warnings)}
+    messages = {warning["message"] for warning in warnings}
+    return {
+        "checks": warnings[:MAX_CHANGES],
+        "checks_count": len(warnings),
+        "checks_messages": len(messages),
+    }
 
 
 def apply_move(

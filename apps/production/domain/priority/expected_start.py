@@ -77,14 +77,11 @@ def expected_start(
     if starts_on:
         today = timezone.localdate(at)
         return Start(
-            today, today, today, f"{starts_on} has room for it and starts it within a minute."
+            today, today, today, f"{starts_on} has room for it and starts it within minutes."
         )
     pace = throughput.pace
     if pace is None:
-        days = throughput.days
-        ended = f"on only {days} of the last {LOOK_BACK_DAYS} days" if days else "recently"
-        no = "" if days else "no "
-        return Start(basis=f"{UNKNOWN}: {no}jobs of requests ended {ended}.")
+        return Start(basis=f"{UNKNOWN} {throughput.why_no_pace}.")
     work = throughput.started + ahead
     days_by_pace = [work.core_seconds / by for by in (pace.fast, pace.usual, pace.slow)]
     basis = _basis(ahead, throughput.started, pace)

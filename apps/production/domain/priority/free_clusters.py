@@ -4,6 +4,7 @@ A worker stores them, because counting their jobs is too slow for a page.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -15,25 +16,56 @@ from apps.production.models import QueueState, Request, Stage
 from apps.statusboard.models import Service
 
 
+@dataclass
+class Room:
+    """How many more jobs a cluster takes, which changes as requests start there.
+
+    `of_experiments` has those with a limit or with jobs there, by key; each other experiment has
+    room for `of_others`.
+    """
+
+    jobs: int
+    of_others: int
+    of_experiments: dict[str, int] = field(default_factory=dict)
+
+    def of(self, experiment: str) -> int:
+        return self.of_experiments.get(experiment, self.of_others)
+
+    def has_any(self, experiment: str) -> bool:
+        """Whether another request of an experiment can start, however large it is."""
+        return self.jobs > 0 and self.of(experiment) > 0
+
+    def take(self, experiment: str, jobs: int) -> None:
+        self.jobs -= jobs
+        self.of_experiments[experiment] = self.of(experiment) - jobs
+
+
 @dataclass(frozen=True)
 class FreeCluster:
-    """A cluster with room for another request, and which requests it starts.
+    """A cluster that starts requests without a person, with the room that is left there.
 
-    `experiments` are the keys of those whose requests it starts, empty for all; those in `full`
-    have reached their limit there. A limit of None is no limit.
+    `experiments` are the keys of those whose requests it starts, empty for all. With `has_tests`,
+    a request starts with a test of one job. A limit of None is no limit.
     """
 
     name: str
+    room: Room
     max_memory_bytes: int | None = None
     max_wall_seconds: int | None = None
     experiments: Sequence[str] = ()
-    full: Sequence[str] = ()
+    has_tests: bool = True
 
     def takes(self, experiment: str, content: RequestContent) -> bool:
         """Whether it starts requests of an experiment, and its limits allow all their jobs."""
-        if experiment in self.full or (self.experiments and experiment not in self.experiments):
+        if self.experiments and experiment not in self.experiments:
             return False
         return not exceeded_limit(content.stages, self)
+
+    def first_jobs(self, stages: Sequence[Stage] | Sequence[StageContent]) -> int:
+        """Return how many jobs a request with these stages submits when it starts."""
+        if self.has_tests or not stages:
+            return 1
+        return stages[0].jobs or 1
 
 
 def exceeded_limit(
@@ -51,7 +83,7 @@ def exceeded_limit(
 
 
 def store_free_clusters(clusters: Sequence[FreeCluster]) -> None:
-    """Store the clusters that are free now, if they have changed.
+    """Store the clusters that are free now and the room on each, if they have changed.
 
     It locks the state of the queue: lock no requests after it.
     """
@@ -62,10 +94,11 @@ def store_free_clusters(clusters: Sequence[FreeCluster]) -> None:
 
 def as_data(cluster: FreeCluster) -> dict[str, Any]:
     """Return a cluster as JSON."""
-    return asdict(cluster) | {
-        "experiments": list(cluster.experiments),
-        "full": list(cluster.full),
-    }
+    return asdict(cluster) | {"experiments": list(cluster.experiments)}
+
+
+def _from_data(data: Mapping[str, Any]) -> FreeCluster:
+    return FreeCluster(**{**data, "room": Room(**data["room"])})
 
 
 @dataclass(frozen=True)
@@ -79,8 +112,8 @@ class AutomaticStarts:
     outlook: Outlook | None = None
     services: Mapping[str, int] = field(default_factory=dict)
 
-    def clusters_for(self, request: Request, content: RequestContent) -> list[str]:
-        """Return the names of the clusters that would start this request, if it was the first."""
+    def clusters_for(self, request: Request, content: RequestContent) -> list[FreeCluster]:
+        """Return the clusters that would start this request, as far as they have room for it."""
         if self.outlook is None:
             return []
         needed = set()
@@ -91,13 +124,71 @@ class AutomaticStarts:
         if self.outlook.against_services(request, needed):
             return []
         key = request.experiment.key
-        return [cluster.name for cluster in self.clusters if cluster.takes(key, content)]
+        return [cluster for cluster in self.clusters if cluster.takes(key, content)]
 
 
 def read_automatic_starts(state: QueueState, *, at: datetime) -> AutomaticStarts:
     """Return the stored free clusters, with what speaks against submitting jobs now."""
     if not state.free_clusters:
         return AutomaticStarts()
-    clusters = [FreeCluster(**data) for data in state.free_clusters]
+    clusters = [_from_data(data) for data in state.free_clusters]
     services = dict(Service.objects.values_list("slug", "pk"))
     return AutomaticStarts(clusters, outlook(at), services)
+
+
+@dataclass(frozen=True)
+class Starter:
+    """A queued request that a cluster starts now, with its index in the queue."""
+
+    pk: int
+    index: int
+    cluster: str
+    experiment: str
+
+
+@dataclass(frozen=True)
+class StartNow:
+    """The cluster that starts a request now, and the starter whose room it takes, if any."""
+
+    cluster: str
+    displaces: int | None = None
+
+
+class StartsNow:
+    """The room of free clusters while requests that are new in the queue start one after another.
+
+    A request starts where there is room beyond the `starters`. If there is none, it takes the room
+    of a starter behind it.
+    """
+
+    def __init__(self, clusters: Iterable[FreeCluster], starters: Iterable[Starter]) -> None:
+        self._rooms = {cluster.name: deepcopy(cluster.room) for cluster in clusters}
+        self._starters = list(starters)
+
+    def start(
+        self,
+        index: int,
+        experiment: str,
+        stages: Sequence[StageContent],
+        clusters: Iterable[FreeCluster],
+    ) -> StartNow | None:
+        """Start a request before the entry with this index; None if no cluster has room for it."""
+        for cluster in clusters:
+            room = self._rooms[cluster.name]
+            if room.has_any(experiment):
+                room.take(experiment, cluster.first_jobs(stages))
+                return StartNow(cluster.name)
+            if starter := self._last_starter(index, experiment, cluster.name):
+                self._starters.remove(starter)
+                return StartNow(cluster.name, starter.pk)
+        return None
+
+    def _last_starter(self, index: int, experiment: str, cluster: str) -> Starter | None:
+        """Return the last starter behind an index whose room is enough for the experiment."""
+        is_at_limit = self._rooms[cluster].of(experiment) <= 0
+        for starter in reversed(self._starters):
+            if starter.index < index or starter.cluster != cluster:
+                continue
+            if starter.experiment == experiment or not is_at_limit:
+                return starter
+        return None

@@ -115,6 +115,14 @@ class Throughput:
         """The number of days on which jobs of requests ended."""
         return len([work for work in self.work_by_day if work > 0])
 
+    @property
+    def why_no_pace(self) -> str:
+        """Why the pace is unknown, as the end of a sentence that begins with `unknown`."""
+        return (
+            f"until jobs of requests have ended on {FEWEST_DAYS} days, which give the pace of the "
+            f"clusters: in the last {LOOK_BACK_DAYS} days they did on {self.days}"
+        )
+
 
 def read_throughput(state: QueueState) -> Throughput:
     """Return the pace with the work left of the requests that have started, in one query.

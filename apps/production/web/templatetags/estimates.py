@@ -61,7 +61,7 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
     short = ""
     if is_short:
         short = SafeString(
-            ' <span class="late" title="more than requested">'
+            ' <span class="caution" title="more than requested">'
             '<span aria-hidden="true">▲</span>'
             '<span class="visually-hidden">more than requested</span></span>'
         )

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from apps.core.domain import quantities
 from apps.core.models import Event
-from apps.production.domain.checks.report import count_messages
+from apps.production.domain.checks.report import count_submitted_messages
 from apps.production.domain.checks.rules import declared
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.priority import ranks
@@ -143,7 +143,7 @@ def _signature_details(event: Event) -> str:
 def _warnings(event: Event) -> str:
     if "checks_count" not in event.data:
         return ""
-    count = count_messages(event.data.get("checks", []), event.data["checks_count"])
+    count = count_submitted_messages(event.data)
     if not count:
         return ", without warnings"
     return f", with {count} warning{'' if count == 1 else 's'}"

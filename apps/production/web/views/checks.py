@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -34,8 +34,31 @@ from apps.production.web.lookup import request_or_404
 ALL_TOUCHED = "all"
 #: How many warnings of one rule are shown at once.
 MOST_ALIKE = 2
-#: A finding with anchor and label of each of its fields.
-_Line = tuple[RuleFinding, list[tuple[str, str]]]
+
+
+@dataclass
+class _Line:
+    """The findings with one message; each of its fields as anchor and label."""
+
+    findings: list[RuleFinding]
+    places: list[tuple[str, str]]
+
+    @property
+    def first(self) -> RuleFinding:
+        return self.findings[0]
+
+    @property
+    def named_places(self) -> list[tuple[str, str]]:
+        return _name_field_once(self.places)
+
+    @property
+    def fixes(self) -> list[tuple[RuleFinding, str]]:
+        """The findings with a fix; if there are several, with the label of the place of each."""
+        fixes = []
+        for finding, (_, label) in zip(self.findings, self.places, strict=True):
+            if finding.fix:
+                fixes.append((finding, label if len(self.findings) > 1 else ""))
+        return fixes
 
 
 @require_safe
@@ -217,8 +240,8 @@ def panel_context(
         if rows:
             groups.append((severity, *_folded(severity, _lines(forms, rows))))
     warnings = []
-    for _, places in _lines(forms, shown.of(Severity.WARNING)):
-        warnings.append([anchor for anchor, _ in places])
+    for line in _lines(forms, shown.of(Severity.WARNING)):
+        warnings.append([anchor for anchor, _ in line.places])
     return {
         "checked": shown,
         "problems": _problems(forms, shown),
@@ -248,28 +271,25 @@ def _folded(severity: Severity, lines: list[_Line]) -> tuple[list[_Line], list[_
     shown = []
     folded = []
     times: Counter[str] = Counter()
-    for finding, places in lines:
-        times[finding.rule] += 1
-        if severity == Severity.WARNING and times[finding.rule] > MOST_ALIKE:
-            folded.append((finding, places))
+    for line in lines:
+        times[line.first.rule] += 1
+        if severity == Severity.WARNING and times[line.first.rule] > MOST_ALIKE:
+            folded.append(line)
         else:
-            shown.append((finding, places))
+            shown.append(line)
     return shown, folded
 
 
 def _lines(forms: RequestForms, findings: list[RuleFinding]) -> list[_Line]:
-    """Return each finding with its fields.
-
-    A message about several fields is one line, unless it has a fix.
-    """
-    lines: dict[tuple[str, str], _Line] = {}
+    """Return each message once, with its fields. So warnings are counted on all pages."""
+    lines: dict[str, _Line] = {}
     for finding in findings:
-        key = (finding.message, finding.path if finding.fix else "")
-        places = lines.setdefault(key, (finding, []))[1]
+        line = lines.setdefault(finding.message, _Line([], []))
         # A field that stages share has a single place.
-        if (place := forms.place_of(finding.path)) not in places:
-            places.append(place)
-    return [(finding, _name_field_once(places)) for finding, places in lines.values()]
+        if (place := forms.place_of(finding.path)) not in line.places:
+            line.findings.append(finding)
+            line.places.append(place)
+    return list(lines.values())
 
 
 def _name_field_once(places: list[tuple[str, str]]) -> list[tuple[str, str]]:

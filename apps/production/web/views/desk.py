@@ -80,7 +80,8 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
         messages.error(request, "Tick the requests to approve.")
         return _back("")
     if "confirmed" not in request.POST:
-        context = {"bulk": bulk_approval(rows, desk.queue, at=at), "ticked": ticked}
+        bulk = bulk_approval(rows, desk.queue, user=request.user, at=at)
+        context = {"bulk": bulk, "ticked": ticked}
         return render(request, "production/desk/several.html", context)
     for row in rows:
         with show_errors(request):

@@ -17,7 +17,7 @@ from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.domain.outlook import Outlook, outlook
-from apps.production.domain.priority.free_clusters import FreeCluster, exceeded_limit
+from apps.production.domain.priority.free_clusters import FreeCluster, Room, exceeded_limit
 from apps.production.domain.priority.ranks import rank_of, startable_requests
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
@@ -80,17 +80,24 @@ def free_clusters(*, at: datetime) -> list[FreeCluster]:
 
 def _as_free_cluster(cluster: Cluster, options: SubmissionOptions) -> FreeCluster:
     here = Submission.objects.filter(cluster=cluster, state__in=IN_SCHEDULER, settled_at=None)
-    full = []
-    for key in here.order_by().values_list("request__experiment__key", flat=True).distinct():
+    keys = set(here.order_by().values_list("request__experiment__key", flat=True).distinct())
+    of_experiments = {}
+    for key in sorted(keys | set(options.in_flight)):
         there = in_flight(here.filter(request__experiment__key=key))
-        if there >= options.limit_of(key):
-            full.append(key)
+        of_experiments[key] = options.limit_of(key) - there
+    most = options.most_in_flight
+    room = Room(
+        jobs=most - in_flight(here),
+        of_others=min(options.experiment_in_flight or most, most),
+        of_experiments=of_experiments,
+    )
     return FreeCluster(
         cluster.name,
+        room,
         cluster.max_memory_bytes,
         cluster.max_wall_seconds,
         tuple(options.experiments),
-        tuple(sorted(full)),
+        has_tests=bool(options.test_events),
     )
 
 
