@@ -161,21 +161,16 @@ def add_verdicts() -> None:
         cursor.execute("VACUUM ANALYZE")
 
 
-def measured(visits: int) -> dict[str, object]:
-    from django.test import Client
+def seen_groups() -> list[int]:
+    from apps.diagnosis.models import DailyCauseTotals, FailureGroup
 
-    from apps.accounts.enums import Role
-    from apps.accounts.models import Membership, User
-    from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
-
-    user, _ = User.objects.get_or_create(username="visitor")
-    Membership.objects.get_or_create(user=user, role=Role.SHIFTER)
-    client = Client()
-    client.force_login(user, "django.contrib.auth.backends.ModelBackend")
-    client.get("/jobs/")  # imports what pages need
     seen = FailureGroup.objects.filter(pk__in=DailyCauseTotals.objects.values("group"))
-    ids = list(seen.order_by("pk").values_list("pk", flat=True))
-    addresses = [
+    return list(seen.order_by("pk").values_list("pk", flat=True))
+
+
+def pages_of_failures(ids: list[int]) -> list[str]:
+    """Return the addresses to visit, with pages of some of these groups."""
+    return [
         *(f"/failures/?hours={hours}&view={view}" for hours in PERIODS for view in VIEWS),
         *(f"/failures/?hours={hours}&{query}" for hours in PERIODS for query in GROUP_QUERIES),
         *(f"/failures/{pk}/" for pk in ids[:: len(ids) // PAGES_OF_GROUPS]),
@@ -188,6 +183,22 @@ def measured(visits: int) -> dict[str, object]:
         "/api/v1/verdicts/",
         "/api/v1/verdicts/?experiment=EXP03&verdict=code",
     ]
+
+
+def measured(visits: int) -> dict[str, object]:
+    from django.test import Client
+
+    from apps.accounts.enums import Role
+    from apps.accounts.models import Membership, User
+    from apps.diagnosis.models import CauseTotals, Verdict
+
+    user, _ = User.objects.get_or_create(username="visitor")
+    Membership.objects.get_or_create(user=user, role=Role.SHIFTER)
+    client = Client()
+    client.force_login(user, "django.contrib.auth.backends.ModelBackend")
+    client.get("/jobs/")  # imports what pages need
+    ids = seen_groups()
+    addresses = pages_of_failures(ids)
     first = [seconds_of(client, address) for address in addresses]
     taken = {address: [seconds_of(client, address) for _ in range(visits)] for address in addresses}
     slowest = sorted(addresses, key=lambda address: min(taken[address]), reverse=True)[:8]

@@ -66,10 +66,9 @@ def summed(codes: Column, column: Column, count: int) -> Column:
         return np.bincount(codes, column, minlength=count)
     if len(column) * int(np.abs(column).max(initial=0)) < _EXACT:
         return np.rint(np.bincount(codes, column, minlength=count)).astype(np.int64)
-    order = np.argsort(codes, kind="stable")
-    return np.add.reduceat(
-        column.astype(np.int64)[order], np.searchsorted(codes[order], np.arange(count))
-    )
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, codes, column)
+    return sums
 
 
 def sums_of_jobs(figures: Columns) -> Columns:

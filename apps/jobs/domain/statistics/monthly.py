@@ -121,15 +121,19 @@ def compact_month(*, month: datetime) -> None:
 def _write_month(daily: Level, monthly: Level, month: datetime) -> None:
     """Write a level of a month: one column after the other, as many days may have many rows."""
     names = sorted(daily.columns)
-    columns = {name: _read_days(daily, name, month) for name in names}
+    columns = {name: np.concatenate(_read_days(daily, name, month)) for name in names}
     codes, count = _codes_by_parts(columns, names)
     first = first_rows(codes, count)
-    blocks = [_block(monthly, name, month, columns[name][first]) for name in names]
-    columns.clear()
+    for name in names:
+        _write_column(monthly, name, month, columns.pop(name)[first])
     for name in SUMS:
-        total = summed(codes, _read_days(daily, name, month), count)
-        blocks.append(_block(monthly, name, month, total))
-    StatisticsBlock.objects.bulk_create(blocks)
+        total = np.zeros(count, np.int64)
+        start = 0
+        for column in _read_days(daily, name, month):
+            end = start + len(column)
+            total += summed(codes[start:end], column, count)
+            start = end
+        _write_column(monthly, name, month, total)
 
 
 def _codes_by_parts(columns: Columns, names: Collection[str]) -> tuple[Column, int]:
@@ -147,8 +151,8 @@ def _codes_by_parts(columns: Columns, names: Collection[str]) -> tuple[Column, i
     return codes, count
 
 
-def _read_days(level: Level, name: str, month: datetime) -> Column:
-    """Return a column of all days of a month, one after the other; what older blocks lack is 0."""
+def _read_days(level: Level, name: str, month: datetime) -> list[Column]:
+    """Return a column of each day of a month; what older blocks lack is 0."""
     decompress = zstandard.ZstdDecompressor().decompress
     blocks = StatisticsBlock.objects.filter(
         level=level.name,
@@ -162,13 +166,14 @@ def _read_days(level: Level, name: str, month: datetime) -> Column:
     stored = {}
     for day, data in blocks.filter(column=name).values_list("bucket", "data"):
         stored[day] = column_of(rows[day], bytes(data), decompress)
-    return np.concatenate(
-        [stored[day] if day in stored else np.zeros(count, np.int8) for day, count in rows.items()]
-    )
+    days = []
+    for day, count in rows.items():
+        days.append(stored[day] if day in stored else np.zeros(count, np.int8))
+    return days
 
 
-def _block(level: Level, name: str, month: datetime, column: Column) -> StatisticsBlock:
-    return StatisticsBlock(
+def _write_column(level: Level, name: str, month: datetime, column: Column) -> None:
+    StatisticsBlock.objects.create(
         level=level.name,
         column=name,
         bucket=month,
