@@ -168,7 +168,7 @@ def _read_days(level: Level, name: str, month: datetime) -> list[Column]:
         stored[day] = column_of(rows[day], bytes(data), decompress)
     days = []
     for day, count in rows.items():
-        days.append(stored[day] if day in stored else np.zeros(count, np.int8))
+        days.append(stored[day] if day in stored else np.zeros(count, np.int64))
     return days
 
 
