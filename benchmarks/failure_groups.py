@@ -1,15 +1,20 @@
-"""How fast the pages of failure groups are: `python -m benchmarks.failure_groups --failures
-1000000`.
+"""How fast the pages of failures are: `python -m benchmarks.failure_groups --failures 1000000`.
 
-Failed jobs of 90 days, each with a verdict, in 3,000 groups of very different size: the list in
-each period and view, pages of large and small groups, and the API. Prints one JSON object last:
-`p95_ms` of all visits, `first_p95_ms` of the first visit of each address, and the slowest.
+Failed jobs of 90 days, each with a verdict, in 3,000 groups of very different size: the groups in
+each period and view, pages of large and small groups, failed jobs by facets, common causes, the
+search, and the API. Prints one JSON object last: `p95_ms` of all visits, `first_p95_ms` of the
+first visit of each address, and the slowest.
+
+With `--directory` the database is kept, and used again. Failed jobs that are there without
+verdicts, such as those of `benchmarks.job_pages`, get theirs.
 """
 
 import argparse
 import json
 import os
+import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from django.core.management import call_command
 
@@ -27,6 +32,39 @@ KINDS = (
 PERIODS = ("24", "168", "720")
 VIEWS = ("", "new", "unexplained", "retry", "mine", "muted")
 PAGES_OF_GROUPS = 20
+GROUP_QUERIES = (
+    "experiment=EXP03",
+    "cluster=cluster1",
+    "stage=merge",
+    "verdict=code",
+    "q=Error 29",
+)
+#: Facets of failed jobs: many, few and no jobs have them.
+FAILED_JOBS = (
+    "",
+    "verdict=service",
+    "cause=SLURM-OOM",
+    "cause=-",
+    "cause=OTHER",
+    "experiment=EXP03",
+    "cluster=cluster1",
+    "stage=merge",
+    "stage=other",
+    "request=EXP03-0003",
+    "experiment=EXP03&stage=merge&verdict=code",
+    "status=muted",
+    "status=resolved",
+    "kind=host",
+    "owner=nobody",
+    "since=open",
+    "since=succeeded",
+    "q=Error 29",
+    "q=Error 2999 of",
+    "q=nothing like it",
+    "sort=-wall",
+    "verdict=code&sort=-core",
+)
+SLICES = ("host/wn-0306", "host/wn-0007", "site/Site 3", "user/user007")
 #: The first groups get most jobs: with the cube, half of all are in an eighth of the groups.
 EVALUATED = """
 INSERT INTO diagnosis_verdict
@@ -35,7 +73,8 @@ INSERT INTO diagnosis_verdict
    overridden_by, override_reason)
 SELECT job.id, job.experiment_id, job.ended_at, g.verdict, k.advice, '', '', '', g.verdict, k.category,
    'high', g.cause, '', g.line, '', g.fingerprint, g.id, 'made up', '[]', 'made up', job.ended_at, '', ''
-FROM (SELECT id, experiment_id, ended_at, floor(%s * power(random(), 3))::int AS nth FROM jobs_job) AS job
+FROM (SELECT id, experiment_id, ended_at, floor(%s * power(random(), 3))::int AS nth
+  FROM jobs_job WHERE state = 'failed') AS job
 JOIN (SELECT *, row_number() OVER (ORDER BY id) - 1 AS nth FROM diagnosis_failuregroup) AS g USING (nth)
 JOIN (VALUES ('code', 'debug', 'experiment-code'), ('service', 'retry', 'service'), ('resource', 'hold', 'resource'),
   ('unknown', 'escalate', 'unknown')) AS k (verdict, advice, category) ON k.verdict = g.verdict
@@ -51,8 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--failures", type=int, default=1_000_000)
     parser.add_argument("--visits", type=int, default=3)
+    parser.add_argument("--directory", type=Path)
     options = parser.parse_args()
-    with database() as (base, url):
+    with database(options.directory) as (base, url):
         set_up_django(
             base,
             url,
@@ -60,19 +100,20 @@ def main() -> None:
             PORTAL_URL="http://localhost",
             LOG_LEVEL="ERROR",
         )
+        from apps.diagnosis.models import Verdict
+        from apps.jobs.models import Job
+
         call_command("collectstatic", verbosity=0, interactive=False)
-        fill(options.failures)
-        print(json.dumps(measured(options.visits)))
+        started = time.monotonic()
+        if not Job.objects.exists():
+            add_failed_jobs(options.failures)
+        if not Verdict.objects.exists():
+            add_verdicts()
+        filled = {"fill_s": round(time.monotonic() - started)}
+        print(json.dumps(filled | measured(options.visits)))
 
 
-def fill(count: int) -> None:
-    """Write failed jobs, groups, verdicts, and the totals of all hours."""
-    from django.db import connection
-
-    from apps.diagnosis.domain.causes.totals import recount_dirty_hours
-    from apps.diagnosis.models import FailureGroup, Verdict
-    from apps.jobs.domain.totals import rollups
-    from apps.jobs.enums import Counted
+def add_failed_jobs(count: int) -> None:
     from benchmarks.job_rows import Jobs
 
     class Failures(Jobs):
@@ -81,8 +122,20 @@ def fill(count: int) -> None:
             row[5:8] = "failed", 1, 0  # state, exit code, signal
             return row
 
+    Failures(datetime.now(UTC)).add(count)
+
+
+def add_verdicts() -> None:
+    """Write groups, a verdict for each failed job, and the totals of all hours."""
+    from django.db import connection
+
+    from apps.diagnosis.domain.causes.totals import recount_dirty_hours
+    from apps.diagnosis.models import FailureGroup, Verdict
+    from apps.jobs.domain.totals import rollups
+    from apps.jobs.enums import Counted
+    from benchmarks.job_rows import without_indexes
+
     at = datetime.now(UTC)
-    Failures(at).add(count)
     FailureGroup.objects.bulk_create(
         FailureGroup(
             fingerprint=f"{number:032x}",
@@ -98,7 +151,8 @@ def fill(count: int) -> None:
         for number in range(GROUPS)
     )
     with connection.cursor() as cursor:
-        cursor.execute(EVALUATED, [GROUPS])
+        with without_indexes(cursor, "diagnosis_verdict"):
+            cursor.execute(EVALUATED, [GROUPS])
         cursor.execute(SEEN)
     rollups.mark_dirty(Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC), Counted.CAUSES)
     while recount_dirty_hours().hours:
@@ -107,27 +161,44 @@ def fill(count: int) -> None:
         cursor.execute("VACUUM ANALYZE")
 
 
+def seen_groups() -> list[int]:
+    from apps.diagnosis.models import DailyCauseTotals, FailureGroup
+
+    seen = FailureGroup.objects.filter(pk__in=DailyCauseTotals.objects.values("group"))
+    return list(seen.order_by("pk").values_list("pk", flat=True))
+
+
+def pages_of_failures(ids: list[int]) -> list[str]:
+    """Return the addresses to visit, with pages of some of these groups."""
+    return [
+        *(f"/failures/?hours={hours}&view={view}" for hours in PERIODS for view in VIEWS),
+        *(f"/failures/?hours={hours}&{query}" for hours in PERIODS for query in GROUP_QUERIES),
+        *(f"/failures/{pk}/" for pk in ids[:: len(ids) // PAGES_OF_GROUPS]),
+        *(f"/failures/jobs/?{query}" for query in FAILED_JOBS),
+        *(f"/failures/jobs/?group={pk}" for pk in (ids[0], ids[-1])),
+        *(f"/failures/causes/?days={days}" for days in (1, 7, 30)),
+        *(f"/failures/of/{of_slice}/?period=90d" for of_slice in SLICES),
+        "/api/v1/failure-groups/",
+        "/api/v1/failure-groups/?verdict=service",
+        "/api/v1/verdicts/",
+        "/api/v1/verdicts/?experiment=EXP03&verdict=code",
+    ]
+
+
 def measured(visits: int) -> dict[str, object]:
     from django.test import Client
 
     from apps.accounts.enums import Role
     from apps.accounts.models import Membership, User
-    from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
+    from apps.diagnosis.models import CauseTotals, Verdict
 
-    user = User.objects.create(username="visitor")
-    Membership.objects.create(user=user, role=Role.SHIFTER)
+    user, _ = User.objects.get_or_create(username="visitor")
+    Membership.objects.get_or_create(user=user, role=Role.SHIFTER)
     client = Client()
     client.force_login(user, "django.contrib.auth.backends.ModelBackend")
     client.get("/jobs/")  # imports what pages need
-    seen = FailureGroup.objects.filter(pk__in=DailyCauseTotals.objects.values("group"))
-    ids = list(seen.order_by("pk").values_list("pk", flat=True))
-    addresses = [
-        *(f"/failures/?hours={hours}&view={view}" for hours in PERIODS for view in VIEWS),
-        *(f"/failures/?hours={hours}&experiment=EXP03" for hours in PERIODS),
-        *(f"/failures/{pk}/" for pk in ids[:: len(ids) // PAGES_OF_GROUPS]),
-        "/api/v1/failure-groups/",
-        "/api/v1/failure-groups/?verdict=service",
-    ]
+    ids = seen_groups()
+    addresses = pages_of_failures(ids)
     first = [seconds_of(client, address) for address in addresses]
     taken = {address: [seconds_of(client, address) for _ in range(visits)] for address in addresses}
     slowest = sorted(addresses, key=lambda address: min(taken[address]), reverse=True)[:8]

@@ -3,6 +3,7 @@ and counted.
 """
 
 import random
+from contextlib import contextmanager
 from datetime import timedelta
 
 from django.db import connection
@@ -10,6 +11,7 @@ from django.db import connection
 from apps.accounts.domain import ensure_experiment
 from apps.clusters.models import Cluster, Site
 from apps.jobs.domain.statistics.blocks import compact_days
+from apps.jobs.domain.statistics.monthly import compact_months
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, DirtyHour
 
@@ -65,7 +67,7 @@ COLUMNS = (
 
 _INDEXES = """
 SELECT indexname, indexdef FROM pg_indexes
-WHERE tablename = 'jobs_job' AND indexname NOT IN (SELECT conname FROM pg_constraint)
+WHERE tablename = %s AND indexname NOT IN (SELECT conname FROM pg_constraint)
 """
 
 
@@ -95,23 +97,15 @@ class Jobs:
     def add(self, count):
         """COPY so many jobs, spread over the days as requests run: each for a week,
         thousands of jobs an array.
-
-        Indexes are made afterwards: in a large table each would be written at random places, job by
-        job.
         """
-        with connection.cursor() as cursor:
-            cursor.execute(_INDEXES)
-            indexes = cursor.fetchall()
-            for name, _ in indexes:
-                cursor.execute(f"DROP INDEX {_quoted(name)}")
-            with cursor.copy(
-                f"COPY jobs_job ({', '.join(map(_quoted, COLUMNS))}) FROM STDIN"
-            ) as copy:
-                for number in range(count):
-                    copy.write_row(self.row(number, count))
-            cursor.execute("SET maintenance_work_mem = '512MB'")
-            for _, definition in indexes:
-                cursor.execute(definition)
+        copied = f"COPY jobs_job ({', '.join(map(_quoted, COLUMNS))}) FROM STDIN"
+        with (
+            connection.cursor() as cursor,
+            without_indexes(cursor, "jobs_job"),
+            cursor.copy(copied) as copy,
+        ):
+            for number in range(count):
+                copy.write_row(self.row(number, count))
 
     def row(self, number, count):
         choose = self.choose.random
@@ -151,8 +145,25 @@ class Jobs:
         )
         while recompute_dirty_hours(at=self.at) or compact_days(at=self.at):
             pass
+        while compact_months(at=self.at):
+            pass
         with connection.cursor() as cursor:
             cursor.execute("VACUUM ANALYZE")
+
+
+@contextmanager
+def without_indexes(cursor, table):
+    """Make the indexes of a table after its rows: else each is written at random places, row by
+    row.
+    """
+    cursor.execute(_INDEXES, [table])
+    indexes = cursor.fetchall()
+    for name, _ in indexes:
+        cursor.execute(f"DROP INDEX {_quoted(name)}")
+    yield
+    cursor.execute("SET maintenance_work_mem = '512MB'")
+    for _, definition in indexes:
+        cursor.execute(definition)
 
 
 def _quoted(name):

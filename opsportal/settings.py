@@ -505,6 +505,7 @@ _EVERY_SECONDS = {
     "recovery.count_weeks": 60,
     "quality.check_all": 15,
     "jobs.recompute_totals": 5,
+    "jobs.sum_months": 3_600,
     "jobs.recount_phase_totals": 15,
     "jobs.find_stuck": 60,
     "jobs.forget_flagged_jobs": 86_400,

@@ -30,6 +30,7 @@ from apps.diagnosis.models import (
     KnownErrorChange,
     Verdict,
 )
+from apps.jobs.domain.statistics.stages import ended_with_stage
 from apps.jobs.enums import NONE
 from apps.statusboard.models import Service
 
@@ -66,16 +67,18 @@ class _OfGroups(_OfExperiment):
     def matching_text(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep groups with this text in title, line, known error, service or number (F-12)."""
         matching = (
-            Q(group__title__icontains=value)
-            | Q(group__line__icontains=value)
-            | Q(group__cause__icontains=value)
-            | Q(group__service__iexact=value)
+            Q(title__icontains=value)
+            | Q(line__icontains=value)
+            | Q(cause__icontains=value)
+            | Q(service__iexact=value)
         )
         number = value.upper().removeprefix("F-")
         is_number = number.isascii() and number.isdigit() and len(number) < 10
         if is_number:
-            matching |= Q(group=int(number))
-        return rows.filter(matching)
+            matching |= Q(pk=int(number))
+        # Groups are few. Joined to millions of verdicts, each verdict would be read.
+        groups = FailureGroup.objects.filter(matching).values_list("pk", flat=True)
+        return rows.filter(group__in=list(groups))
 
 
 class Failures(_OfGroups):
@@ -136,9 +139,7 @@ class FailedJobs(_OfGroups):
     request = django_filters.CharFilter(
         field_name="job__request_key", label="Request", max_length=64
     )
-    stage = django_filters.CharFilter(
-        field_name="job__stage", lookup_expr="iexact", label="Stage", max_length=64
-    )
+    stage = django_filters.CharFilter(method="of_stage", label="Stage", max_length=64)
     since = django_filters.ChoiceFilter(
         choices=[("succeeded", "Succeeded"), ("open", "Not succeeded")],
         method="since_then",
@@ -179,6 +180,9 @@ class FailedJobs(_OfGroups):
         """Keep verdicts on jobs for which a later attempt or retry completed, or the others."""
         succeeded = Q(later_state=JobState.COMPLETED)
         return rows.filter(succeeded if value == "succeeded" else ~succeeded)
+
+    def of_stage(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(ended_with_stage(value), job__stage__iexact=value)
 
     def exactly(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(**{name: "" if value == NONE else value})

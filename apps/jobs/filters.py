@@ -15,6 +15,7 @@ from apps.clusters.models import Cluster, Site
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
 from apps.jobs.domain.records.jobs import matches_host, matches_id
+from apps.jobs.domain.statistics.stages import ended_with_stage
 from apps.jobs.domain.statistics.windows import (
     WEEKDAYS,
     hour_of_week_expression,
@@ -242,3 +243,11 @@ class JobFilter(AnyOf):
 
     def by_state(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(state__in=sorted(_GROUPS.get(value, {value})))
+
+
+class ListedJobs(JobFilter):
+    """Filters of the jobs in the database, not of archived ones or of totals."""
+
+    def by_stage(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        of_stage = super().by_stage(jobs, name, value)
+        return of_stage if value == NONE else of_stage.filter(ended_with_stage(value))

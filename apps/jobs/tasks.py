@@ -11,6 +11,7 @@ from apps.jobs.domain.hosts import read_hosts
 from apps.jobs.domain.months.retention import drop_due_months
 from apps.jobs.domain.phases.stuck import find_stuck_phases
 from apps.jobs.domain.phases.totals import recount_phases
+from apps.jobs.domain.statistics.monthly import compact_months
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 
 
@@ -37,6 +38,12 @@ def read_all_hosts() -> None:
 @shared_task(name="jobs.recompute_totals")
 def recompute_totals() -> None:
     recompute_dirty_hours(at=timezone.now())
+
+
+@shared_task(name="jobs.sum_months", soft_time_limit=1_800, time_limit=2_000)
+def sum_months() -> None:
+    """Sum the statistics of finished months, which takes a minute for millions of jobs."""
+    compact_months(at=timezone.now())
 
 
 @shared_task(name="jobs.find_stuck")

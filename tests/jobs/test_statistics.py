@@ -13,16 +13,17 @@ from django.db import connection
 from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.domain.records.conversion import day_of
-from apps.jobs.domain.statistics.blocks import compact_day
+from apps.jobs.domain.statistics.blocks import compact_day, write_hour
 from apps.jobs.domain.statistics.cube import TIME, Query, count
 from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.levels import ADDED, DIMENSIONS, STORED, SUMS
+from apps.jobs.domain.statistics.monthly import compact_months
 from apps.jobs.domain.statistics.questions import MEASURES, Question
 from apps.jobs.domain.statistics.windows import (
     hour_of_week,
@@ -31,8 +32,9 @@ from apps.jobs.domain.statistics.windows import (
     window_of,
     windows_of_week,
 )
-from apps.jobs.domain.totals.rollups import recompute_dirty_hours
-from apps.jobs.models import Collection, Job, StatisticsBlock, StatisticsValue
+from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
+from apps.jobs.enums import Counted
+from apps.jobs.models import Collection, DirtyHour, Job, StatisticsBlock, StatisticsValue
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict
 
@@ -168,6 +170,102 @@ def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
     by_account = replace(by_host, by=("account",))
     found = Explorer(shifter).answer(by_account, limit=10)
     assert sum(row.expected * row.jobs for row in found.rows) == pytest.approx(found.all.failed)
+
+
+OCTOBER, NOVEMBER = datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC)
+DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
+#: Ends of jobs around the ends of months, and in the middle of them.
+ends = st.sampled_from([-30, -1, 0, 1, 14 * 24]).map(
+    lambda hours: NOVEMBER + timedelta(hours=hours, minutes=7)
+)
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.lists(
+                st.tuples(records, ends).map(lambda pair: replace(pair[0], ended_at=pair[1])),
+                max_size=6,
+            ),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=3,
+    ),
+    by=st.lists(st.sampled_from([*STORED]), max_size=3, unique=True),
+    since=st.sampled_from([OCTOBER, OCTOBER - timedelta(hours=2), NOVEMBER]),
+    until=st.sampled_from([DECEMBER, DECEMBER - timedelta(hours=1), DECEMBER + timedelta(days=20)]),
+)
+def test_statistics_of_months_equal_a_recount_of_late_and_corrected_records(
+    alps, nova, dune, batches, by, since, until
+):
+    for model in (StatisticsBlock, Job):
+        model.objects.all().delete()
+    later = DECEMBER + timedelta(days=50)
+    Collection.objects.get_or_create(cluster=alps, defaults={"collected_until": later})
+    for batch, compacts in batches:
+        store_records(cluster=alps, records=batch, at=later)
+        recompute_dirty_hours(at=later)
+        if compacts:
+            compact_months(at=later)
+    query = Query(since, until, tuple(by), sums=frozenset(SUMS))
+    assert counted(query) == recount(query)
+
+
+@pytest.fixture
+def october(alps, nova):
+    """A month with two jobs at noon of some days, summed."""
+    noons = [OCTOBER + timedelta(days=day, hours=12, minutes=5) for day in (0, 6, 30)]
+    jobs = []
+    for number, noon in enumerate(noons):
+        jobs.append(record(2 * number, ended_at=noon, host="wn1"))
+        jobs.append(failed(2 * number + 1, ended_at=noon, host="wn2"))
+    store(alps, *jobs, at=AT)
+    recompute_dirty_hours(at=AT)
+    assert compact_months(at=AT) == 1
+    assert compact_months(at=AT) == 0
+    return Query(OCTOBER, NOVEMBER, ("host",), sums=frozenset(SUMS))
+
+
+def test_whole_months_are_read_from_their_blocks(october):
+    StatisticsBlock.objects.exclude(bucket=OCTOBER).exclude(column="in_month").delete()
+    assert counted(october) == recount(october)
+    cut = replace(october, since=OCTOBER + timedelta(hours=1))
+    assert counted(cut) == {}
+
+
+@pytest.mark.parametrize("empty_day", [False, True])
+def test_recount_of_a_day_by_an_older_release_leaves_no_wrong_month(alps, october, empty_day):
+    """It removes the levels that it knows, and writes the hour."""
+    day = OCTOBER + timedelta(days=6)
+    if empty_day:
+        Job.objects.filter(ended_at__date=day.date()).delete()
+        write_hour(hour=day + timedelta(hours=12))
+        assert compact_months(at=AT) == 1
+    months = list(StatisticsBlock.objects.filter(level__endswith="month"))
+    store(alps, record(100, ended_at=day + timedelta(hours=3, minutes=1), host="wn3"), at=AT)
+    write_hour(hour=day + timedelta(hours=3))
+    assert counted(october) == recount(october)
+    compact_day(day=day)
+    assert counted(october) == recount(october)
+    assert list(StatisticsBlock.objects.filter(level__endswith="month")) == months
+    DirtyHour.objects.all().delete()
+    assert compact_months(at=AT) == 1
+    assert counted(october) == recount(october)
+
+
+def test_month_with_a_day_to_recount_waits(october):
+    mark_dirty([OCTOBER + timedelta(hours=12)], Counted.JOBS)
+    StatisticsBlock.objects.filter(column="in_month").delete()
+    assert compact_months(at=AT) == 0
+    recompute_dirty_hours(at=AT)
+    assert compact_months(at=AT) == 1
 
 
 def test_blocks_of_older_releases_have_no_gpus(alps, nova, shifter):

@@ -31,7 +31,7 @@ from apps.jobs.domain.collection.record_import import import_records, lines_of
 from apps.jobs.domain.records.jobs import jobs_for_list, totals_as_of
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import MEASURES, PERIODS
-from apps.jobs.filters import JobFilter
+from apps.jobs.filters import ListedJobs
 from apps.jobs.models import Job
 from apps.jobs.web.questions import read_question
 from apps.production.api.routes import OfRequests
@@ -48,7 +48,7 @@ class JobViewSet(ReadOnlyModelViewSet[Job], ApiViewSet[Job]):
     """
 
     serializer_class = JobSerializer
-    filterset_class = JobFilter
+    filterset_class = ListedJobs
 
     def get_queryset(self) -> QuerySet[Job]:
         return jobs_for_list(self.request.user)

@@ -45,7 +45,7 @@ from apps.jobs.domain.records.jobs import (
 from apps.jobs.domain.statistics.questions import MEASURES, Question
 from apps.jobs.domain.totals import totals
 from apps.jobs.enums import ProbeJobs
-from apps.jobs.filters import JobFilter, with_probe_choice
+from apps.jobs.filters import JobFilter, ListedJobs, with_probe_choice
 from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.forms import AcceptClaimsForm, WithdrawClaimsForm
@@ -89,8 +89,8 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
     tabs = {str(tab): tab for tab in LIVE_TABS}
     if tab := read_query_or_warn(request, "tab", tabs.get, expected=f"one of {', '.join(tabs)}"):
         return _live(request, tab)
-    query = with_probe_choice(request.GET, JobFilter)
-    jobs = JobFilter(query, queryset=jobs_for_list(request.user), request=request)
+    query = with_probe_choice(request.GET, ListedJobs)
+    jobs = ListedJobs(query, queryset=jobs_for_list(request.user), request=request)
     shown = jobs.qs if jobs.is_valid() else jobs.queryset.none()
     sort = read_sort(request, JOB_ORDERS, default=NEWEST_FIRST)
     column = sort.removeprefix("-")

@@ -26,6 +26,7 @@ from apps.jobs.domain.months.tables import tables
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.statistics.cube import Query
 from apps.jobs.domain.statistics.levels import SUMS
+from apps.jobs.domain.statistics.monthly import compact_months
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
 from apps.jobs.enums import Counted, RecordSource
 from apps.jobs.models import (
@@ -77,6 +78,7 @@ def of_the_year():
 def count_all():
     while recompute_dirty_hours(at=AT):
         pass
+    compact_months(at=AT)
     recount_dirty_hours()
     line_totals.recount_dirty_hours()
 

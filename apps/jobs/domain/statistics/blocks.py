@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 from django.db import connection, transaction
-from django.db.models import F, FloatField, QuerySet
+from django.db.models import F, FloatField
 from django.db.models.functions import Cast, Coalesce, Extract
 
 from apps.core.domain.bulk import rows_where_any
@@ -41,6 +41,8 @@ from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
 
 #: Names of all daily levels.
 _DAYS = [level.name for level in (*DAILY, *HOURS_OF_DAY)]
+#: Before all jobs.
+FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 DAYS_A_RUN = 10
 _DAY_LOCK = 4_716_003
 _COMPLETED = "completed"
@@ -205,7 +207,6 @@ def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]
 
 
 def _write(level: Level, bucket: datetime, columns: Columns) -> None:
-    compress = zstandard.ZstdCompressor(level=3).compress
     rows = len(columns[KIND])
     names = [*sorted(level.columns), *(FIGURES if level.of_jobs else SUMS)]
     StatisticsBlock.objects.bulk_create(
@@ -214,20 +215,21 @@ def _write(level: Level, bucket: datetime, columns: Columns) -> None:
             column=name,
             bucket=bucket,
             rows=rows,
-            data=compress(_narrow(columns[name])),
+            data=compressed(columns[name]),
         )
         for name in names
     )
 
 
-def _narrow(column: Column) -> bytes:
+def compressed(column: Column) -> bytes:
     """Return the values as little-endian integers of the smallest size that fits all of them."""
     low = int(column.min())
     high = int(column.max())
     size = next(
         size for size in (1, 2, 4, 8) if -(1 << 8 * size - 1) <= low and high < 1 << 8 * size - 1
     )
-    return column.astype(f"<i{size}").tobytes()
+    narrow = column.astype(f"<i{size}").tobytes()
+    return zstandard.ZstdCompressor(level=3).compress(narrow)
 
 
 def column_of(rows: int, data: bytes, decompress: Callable[[bytes], bytes]) -> Column:
@@ -238,27 +240,26 @@ def column_of(rows: int, data: bytes, decompress: Callable[[bytes], bytes]) -> C
 
 def compact_days(*, at: datetime, limit: int = DAYS_A_RUN) -> int:
     """Write missing daily blocks of finished days, newest first; return the number of days."""
-    days = sorted(_uncompacted(before=day_of(at)), reverse=True)[:limit]
-    for day in days:
+    today = day_of(at)
+    days = days_without_blocks(before=today) - days_to_recount(before=today)
+    newest = sorted(days, reverse=True)[:limit]
+    for day in newest:
         compact_day(day=day)
-    return len(days)
+    return len(newest)
 
 
-def _uncompacted(*, before: datetime) -> set[datetime]:
-    def buckets(level: str) -> QuerySet[StatisticsBlock, datetime]:
-        states = StatisticsBlock.objects.filter(level=level, column=KIND, bucket__lt=before)
-        return states.values_list("bucket", flat=True)
+def days_without_blocks(*, before: datetime, since: datetime = FIRST) -> set[datetime]:
+    """Return the days that have counted hours and no daily blocks."""
+    states = StatisticsBlock.objects.filter(column=KIND, bucket__gte=since, bucket__lt=before)
+    hours = states.filter(level=WORK.name).values_list("bucket", flat=True)
+    days = states.filter(level=DAILY[0].name).values_list("bucket", flat=True)
+    return {day_of(hour) for hour in hours} - {*days}
 
-    dirty = (
-        DirtyHour.objects.filter(counts=Counted.JOBS, hour__lt=before)
-        .values_list("hour", flat=True)
-        .distinct()
-    )
-    return (
-        {day_of(hour) for hour in buckets(WORK.name)}
-        - {*buckets(DAILY[0].name)}
-        - {day_of(hour) for hour in dirty}
-    )
+
+def days_to_recount(*, before: datetime) -> set[datetime]:
+    """Return the days with hours that wait for a recount."""
+    hours = DirtyHour.objects.filter(counts=Counted.JOBS, hour__lt=before).distinct()
+    return {day_of(hour) for hour in hours.values_list("hour", flat=True)}
 
 
 def _joined(hours: Sequence[Columns]) -> Columns:

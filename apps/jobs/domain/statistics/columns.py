@@ -48,20 +48,27 @@ def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> 
     """Sum columns over rows with equal values in `names`; the result is sorted by them."""
     rows = len(columns[next(iter(sums))])
     codes, count = codes_of(columns, names, rows)
-    first = np.zeros(count, np.int64)
-    first[codes[::-1]] = np.arange(rows - 1, -1, -1)
+    first = first_rows(codes, count)
     result = {name: columns[name][first] for name in names}
-    return result | {name: _summed(codes, columns[name], count) for name in sums}
+    return result | {name: summed(codes, columns[name], count) for name in sums}
 
 
-def _summed(codes: Column, column: Column, count: int) -> Column:
+def first_rows(codes: Column, count: int) -> Column:
+    """Return the index of the first row with each code."""
+    first = np.zeros(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return first
+
+
+def summed(codes: Column, column: Column, count: int) -> Column:
     """Return the exact sum of a column for each code."""
     if column.dtype.kind == "f":
         return np.bincount(codes, column, minlength=count)
     if len(column) * int(np.abs(column).max(initial=0)) < _EXACT:
         return np.rint(np.bincount(codes, column, minlength=count)).astype(np.int64)
-    order = np.argsort(codes, kind="stable")
-    return np.add.reduceat(column[order], np.searchsorted(codes[order], np.arange(count)))
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, codes, column)
+    return sums
 
 
 def sums_of_jobs(figures: Columns) -> Columns:

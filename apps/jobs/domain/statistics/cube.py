@@ -34,11 +34,13 @@ from apps.jobs.domain.statistics.levels import (
     JOB,
     JOB_HOURS,
     KIND,
+    MONTHLY,
     OF_HOUR,
     OF_KIND,
     UTC_HOUR,
     Level,
 )
+from apps.jobs.domain.statistics.monthly import end_of_month, is_month, read_month
 from apps.jobs.domain.statistics.questions import start_of_step
 from apps.jobs.domain.statistics.windows import hour_of_week, window_of
 from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES
@@ -142,6 +144,13 @@ class Query:
         return daily, next(level for level in HOURLY if level.has(self.stored))
 
     @cached_property
+    def monthly(self) -> Level | None:
+        """The monthly level that has these dimensions; None if days or hours are told apart."""
+        if TIME in self.by:
+            return None
+        return MONTHLY.get(self.levels[0])
+
+    @cached_property
     def columns(self) -> frozenset[str]:
         """The stored columns of these dimensions."""
         return (self.stored - {*OF_KIND}) | {KIND}
@@ -193,17 +202,48 @@ def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime
         since = until
 
 
+def _months(query: Query) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the months of a query; the first and the last may be cut."""
+    since = query.since
+    while since < query.until:
+        until = min(end_of_month(since), query.until)
+        yield since, until
+        since = until
+
+
+#: Number of rows and data of a column, by start in hours since 1970 and column name.
+_Blocks = dict[tuple[int, str], tuple[int, bytes]]
+
+
 def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
     """Yield dimensions and sums of the rows that match the filters, in parts.
 
     Without a column `jobs`, each row is one job.
     """
     daily, hourly = query.levels
-    for since, until in _parts(query, _JOBS_AT_ONCE if daily.of_jobs else _SUMS_AT_ONCE):
-        needed = _needed(query, sums)
-        for level, blocks in _blocks(daily, hourly, needed, since, until).items():
+    needed = _needed(query, sums)
+    if query.monthly:
+        parts = _months(query)
+    else:
+        parts = _parts(query, _JOBS_AT_ONCE if daily.of_jobs else _SUMS_AT_ONCE)
+    for since, until in parts:
+        of_levels = _of_month(query, needed, since, until)
+        of_levels = of_levels or _blocks(daily, hourly, needed, since, until)
+        for level, blocks in of_levels.items():
             columns = _joined(query, level, blocks, needed)
             yield columns | sums_of_jobs(columns) if level.of_jobs else columns
+
+
+def _of_month(
+    query: Query, needed: Collection[str], since: datetime, until: datetime
+) -> dict[Level, _Blocks]:
+    """Return the monthly blocks of this part; nothing if it is no month, or has none."""
+    level = query.monthly
+    if level is None or not is_month(since, until):
+        return {}
+    start = int(since.timestamp()) // 3600
+    blocks = {(start, name): block for name, block in read_month(level, since, needed).items()}
+    return {level: blocks} if blocks else {}
 
 
 def _needed(query: Query, sums: Collection[str]) -> set[str]:
@@ -214,9 +254,6 @@ def _needed(query: Query, sums: Collection[str]) -> set[str]:
             needed |= set(FIGURES).intersection(_SOURCES.get(total, (total,)))
     return needed
 
-
-#: Number of rows and data of a column, by start in hours since 1970 and column name.
-_Blocks = dict[tuple[int, str], tuple[int, bytes]]
 
 #: One statement, so that each day comes either from daily blocks or from its hours, even while it
 #: is recounted. Only hours of days without daily blocks are looked up: they are few, and to filter

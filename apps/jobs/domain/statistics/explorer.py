@@ -190,7 +190,7 @@ class Explorer:
                     numbers.add(index)
             return frozenset(numbers)
         if dimension == "stage":
-            return _ids_of_stages(values)
+            return ids_of_stages(values)
 
         if dimension == "experiment":
             values = {pk for pk, key in self._experiments.items() if key in values} | (
@@ -238,7 +238,7 @@ class Explorer:
         return labels
 
 
-def _ids_of_stages(names: Iterable[str]) -> frozenset[int]:
+def ids_of_stages(names: Iterable[str]) -> frozenset[int]:
     """Return the IDs of stages; stage names are case-insensitive."""
     ids: set[int] = set()
     for name in names:

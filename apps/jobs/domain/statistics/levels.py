@@ -110,3 +110,5 @@ JOB_HOURS = Level("job_hours", frozenset(STORED), by_hour=True, of_jobs=True)
 HOURLY = (WORK, JOB)
 DAILY = (WORK_DAY, SITE_DAY, DAY, HOST_DAY)
 HOURS_OF_DAY = (WORK_HOURS, SITE_HOURS, JOB_HOURS)
+#: Levels of one UTC month, by the level of one day with the same dimensions.
+MONTHLY = {level: Level(level.name.replace("day", "month"), level.dimensions) for level in DAILY}
