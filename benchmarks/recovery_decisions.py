@@ -192,7 +192,7 @@ def measure(at: datetime) -> dict[str, object]:
     from django.db import connection
     from django.db.models import Count
 
-    from apps.recovery.domain.deciding import decide_due, enrol_failures
+    from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
     from apps.recovery.models import Decision, RecoveryRule
 
     RecoveryRule.objects.update(mode="active")

@@ -72,7 +72,7 @@ def main() -> None:
 def fill(count: int) -> None:
     from django.db import connection
 
-    from apps.recovery.domain.daily_effects import recount_days
+    from apps.recovery.domain.figures.daily_effects import recount_days
     from apps.recovery.domain.recoveries import monday_of, recount_weeks
     from apps.recovery.models import RecoveryRule
     from benchmarks.job_rows import Jobs
@@ -100,7 +100,7 @@ def fill(count: int) -> None:
 
 def addresses() -> list[str]:
     """Return the pages and lists, each with its filters."""
-    from apps.recovery.domain.owner_questions import owner_questions_for
+    from apps.recovery.domain.decisions.owner_questions import owner_questions_for
     from apps.recovery.domain.recoveries import monday_of
     from apps.recovery.models import Decision, RecoveryRule
 

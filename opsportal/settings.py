@@ -160,7 +160,7 @@ JOB_CHECKS = {"submission": "apps.submission.domain.dispatch.returns:refusal_to_
 REOPENING_STEPS = {"recovery": "apps.submission.domain.files.recovery:take_files_again"}
 
 # Parts of experiment packs that other apps read: `opsportal.pack_parts`, by name and dotted path.
-PACK_PARTS = {"recovery_rules": "apps.recovery.domain.pack_rules:RULES_OF_PACKS"}
+PACK_PARTS = {"recovery_rules": "apps.recovery.domain.rules.packs:RULES_OF_PACKS"}
 
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
 JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts.job_diagnosis:marks_of"}
@@ -175,7 +175,7 @@ STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.known_errors.exit_codes:
 LOG_TEXTS = {"diagnosis": "apps.diagnosis.domain.reading.kept_logs:EXCERPTS"}
 
 # Those who retry failed jobs without a person: `opsportal.planned_retries`.
-PLANNED_RETRIES = {"recovery": "apps.recovery.domain.explaining:planned_retries_among"}
+PLANNED_RETRIES = {"recovery": "apps.recovery.domain.decisions.explanations:planned_retries_among"}
 
 # Those who store the output files that logs name: `opsportal.logged_outputs`.
 LOGGED_OUTPUTS = {"submission": "apps.submission.domain.arrays.logged_outputs:LOGGED_OUTPUTS"}

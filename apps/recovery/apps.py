@@ -15,7 +15,7 @@ class RecoveryConfig(AppConfig):
 
 def _load_rules(**_: Any) -> None:
     """Add the rules that this version of the portal ships."""
-    from apps.recovery.domain.shipped import load_shipped_rules
+    from apps.recovery.domain.rules.shipped import load_shipped_rules
     from apps.recovery.models import RecoveryRuleVersion
 
     if RecoveryRuleVersion._meta.db_table in connection.introspection.table_names():

@@ -4,7 +4,7 @@ from django.utils import timezone
 
 from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
-from apps.recovery.domain.deciding import decide_again_about
+from apps.recovery.domain.decisions.decide import decide_again_about
 
 
 @subscribe("recovery.decide_overridden", "verdict.overridden")

@@ -3,12 +3,12 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.recovery.domain.acting import act_on_due
-from apps.recovery.domain.answers import ask_again
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.outcomes import follow_decisions
+from apps.recovery.domain.decisions.carry_out import act_on_due
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.outcomes import follow_decisions
+from apps.recovery.domain.decisions.questions import ask_again
 from apps.recovery.domain.recoveries import follow_recoveries, recent_mondays, recount_weeks
-from apps.recovery.domain.stopping import stop_useless_rules
+from apps.recovery.domain.rules.useless import stop_useless_rules
 
 #: Batches of decisions per run; the next run continues.
 MOST_A_RUN = 20

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from apps.recovery.domain.shipped import shipped_definitions
+from apps.recovery.domain.rules.shipped import shipped_definitions
 from benchmarks.recovery.evidence import Observer
 from benchmarks.recovery.policies import Crab, NoRetries, Oracle, ServiceRetries
 from benchmarks.recovery.replay import Replay, Result

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
-from apps.recovery.domain.acting import GATHERING, MOST_AT_ONCE, WORTH_AN_ARRAY
-from apps.recovery.domain.choice import (
+from apps.recovery.domain.decisions.carry_out import GATHERING, MOST_AT_ONCE, WORTH_AN_ARRAY
+from apps.recovery.domain.decisions.choice import (
     LATELY,
     PAUSE,
     Budget,
@@ -15,13 +15,13 @@ from apps.recovery.domain.choice import (
     choose,
     retries_that_may_start,
 )
-from apps.recovery.domain.deciding import COMPANY_WAIT
-from apps.recovery.domain.definition import read_definition
-from apps.recovery.domain.effect import ArmFigures, Difference, Effect
-from apps.recovery.domain.matching import Failure, ReadRule, deciding_rule, waits_for_company
-from apps.recovery.domain.remedies import Asked as FirstAsked
-from apps.recovery.domain.remedies import remedy_for
-from apps.recovery.domain.stopping import does_not_help, evidence_about
+from apps.recovery.domain.decisions.decide import COMPANY_WAIT
+from apps.recovery.domain.decisions.match import Failure, ReadRule, deciding_rule, waits_for_company
+from apps.recovery.domain.decisions.remedies import Asked as FirstAsked
+from apps.recovery.domain.decisions.remedies import remedy_for
+from apps.recovery.domain.figures.effect import ArmFigures, Difference, Effect
+from apps.recovery.domain.rules.definition import read_definition
+from apps.recovery.domain.rules.useless import does_not_help, evidence_about
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode
 from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.changed_resources import Changes
@@ -94,7 +94,7 @@ class _Progress:
 
 
 class RecoveryRules:
-    """Decides as `apps.recovery.domain.deciding`, and acts as `acting` and `stopping` do."""
+    """Decides as `apps.recovery.domain.decisions.decide`, and acts as `carry_out` and `rules.useless` do."""
 
     def __init__(self, observer: Observer, rules: list[ReadRule]) -> None:
         self.observer = observer

@@ -7,7 +7,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from apps.jobs.models import Job
-from apps.recovery.domain.rules import create_rule
+from apps.recovery.domain.rules.changes import create_rule
 from apps.recovery.models import Decision
 from apps.recovery.tasks import run as run_recovery
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
@@ -144,7 +144,10 @@ def test_workers_killed_at_each_step_forget_no_job_and_retry_none_twice(
     [array] = portal.turn()
     send_to(cluster_id=cluster.pk)
 
-    deciding, acting = "apps.recovery.domain.deciding", "apps.recovery.domain.acting"
+    deciding, acting = (
+        "apps.recovery.domain.decisions.decide",
+        "apps.recovery.domain.decisions.carry_out",
+    )
     kill_midway(deciding, "_decide", "not done", "recovery.run")
     run_recovery()
     assert arms_of(array) == 3 * ["pending"], "the claim of the killed worker still stands"

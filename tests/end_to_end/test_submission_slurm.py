@@ -35,8 +35,8 @@ from apps.progress.domain.transitions import follow_requests
 from apps.progress.models import ProductionReport
 from apps.quality import tasks as quality_tasks
 from apps.recovery import tasks as recovery_tasks
-from apps.recovery.domain import acting
-from apps.recovery.domain.rules import change_rule, set_mode
+from apps.recovery.domain.decisions import carry_out
+from apps.recovery.domain.rules.changes import change_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.assignment import assign_request
@@ -171,7 +171,7 @@ def counts_by_stage(request) -> list[tuple[object, ...]]:
 @pytest.fixture
 def service_problems_are_retried_at_once(approver, monkeypatch):
     """The rule acts on every failure because of a service, without a wait."""
-    monkeypatch.setattr(acting, "GATHERING", timedelta(0))
+    monkeypatch.setattr(carry_out, "GATHERING", timedelta(0))
     rule = RecoveryRule.objects.get(name="Service problem")
     definition = {
         **rule.definition,

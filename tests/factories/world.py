@@ -24,7 +24,7 @@ from apps.production.domain.holds import place_hold
 from apps.production.models import Hold, Request, Stage
 from apps.progress.domain.weekly_report import freeze_weekly_reports
 from apps.progress.models import WeeklyReport
-from apps.recovery.domain.deciding import decide_due, enrol_failures
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
 from apps.recovery.enums import Arm
 from apps.recovery.models import Decision, RecoveryRule
 from apps.search.models import LineTemplate

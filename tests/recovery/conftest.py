@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from apps.jobs.models import Job
-from apps.recovery.domain import acting
-from apps.recovery.domain.rules import change_rule, set_mode
+from apps.recovery.domain.decisions import carry_out
+from apps.recovery.domain.rules.changes import change_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.assignment import choose_cluster
@@ -23,7 +23,7 @@ GB = 1000**3
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Retries of single jobs do not wait for others."""
-    monkeypatch.setattr(acting, "GATHERING", timedelta(0))
+    monkeypatch.setattr(carry_out, "GATHERING", timedelta(0))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.recovery.domain.shipped import shipped_definitions
+from apps.recovery.domain.rules.shipped import shipped_definitions
 from benchmarks.recovery.evidence import Observer
 from benchmarks.recovery.months import USELESS, budget_of
 from benchmarks.recovery.policies import Crab, NoRetries, Oracle, ServiceRetries

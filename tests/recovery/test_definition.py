@@ -8,8 +8,8 @@ import yaml
 
 from apps.core.errors import InvalidFields
 from apps.diagnosis.engine.evidence.catalogue import built_in
-from apps.recovery.domain import shipped
-from apps.recovery.domain.definition import read_definition
+from apps.recovery.domain.rules import shipped
+from apps.recovery.domain.rules.definition import read_definition
 
 MEMORY = {
     "condition": {"end_states": ["out_of_memory"]},

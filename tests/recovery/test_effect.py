@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.recovery.domain.choice import is_control
-from apps.recovery.domain.effect import ArmFigures, Effect, difference
-from apps.recovery.domain.stopping import LEAST_ENDED, does_not_help, evidence_about
+from apps.recovery.domain.decisions.choice import is_control
+from apps.recovery.domain.figures.effect import ArmFigures, Effect, difference
+from apps.recovery.domain.rules.useless import LEAST_ENDED, does_not_help, evidence_about
 
 
 def figures(completed, failed):

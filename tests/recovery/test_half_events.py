@@ -10,12 +10,12 @@ from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.progress.domain import progress
 from apps.progress.domain.progress import progress_now
-from apps.recovery.domain import choice
-from apps.recovery.domain.acting import act_on_due
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.definition import Action, read_definition
-from apps.recovery.domain.remedies import Asked, remedy_for
-from apps.recovery.domain.rules import create_rule, move_rule, set_mode
+from apps.recovery.domain.decisions import choice
+from apps.recovery.domain.decisions.carry_out import act_on_due
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.remedies import Asked, remedy_for
+from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.definition import Action, read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.arrays import submissions
@@ -32,7 +32,7 @@ from apps.submission.models import Submission
 from tests.factories.workflows import workflow
 from tests.pages import text_of
 from tests.recovery.conftest import LATER
-from tests.recovery.test_deciding import check_totals, retries
+from tests.recovery.test_decide import check_totals, retries
 from tests.submission.test_scripts import contents, run
 
 DEFINITION = {

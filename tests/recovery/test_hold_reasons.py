@@ -7,11 +7,11 @@ from apps.clusters.schedulers.htcondor.classads import read_ad
 from apps.clusters.schedulers.htcondor.records import read_record
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.definition import read_definition
-from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.matching import hold_reason
-from apps.recovery.domain.rules import create_rule, set_mode
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.explanations import explanation_of
+from apps.recovery.domain.decisions.match import hold_reason
+from apps.recovery.domain.rules.changes import create_rule, set_mode
+from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.web.forms import RuleForm, initial_of

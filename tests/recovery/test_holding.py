@@ -10,9 +10,9 @@ from apps.notifications.models import Notification
 from apps.production.domain.approvals.reminders import remind_of_holds
 from apps.production.domain.holds import lift_hold
 from apps.production.models import Hold
-from apps.recovery.domain.answers import grouped_questions
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.rules import (
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.questions import grouped_questions
+from apps.recovery.domain.rules.changes import (
     change_rule,
     create_rule,
     definition_of,

@@ -5,9 +5,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.diagnosis.domain.packs.changes import decide_pack, propose_pack
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.pack_rules import export_rules
-from apps.recovery.domain.rules import create_rule, move_rule, set_mode
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.packs import export_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.dispatch import dispatch

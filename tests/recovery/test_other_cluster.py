@@ -10,15 +10,15 @@ from apps.clusters.models import Cluster, Site
 from apps.core.models import Event
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.recovery.domain import choice
-from apps.recovery.domain.acting import act_on_due
-from apps.recovery.domain.answers import grouped_questions
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.definition import Action, read_definition
-from apps.recovery.domain.outcomes import follow_decisions
+from apps.recovery.domain.decisions import choice
+from apps.recovery.domain.decisions.carry_out import act_on_due
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.outcomes import follow_decisions
+from apps.recovery.domain.decisions.questions import grouped_questions
+from apps.recovery.domain.decisions.remedies import Asked, remedy_for
 from apps.recovery.domain.recoveries import follow_recoveries
-from apps.recovery.domain.remedies import Asked, remedy_for
-from apps.recovery.domain.rules import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.definition import Action, read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -41,7 +41,7 @@ from tests.factories.verdicts import judge
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
 from tests.recovery.test_answers import answer
-from tests.recovery.test_deciding import check_totals, retries
+from tests.recovery.test_decide import check_totals, retries
 from tests.submission.fake_slurm import FakeSlurm
 
 DEFINITION = {

@@ -9,16 +9,16 @@ import pytest
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.outcomes import follow_decisions
-from apps.recovery.domain.owner_questions import grouped_owner_questions, note_submitted
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.outcomes import follow_decisions
+from apps.recovery.domain.decisions.owner_questions import grouped_owner_questions, note_submitted
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from tests.factories import archive, clusters, jobs
 from tests.factories.verdicts import verdict
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
-from tests.recovery.test_deciding import check_totals
+from tests.recovery.test_decide import check_totals
 
 
 @pytest.fixture

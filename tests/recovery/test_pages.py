@@ -15,20 +15,20 @@ from apps.core.web.pagination import KeysFirst
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import hour_of
-from apps.recovery.domain import choice
-from apps.recovery.domain.acting import act_on_due
-from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.effect import ArmFigures, Effect
-from apps.recovery.domain.explaining import (
+from apps.recovery.domain.decisions import choice
+from apps.recovery.domain.decisions.carry_out import act_on_due
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.explanations import (
     PlannedRetries,
     count_planned_by_group,
     jobs_of_rules,
     planned_retries_of,
 )
+from apps.recovery.domain.figures.daily_effects import recount_days
+from apps.recovery.domain.figures.effect import ArmFigures, Effect
 from apps.recovery.domain.recoveries import monday_of, recount_weeks
-from apps.recovery.domain.rule_page import describe_effect, explain_idleness
-from apps.recovery.domain.rules import create_rule, set_mode
+from apps.recovery.domain.rule_tables import describe_effect, explain_idleness
+from apps.recovery.domain.rules.changes import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
 from apps.recovery.web import decisions as decision_lists

@@ -40,7 +40,7 @@ READ_JOBS = {
     "apps/archive/domain/links.py": "the last attempt of each task nearest to a submission",
     "apps/diagnosis/domain/causes/common/columns.py": "a binary copy of a month of jobs",
     "apps/diagnosis/domain/causes/impact/count.py": "overlaps of jobs with an incident",
-    "apps/recovery/domain/deciding.py": "new verdicts without a decision, thousands at once",
+    "apps/recovery/domain/decisions/decide.py": "new verdicts without a decision, thousands at once",
     "apps/search/domain/line_totals.py": "the stages of an hour of jobs, with each template",
     "apps/search/domain/where_else.py": "as many failed jobs of some hours as have a line",
     "dev/packaging/facts.py": "what a database of any release says of itself",

@@ -21,7 +21,7 @@ from apps.diagnosis.models import CauseTotals, DailyCauseTotals
 from apps.hosts.web.links import steps_of_host_groups
 from apps.jobs.domain.records.conversion import last_hours
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
-from apps.recovery.domain.explaining import count_planned_by_group
+from apps.recovery.domain.decisions.explanations import count_planned_by_group
 from apps.submission.domain.retries.offers import retry_offer
 from apps.submission.domain.retries.only_owners import step_of_owners
 

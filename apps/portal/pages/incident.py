@@ -15,7 +15,7 @@ from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
 from apps.jobs.domain.records.jobs import counted_until
 from apps.portal.pages.time_axis import Axis, AxisMark, ticks_of
-from apps.recovery.domain.explaining import planned_retries_of
+from apps.recovery.domain.decisions.explanations import planned_retries_of
 from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.domain.states.timeline import BEGINNING, Claim
 from apps.statusboard.enums import NoteKind

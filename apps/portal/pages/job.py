@@ -36,7 +36,7 @@ from apps.portal.pages.job_timeline import Timeline, timeline_of
 from apps.portal.pages.opg_comment import comment_url
 from apps.production.models import Request
 from apps.progress.domain.resource_use import ResourceAdvice, StageUse, advise, stage_use
-from apps.recovery.domain.explaining import (
+from apps.recovery.domain.decisions.explanations import (
     describe_withdrawn_retry,
     planned_retries_of,
     planned_retry_of,

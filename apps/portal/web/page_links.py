@@ -26,7 +26,7 @@ from apps.hosts.web.links import (
 )
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.portal.pages.opg_comment import link_comment_on
-from apps.recovery.domain.explaining import (
+from apps.recovery.domain.decisions.explanations import (
     PlannedRetries,
     jobs_of_rules,
     planned_retries_of,

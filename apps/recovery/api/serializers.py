@@ -7,7 +7,7 @@ from rest_framework import serializers
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import Category, VerdictKind
 from apps.production.domain.reasons import MAX_REASON
-from apps.recovery.domain.definition import (
+from apps.recovery.domain.rules.definition import (
     MOST_ALIKE_JOBS,
     MOST_ATTEMPTS,
     MOST_FACTOR,

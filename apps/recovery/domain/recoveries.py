@@ -13,7 +13,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
-from apps.recovery.domain.outcomes import GIVEN_UP_AFTER
+from apps.recovery.domain.decisions.outcomes import GIVEN_UP_AFTER
 from apps.recovery.enums import Recovery
 from apps.recovery.models import FIRST_FAILURES, Decision, WeeklyRecovery
 from apps.submission.domain.retries.links import cluster_of_retry

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.query import number_in, read_query_or_warn
-from apps.recovery.domain.rule_page import (
+from apps.recovery.domain.rule_tables import (
     RETRIED,
     WAITS_FOR_OWNER,
     WAITS_FOR_PERSON,
@@ -21,7 +21,7 @@ from apps.recovery.domain.rule_page import (
     decisions_of,
     with_jobs,
 )
-from apps.recovery.domain.rules import visible_rules
+from apps.recovery.domain.rules.changes import visible_rules
 from apps.recovery.enums import Arm, RecoveryOutcome
 from apps.recovery.models import Decision, RecoveryRule
 

@@ -10,7 +10,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.web.quantity_field import QuantityField
 from apps.diagnosis.enums import Category, VerdictKind
 from apps.production.domain.reasons import MAX_REASON
-from apps.recovery.domain.definition import MOST_ALIKE_JOBS, MOST_ATTEMPTS, MOST_FACTOR
+from apps.recovery.domain.rules.definition import MOST_ALIKE_JOBS, MOST_ATTEMPTS, MOST_FACTOR
 from apps.recovery.enums import ActionKind, Mode
 from apps.submission.domain.arrays.changed_resources import Changes
 

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.production.domain.reasons import MAX_REASON
-from apps.recovery.domain.owner_questions import (
+from apps.recovery.domain.decisions.owner_questions import (
     leave_to_fail,
     note_submitted,
     owner_bundle,

@@ -25,7 +25,13 @@ from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.domain.holds import may_lift
-from apps.recovery.domain.answers import (
+from apps.recovery.domain.decisions.explanations import explanation_of
+from apps.recovery.domain.decisions.owner_questions import (
+    grouped_owner_questions,
+    jobs_by_owner,
+    jobs_by_rule,
+)
+from apps.recovery.domain.decisions.questions import (
     grouped_questions,
     hold_over,
     leave_failed,
@@ -34,14 +40,7 @@ from apps.recovery.domain.answers import (
     read_question,
     retry_beyond,
 )
-from apps.recovery.domain.effect import LEAST_CONTROLS, ArmFigures, Effect
-from apps.recovery.domain.explaining import explanation_of
-from apps.recovery.domain.owner_questions import (
-    grouped_owner_questions,
-    jobs_by_owner,
-    jobs_by_rule,
-)
-from apps.recovery.domain.pack_rules import export_rules
+from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, Effect
 from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
     breakdown_for,
@@ -49,7 +48,7 @@ from apps.recovery.domain.recoveries import (
     weeks_for,
     with_category,
 )
-from apps.recovery.domain.rule_page import (
+from apps.recovery.domain.rule_tables import (
     DAYS,
     LATEST,
     DecisionFilter,
@@ -66,7 +65,7 @@ from apps.recovery.domain.rule_page import (
     version_rows,
     with_jobs,
 )
-from apps.recovery.domain.rules import (
+from apps.recovery.domain.rules.changes import (
     LEAST_EVIDENCE,
     change_rule,
     create_rule,
@@ -76,6 +75,7 @@ from apps.recovery.domain.rules import (
     set_mode,
     visible_rules,
 )
+from apps.recovery.domain.rules.packs import export_rules
 from apps.recovery.enums import Arm, Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule

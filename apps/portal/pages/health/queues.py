@@ -16,7 +16,7 @@ from apps.diagnosis.domain.verdicts.harvest import HARVESTS
 from apps.diagnosis.domain.verdicts.reclassification import RUNS
 from apps.hosts.domain.probes.probe_jobs import PROBE_JOBS
 from apps.notifications.domain.delivery import CALLS, MAIL
-from apps.recovery.domain.deciding import DECISIONS
+from apps.recovery.domain.decisions.decide import DECISIONS
 from apps.search.domain.indexing.new_logs import LOGS_TO_INDEX
 from apps.statusboard.domain.monitoring.payloads import PAYLOADS
 from apps.submission.domain.retries.release import BATCHES

@@ -5,18 +5,23 @@ from datetime import timedelta
 import pytest
 
 from apps.diagnosis.domain.verdicts.override import override_verdict
-from apps.recovery.domain.answers import ask_again, grouped_questions, next_step, questions_for
-from apps.recovery.domain.deciding import decide_due, enrol_failures
-from apps.recovery.domain.definition import Action
-from apps.recovery.domain.outcomes import follow_decisions
-from apps.recovery.domain.remedies import Asked, remedy_for
+from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
+from apps.recovery.domain.decisions.outcomes import follow_decisions
+from apps.recovery.domain.decisions.questions import (
+    ask_again,
+    grouped_questions,
+    next_step,
+    questions_for,
+)
+from apps.recovery.domain.decisions.remedies import Asked, remedy_for
+from apps.recovery.domain.rules.definition import Action
 from apps.recovery.models import Decision
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries.batches import cancel_batch
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
-from tests.recovery.test_deciding import OUT_OF_MEMORY, check_totals
+from tests.recovery.test_decide import OUT_OF_MEMORY, check_totals
 
 
 @pytest.fixture

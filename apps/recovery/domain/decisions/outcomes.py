@@ -10,7 +10,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
-from apps.recovery.domain.daily_effects import recount_days
+from apps.recovery.domain.figures.daily_effects import recount_days
 from apps.recovery.enums import RETRIED_ARMS, RecoveryOutcome
 from apps.recovery.models import Decision
 from apps.submission.domain.retries.links import cluster_of_retry

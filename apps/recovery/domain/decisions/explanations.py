@@ -11,9 +11,9 @@ from apps.diagnosis.domain.causes.impact.count import confirmed_jobs
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.models import Job
 from apps.production.models import Request
-from apps.recovery.domain.alike import AlikeJobs
-from apps.recovery.domain.deciding import describe_override
-from apps.recovery.domain.matching import Explanation, Failure, explain, rules_in_order
+from apps.recovery.domain.decisions.alike import AlikeJobs
+from apps.recovery.domain.decisions.decide import describe_override
+from apps.recovery.domain.decisions.match import Explanation, Failure, explain, rules_in_order
 from apps.recovery.enums import RETRIED_ARMS, Mode
 from apps.recovery.models import NO_LONGER_RETRIED, Decision
 from apps.statusboard.models import Incident

@@ -11,8 +11,8 @@ from datetime import timedelta
 from django.conf import settings
 
 from apps.jobs.models import Job
-from apps.recovery.domain.matching import ReadRule
-from apps.recovery.domain.remedies import Asked, remedy_for
+from apps.recovery.domain.decisions.match import ReadRule
+from apps.recovery.domain.decisions.remedies import Asked, remedy_for
 from apps.recovery.enums import ActionKind, Arm, Mode
 from apps.submission.domain.arrays.changed_resources import Changes
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.recovery.domain.alike import COMPANY_WITHIN
-from apps.recovery.domain.definition import MOST_ALIKE_JOBS, Definition, read_definition
+from apps.recovery.domain.decisions.alike import COMPANY_WITHIN
+from apps.recovery.domain.rules.definition import MOST_ALIKE_JOBS, Definition, read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 
@@ -16,7 +16,8 @@ from apps.recovery.models import RecoveryRule
 class Failure:
     """The input of rules: the verdict with its job, and the workflow type of its request.
 
-    `alike_jobs` is how many jobs fail alike, this one counted; see `apps.recovery.domain.alike`.
+    `alike_jobs` is how many jobs fail alike, this one counted; see
+    `apps.recovery.domain.decisions.alike`.
     """
 
     verdict: Verdict

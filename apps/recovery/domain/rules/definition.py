@@ -56,9 +56,9 @@ class Condition(_Part):
     """Conditions on a failure. An empty list matches anything, any other list one of its values.
 
     `hold_reasons` are parts of the reason for which the scheduler held the job when it ended, in
-    upper or lower case; see `apps.recovery.domain.matching.hold_reason`.
+    upper or lower case; see `apps.recovery.domain.decisions.match.hold_reason`.
     `alike_jobs` is how many jobs, this one counted, must fail by the same known error and service
-    within about an hour; see `apps.recovery.domain.alike`.
+    within about an hour; see `apps.recovery.domain.decisions.alike`.
     """
 
     verdicts: tuple[VerdictKind, ...] = ()

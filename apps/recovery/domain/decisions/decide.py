@@ -14,19 +14,23 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.enums import RequestState
 from apps.production.models import Stage
-from apps.recovery.domain.acting import hold_stages
-from apps.recovery.domain.alike import AlikeJobs
-from apps.recovery.domain.choice import Budget, FailedAttempt, choose
-from apps.recovery.domain.daily_effects import add_decisions, recount_days
-from apps.recovery.domain.lineage import asked_by_stages, earlier_decisions, workflow_types
-from apps.recovery.domain.matching import (
+from apps.recovery.domain.decisions.alike import AlikeJobs
+from apps.recovery.domain.decisions.carry_out import hold_stages
+from apps.recovery.domain.decisions.choice import Budget, FailedAttempt, choose
+from apps.recovery.domain.decisions.earlier_attempts import (
+    asked_by_stages,
+    earlier_decisions,
+    workflow_types,
+)
+from apps.recovery.domain.decisions.match import (
     Failure,
     ReadRule,
     deciding_rule,
     rules_in_order,
     waits_for_company,
 )
-from apps.recovery.domain.remedies import Asked, choose_cluster
+from apps.recovery.domain.decisions.remedies import Asked, choose_cluster
+from apps.recovery.domain.figures.daily_effects import add_decisions, recount_days
 from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, ActionKind, Arm
 from apps.recovery.models import (
     NO_LONGER_ASKED,

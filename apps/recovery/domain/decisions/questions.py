@@ -20,10 +20,10 @@ from apps.production.domain.holds import lift_hold, open_holds
 from apps.production.domain.reasons import checked_reason
 from apps.production.domain.types.fields import CORE
 from apps.production.models import Hold
-from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.deciding import decide_again_about
-from apps.recovery.domain.definition import read_definition
-from apps.recovery.domain.remedies import NO_PLACE, increase
+from apps.recovery.domain.decisions.decide import decide_again_about
+from apps.recovery.domain.decisions.remedies import NO_PLACE, increase
+from apps.recovery.domain.figures.daily_effects import recount_days
+from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.enums import ActionKind, Arm, RecoveryOutcome
 from apps.recovery.models import OPEN_QUESTION, OVERRIDDEN_SINCE, Decision
 from apps.submission.domain.arrays.changed_resources import Changes

@@ -14,10 +14,10 @@ from apps.production.domain.approvals.inbox import responsible_users
 from apps.production.domain.holds import hold_stage
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Stage
-from apps.recovery.domain.choice import LATELY, PAUSE, retries_that_may_start
-from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.definition import Action, read_definition
-from apps.recovery.domain.remedies import NO_PLACE, choose_cluster
+from apps.recovery.domain.decisions.choice import LATELY, PAUSE, retries_that_may_start
+from apps.recovery.domain.decisions.remedies import NO_PLACE, choose_cluster
+from apps.recovery.domain.figures.daily_effects import recount_days
+from apps.recovery.domain.rules.definition import Action, read_definition
 from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import Changes

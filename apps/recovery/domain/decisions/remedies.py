@@ -6,7 +6,7 @@ from apps.clusters.models import Cluster
 from apps.core.domain.quantities import round_duration, round_size
 from apps.jobs.domain.records.jobs import short_host
 from apps.jobs.models import Job
-from apps.recovery.domain.definition import Action
+from apps.recovery.domain.rules.definition import Action
 from apps.recovery.enums import ActionKind
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.scripts import events_of_part

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery, Sum
 
 from apps.accounts.models import User
-from apps.recovery.domain.answers import questions_for
-from apps.recovery.domain.definition import Definition
-from apps.recovery.domain.effect import (
+from apps.recovery.domain.decisions.owner_questions import owner_questions_for
+from apps.recovery.domain.decisions.questions import questions_for
+from apps.recovery.domain.figures.effect import (
     LEAST_CONTROLS,
     ArmFigures,
     Effect,
@@ -17,8 +17,8 @@ from apps.recovery.domain.effect import (
     effects_by_rule,
     effects_by_version,
 )
-from apps.recovery.domain.owner_questions import owner_questions_for
-from apps.recovery.domain.rules import definition_of, visible_rules
+from apps.recovery.domain.rules.changes import definition_of, visible_rules
+from apps.recovery.domain.rules.definition import Definition
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, RecoveryOutcome
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
 from apps.submission.enums import IN_BATCH

@@ -12,8 +12,8 @@ from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.production.domain.reasons import checked_reason
-from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.definition import Definition, read_definition
+from apps.recovery.domain.figures.daily_effects import recount_days
+from apps.recovery.domain.rules.definition import Definition, read_definition
 from apps.recovery.enums import Arm, Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
 from apps.recovery.permissions import may_activate_rule, may_write_rule

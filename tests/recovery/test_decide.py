@@ -13,18 +13,18 @@ from apps.diagnosis.domain.verdicts.override import override_verdict
 from apps.diagnosis.models import Verdict
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.recovery.domain import acting, choice, explaining
-from apps.recovery.domain.acting import act_on_due
-from apps.recovery.domain.answers import grouped_questions, next_step, questions_for
-from apps.recovery.domain.daily_effects import recount_days
-from apps.recovery.domain.deciding import decide_again_about, decide_due, enrol_failures
-from apps.recovery.domain.explaining import (
+from apps.recovery.domain.decisions import carry_out, choice, explanations
+from apps.recovery.domain.decisions.carry_out import act_on_due
+from apps.recovery.domain.decisions.decide import decide_again_about, decide_due, enrol_failures
+from apps.recovery.domain.decisions.explanations import (
     describe_withdrawn_retry,
     planned_retries_of,
     planned_retry_of,
 )
-from apps.recovery.domain.outcomes import GIVEN_UP_AFTER, follow_decisions
-from apps.recovery.domain.owner_questions import owner_questions_for
+from apps.recovery.domain.decisions.outcomes import GIVEN_UP_AFTER, follow_decisions
+from apps.recovery.domain.decisions.owner_questions import owner_questions_for
+from apps.recovery.domain.decisions.questions import grouped_questions, next_step, questions_for
+from apps.recovery.domain.figures.daily_effects import recount_days
 from apps.recovery.domain.recoveries import (
     failures_of,
     follow_recoveries,
@@ -32,8 +32,8 @@ from apps.recovery.domain.recoveries import (
     recent_mondays,
     recount_weeks,
 )
-from apps.recovery.domain.rules import create_rule, move_rule, set_mode
-from apps.recovery.domain.stopping import stop_useless_rules
+from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.useless import stop_useless_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
@@ -232,7 +232,7 @@ def test_retry_that_completes_is_a_success(rule, send, fail, release):
 
 def test_control_group_gets_one_unchanged_retry_and_then_the_action(rule, send, fail, release):
     rule("More memory", control_percent=50)
-    name = "apps.recovery.domain.choice.is_control"
+    name = "apps.recovery.domain.decisions.choice.is_control"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(name, lambda **_: True)
         fail(send(), {1}, "resource", **OUT_OF_MEMORY)
@@ -405,7 +405,7 @@ def test_not_while_the_service_is_down(rule, send, fail, release, approver, shif
     decide()
     assert planned_retries_of(incident, shifter).jobs == 0, "no job has met it"
     met = list(Verdict.objects.values_list("job_id", flat=True))
-    monkeypatch.setattr(explaining, "confirmed_jobs", lambda _: met)
+    monkeypatch.setattr(explanations, "confirmed_jobs", lambda _: met)
     assert planned_retries_of(incident, shifter).jobs == 1
     at = LATER + timedelta(minutes=10)
     act_on_due(at=at)
@@ -418,12 +418,12 @@ def test_not_while_the_service_is_down(rule, send, fail, release, approver, shif
 
 
 def test_single_jobs_wait_for_others(rule, send, fail, monkeypatch):
-    monkeypatch.setattr(acting, "GATHERING", 2 * MINUTE)
+    monkeypatch.setattr(carry_out, "GATHERING", 2 * MINUTE)
     rule("More memory", control_percent=0)
     fail(send(), {0, 1}, "resource", **OUT_OF_MEMORY)
     decide()
     assert act_on_due(at=LATER + MINUTE) == 0
-    monkeypatch.setattr(acting, "WORTH_AN_ARRAY", 2)
+    monkeypatch.setattr(carry_out, "WORTH_AN_ARRAY", 2)
     assert act_on_due(at=LATER + MINUTE) == 2
 
 

@@ -7,8 +7,8 @@ from django.db import transaction
 
 from apps.core.domain.events import publish
 from apps.production.enums import PORTAL
-from apps.recovery.domain.definition import read_definition
-from apps.recovery.domain.effect import ArmFigures, figures_by_day
+from apps.recovery.domain.figures.effect import ArmFigures, figures_by_day
+from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.enums import Arm, Mode
 from apps.recovery.models import DailyEffect, RecoveryRule
 

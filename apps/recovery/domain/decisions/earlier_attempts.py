@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
-from apps.recovery.domain.remedies import Asked
+from apps.recovery.domain.decisions.remedies import Asked
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.submissions import arrays_that_take_events, index_of
