@@ -94,7 +94,7 @@ class _Progress:
 
 
 class RecoveryRules:
-    """Decides as `apps.recovery.domain.decisions.decide`, and acts as `carry_out` and `rules.useless` do."""
+    """Decides as `decisions.decide`, and acts as `decisions.carry_out` and `rules.useless` do."""
 
     def __init__(self, observer: Observer, rules: list[ReadRule]) -> None:
         self.observer = observer
