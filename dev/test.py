@@ -39,7 +39,7 @@ def run_tests(options: Sequence[str], *, fast: bool) -> int:
     marks = ["-m", f"not ({' or '.join([*PARTS, 'slow'])})"] if fast else []
     compile_tests(environment)
     say("running the tests, and the checks beside them")
-    # Four on two processors: many tests wait for programs, and would leave one idle.
+    # Five on two processors: many tests wait for programs, and would leave one idle.
     # A test that fails once in thousands of runs should not cost a run of all. Three in a run are
     # no accident. pytest-xdist would start a test that kills its process again and again.
     command = [
@@ -47,7 +47,7 @@ def run_tests(options: Sequence[str], *, fast: bool) -> int:
         "-m",
         "pytest",
         "-n",
-        "4",
+        "5",
         "--dist",
         "loadgroup",
         "--reruns",
