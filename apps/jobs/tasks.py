@@ -11,7 +11,6 @@ from apps.jobs.domain.hosts import read_hosts
 from apps.jobs.domain.months.retention import drop_due_months
 from apps.jobs.domain.phases.stuck import find_stuck_phases
 from apps.jobs.domain.phases.totals import recount_phases
-from apps.jobs.domain.statistics.monthly import compact_months
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 
 
@@ -43,6 +42,9 @@ def recompute_totals() -> None:
 @shared_task(name="jobs.sum_months", soft_time_limit=1_800, time_limit=2_000)
 def sum_months() -> None:
     """Sum the statistics of finished months, which takes a minute for millions of jobs."""
+    # Imported here, because most workers never use NumPy.
+    from apps.jobs.domain.statistics.monthly import compact_months
+
     compact_months(at=timezone.now())
 
 

@@ -3,7 +3,7 @@ from django.utils import timezone
 
 from apps.clusters.domain import ensure_cluster
 from apps.production.enums import Verb
-from apps.recovery.domain.rules.changes import change_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import change_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.assignment import assign_request

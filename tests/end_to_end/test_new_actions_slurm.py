@@ -8,7 +8,7 @@ from apps.clusters.models import Site
 from apps.jobs.models import Job
 from apps.progress.domain.progress import progress_now
 from apps.quality.domain.data_quality import data_quality_of
-from apps.recovery.domain.rules.changes import create_rule
+from apps.recovery.domain.rules.lifecycle import create_rule
 from apps.submission.models import Submission
 from tests.end_to_end.test_recovery_slurm import (
     decisions_on,

@@ -7,7 +7,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from apps.jobs.models import Job
-from apps.recovery.domain.rules.changes import create_rule
+from apps.recovery.domain.rules.lifecycle import create_rule
 from apps.recovery.models import Decision
 from apps.recovery.tasks import run as run_recovery
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident

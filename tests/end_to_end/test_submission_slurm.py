@@ -36,7 +36,7 @@ from apps.progress.models import ProductionReport
 from apps.quality import tasks as quality_tasks
 from apps.recovery import tasks as recovery_tasks
 from apps.recovery.domain.decisions import carry_out
-from apps.recovery.domain.rules.changes import change_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import change_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.assignment import assign_request

@@ -210,7 +210,7 @@ def _write_request(
     if state in SCORED:
         update_entry(request=request, at=at)
     created = new_event(kind="request.created", target=request, by=by, at=AT, new=S.DRAFT)
-    checked = {"checks": [], "checks_count": 0}
+    checked = {"checks": [], "checks_count": 0, "checks_messages": 0}
     ranks = {"rank_old": None, "rank_new": rank_of(request)}
     data = {Verb.SUBMIT: checked, Verb.PASS: checked, Verb.QUEUE: ranks}
     people = {"requester": by, "approver": approver}

@@ -9,7 +9,7 @@ from apps.core.enums import Group
 from apps.core.models import Event
 from apps.notifications.domain.webhooks import add_webhook
 from apps.notifications.models import Notification
-from apps.recovery.domain.rules.changes import change_rule, create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import change_rule, create_rule, move_rule, set_mode
 from apps.recovery.domain.rules.useless import stop_useless_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, RecoveryRule

@@ -4,7 +4,7 @@ import pytest
 
 from apps.jobs.models import Job
 from apps.recovery.domain.decisions import carry_out
-from apps.recovery.domain.rules.changes import change_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import change_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 from apps.submission.domain.arrays.assignment import choose_cluster

@@ -32,7 +32,7 @@ from apps.recovery.domain.recoveries import (
     recent_mondays,
     recount_weeks,
 )
-from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mode
 from apps.recovery.domain.rules.useless import stop_useless_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery

@@ -14,8 +14,8 @@ from apps.recovery.domain.decisions import choice
 from apps.recovery.domain.decisions.carry_out import act_on_due
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
 from apps.recovery.domain.decisions.remedies import Asked, remedy_for
-from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
 from apps.recovery.domain.rules.definition import Action, read_definition
+from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.arrays import submissions

@@ -10,8 +10,8 @@ from apps.jobs.models import Job
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
 from apps.recovery.domain.decisions.explanations import explanation_of
 from apps.recovery.domain.decisions.match import hold_reason
-from apps.recovery.domain.rules.changes import create_rule, set_mode
 from apps.recovery.domain.rules.definition import read_definition
+from apps.recovery.domain.rules.lifecycle import create_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.web.forms import RuleForm, initial_of

@@ -12,7 +12,7 @@ from apps.production.domain.holds import lift_hold
 from apps.production.models import Hold
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
 from apps.recovery.domain.decisions.questions import grouped_questions
-from apps.recovery.domain.rules.changes import (
+from apps.recovery.domain.rules.lifecycle import (
     change_rule,
     create_rule,
     definition_of,
@@ -28,7 +28,7 @@ from tests.factories.verdicts import judge
 from tests.notifications.told import deliver
 from tests.pages import text_of
 from tests.recovery.conftest import LATER
-from tests.recovery.test_answers import answer
+from tests.recovery.test_questions import answer
 from tests.submission.conftest import end_jobs  # noqa: F401
 
 DEFINITION = {"condition": {"verdicts": ["code"]}, "action": {"kind": "hold"}}

@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.diagnosis.domain.packs.changes import decide_pack, propose_pack
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
-from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mode
 from apps.recovery.domain.rules.packs import export_rules
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule

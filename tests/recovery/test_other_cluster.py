@@ -17,8 +17,8 @@ from apps.recovery.domain.decisions.outcomes import follow_decisions
 from apps.recovery.domain.decisions.questions import grouped_questions
 from apps.recovery.domain.decisions.remedies import Asked, remedy_for
 from apps.recovery.domain.recoveries import follow_recoveries
-from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
 from apps.recovery.domain.rules.definition import Action, read_definition
+from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -40,8 +40,8 @@ from tests.factories.submissions import end_jobs
 from tests.factories.verdicts import judge
 from tests.pages import text_of
 from tests.recovery.conftest import GB, LATER
-from tests.recovery.test_answers import answer
 from tests.recovery.test_decide import check_totals, retries
+from tests.recovery.test_questions import answer
 from tests.submission.fake_slurm import FakeSlurm
 
 DEFINITION = {

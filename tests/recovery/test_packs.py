@@ -6,7 +6,7 @@ import yaml
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.packs.changes import checked_pack, decide_pack, effect_of, propose_pack
 from apps.diagnosis.domain.packs.reading import read_pack
-from apps.recovery.domain.rules.changes import change_rule, create_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import change_rule, create_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 from tests.factories import people

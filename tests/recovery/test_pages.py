@@ -28,7 +28,7 @@ from apps.recovery.domain.figures.daily_effects import recount_days
 from apps.recovery.domain.figures.effect import ArmFigures, Effect
 from apps.recovery.domain.recoveries import monday_of, recount_weeks
 from apps.recovery.domain.rule_tables import describe_effect, explain_idleness
-from apps.recovery.domain.rules.changes import create_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
 from apps.recovery.web import decisions as decision_lists

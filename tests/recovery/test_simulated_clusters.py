@@ -21,7 +21,7 @@ from apps.jobs.models import Job
 from apps.production.enums import Verb
 from apps.progress.domain.transitions import follow_requests
 from apps.recovery import tasks as recovery_tasks
-from apps.recovery.domain.rules.changes import create_rule, move_rule, set_mode
+from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.arrays.assignment import assign_request

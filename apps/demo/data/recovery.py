@@ -4,7 +4,7 @@ from datetime import datetime
 
 from apps.accounts.models import User
 from apps.production.enums import PORTAL
-from apps.recovery.domain.rules.changes import set_mode
+from apps.recovery.domain.rules.lifecycle import set_mode
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 

@@ -31,7 +31,7 @@ from apps.notifications.models import Webhook
 from apps.production.domain.holds import sees_hold
 from apps.production.models import Hold, Request
 from apps.progress.models import WeeklyReport
-from apps.recovery.domain.rules.changes import visible_rules
+from apps.recovery.domain.rules.lifecycle import visible_rules
 from apps.recovery.models import RecoveryRule
 from apps.search.models import LineTemplate
 from apps.statusboard.models import Incident

@@ -17,7 +17,7 @@ from apps.recovery.api.serializers import (
     RecoveryRuleVersionWriter,
     RecoveryRuleWriter,
 )
-from apps.recovery.domain.rules.changes import change_rule, create_rule, set_mode, visible_rules
+from apps.recovery.domain.rules.lifecycle import change_rule, create_rule, set_mode, visible_rules
 from apps.recovery.enums import Mode
 from apps.recovery.filters import Decisions, Rules
 from apps.recovery.models import Decision, RecoveryRule

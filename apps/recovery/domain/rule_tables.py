@@ -17,8 +17,8 @@ from apps.recovery.domain.figures.effect import (
     effects_by_rule,
     effects_by_version,
 )
-from apps.recovery.domain.rules.changes import definition_of, visible_rules
 from apps.recovery.domain.rules.definition import Definition
+from apps.recovery.domain.rules.lifecycle import definition_of, visible_rules
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, RecoveryOutcome
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
 from apps.submission.enums import IN_BATCH

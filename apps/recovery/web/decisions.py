@@ -21,7 +21,7 @@ from apps.recovery.domain.rule_tables import (
     decisions_of,
     with_jobs,
 )
-from apps.recovery.domain.rules.changes import visible_rules
+from apps.recovery.domain.rules.lifecycle import visible_rules
 from apps.recovery.enums import Arm, RecoveryOutcome
 from apps.recovery.models import Decision, RecoveryRule
 

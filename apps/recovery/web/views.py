@@ -65,7 +65,7 @@ from apps.recovery.domain.rule_tables import (
     version_rows,
     with_jobs,
 )
-from apps.recovery.domain.rules.changes import (
+from apps.recovery.domain.rules.lifecycle import (
     LEAST_EVIDENCE,
     change_rule,
     create_rule,

@@ -6,9 +6,6 @@ from datetime import UTC, datetime, timedelta
 from django.db.models import Q
 
 from apps.jobs.domain.records.conversion import day_of
-from apps.jobs.domain.statistics.blocks import days_to_recount
-from apps.jobs.domain.statistics.cube import TIME, Query, count
-from apps.jobs.domain.statistics.explorer import ids_of_stages
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
 
@@ -22,6 +19,11 @@ def ended_with_stage(stage: str) -> Q:
 
     No index has the stage: without the condition, all jobs are read to find those of a rare one.
     """
+    # Imported here, because the filters are loaded by processes that never use NumPy.
+    from apps.jobs.domain.statistics.blocks import days_to_recount
+    from apps.jobs.domain.statistics.cube import TIME, Query, count
+    from apps.jobs.domain.statistics.explorer import ids_of_stages
+
     if stage.lower().endswith(DEBUG_STAGE):
         return Q()  # Statistics leave these jobs out.
     oldest = Job.objects.order_by("ended_at").values_list("ended_at", flat=True).first()

@@ -9,7 +9,8 @@ from apps.accounts.models import Experiment, Principal
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.packs.parts import EntryFault, PartEffect, ReadPart
 from apps.production.domain.yaml_text import write_yaml
-from apps.recovery.domain.rules.changes import (
+from apps.recovery.domain.rules.definition import read_definition
+from apps.recovery.domain.rules.lifecycle import (
     change_rule,
     clean_name,
     create_rule,
@@ -17,7 +18,6 @@ from apps.recovery.domain.rules.changes import (
     set_mode,
     stored_definition,
 )
-from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.enums import Mode
 from apps.recovery.models import RecoveryRule
 

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from apps.production.enums import PORTAL
-from apps.recovery.domain.rules.changes import create_rule
+from apps.recovery.domain.rules.lifecycle import create_rule
 from apps.recovery.models import RecoveryRule
 
 _FILE = Path(__file__).parent / "shipped.yaml"
