@@ -12,7 +12,7 @@ from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.outlook import find_hindrances, outlook
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 from apps.progress.domain.stored_forecasts import note_starts
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
@@ -241,6 +241,21 @@ def test_an_experiment_has_no_more_in_flight_than_its_limit(
     assert sorted(Submission.objects.values_list("request__key", flat=True)) == [
         passing.key,
         "NOVA-0001",
+    ]
+
+
+def test_an_experiment_whose_next_array_does_not_fit_starts_no_other_request(make, cluster, fake):
+    for _ in range(4):
+        make("queued")
+    [jobs] = {stage.jobs for stage in Stage.objects.filter(name="one")}
+    set_options(cluster, test_events=0, in_flight={"NOVA": jobs + 1})
+    for _ in range(4):
+        tasks.send_to(cluster_id=cluster.pk)
+    assert sorted(Request.objects.values_list("state", flat=True)) == [
+        "queued",
+        "queued",
+        "running",
+        "running",
     ]
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q
 
+from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.options import SubmissionOptions
@@ -29,7 +30,7 @@ from apps.submission.domain.arrays.files import (
     takes_files,
 )
 from apps.submission.domain.arrays.rows import options_of, plans_of
-from apps.submission.domain.arrays.submissions import assignment_of, in_flight
+from apps.submission.domain.arrays.submissions import assignment_of, in_flight, planned
 from apps.submission.domain.dispatch.dispatch import has_room
 from apps.submission.enums import IN_SCHEDULER
 from apps.submission.models import Assignment, FilesCheck, Submission
@@ -62,7 +63,7 @@ def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
     options = options_of(cluster)
     if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
         now = outlook(at)
-        for request in _candidates(cluster, options):
+        for request in _candidates(cluster, options, at):
             if not _local_obstacle(request, cluster, now) and not _look_at_files(request, at):
                 yield request
 
@@ -161,7 +162,7 @@ def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
     return ""
 
 
-def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
+def _candidates(cluster: Cluster, options: SubmissionOptions, at: datetime) -> Iterator[Request]:
     """Yield queued requests for a cluster whose experiment is not on hold or at its limit."""
     held = experiments_on_hold()
     if None in held:
@@ -177,10 +178,21 @@ def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Reques
     for request in candidates.select_related("assignment")[:MOST_LOOKED_AT]:
         key = request.experiment_id
         if key not in full:
-            here = Submission.objects.filter(cluster=cluster, request__experiment=key)
-            full[key] = in_flight(here) >= options.limit_of(request.experiment.key)
+            full[key] = _is_full(cluster, request.experiment, options, at)
         if not full[key]:
             yield request
+
+
+def _is_full(
+    cluster: Cluster, experiment: Experiment, options: SubmissionOptions, at: datetime
+) -> bool:
+    """Return whether an experiment has reached its limit, or does so with its next array."""
+    limit = options.limit_of(experiment.key)
+    there = in_flight(Submission.objects.filter(cluster=cluster, request__experiment=experiment))
+    if there >= limit:
+        return True
+    next_array = planned(cluster, at).filter(request__experiment=experiment).first()
+    return bool(there and next_array and there + next_array.tasks > limit)
 
 
 def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: datetime) -> bool:
