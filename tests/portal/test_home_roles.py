@@ -88,7 +88,7 @@ def test_liaison_sees_own_open_requests_first(world, now, client, liaison, shift
     assert 'id="own"' not in page_of(client, shifter, "/")
     for number in range(OWN_REQUESTS):
         requests.draft(liaison, world.request.experiment, title=f"Draft {number}")
-    assert "5 of 6 open ·" in page_of(client, liaison, "/")
+    assert "5 of 6 open" in page_of(client, liaison, "/")
     Request.objects.update(state=RequestState.CANCELLED, closed_at=at, closed_by=None)
     assert own_requests(user=liaison, at=at) == []
 
