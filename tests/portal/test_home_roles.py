@@ -17,7 +17,7 @@ from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
 from apps.portal.pages.fix_first import fix_first
-from apps.portal.pages.home import own_requests
+from apps.portal.pages.home import OWN_REQUESTS, own_requests
 from apps.portal.pages.home_changes import changes_since
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.domain.approvals.wait_counts import count_waits
@@ -86,6 +86,9 @@ def test_liaison_sees_own_open_requests_first(world, now, client, liaison, shift
     assert page.index('id="own"') < page.index('id="hours"')
     assert world.request.key in page[page.index('id="own"') : page.index('id="hours"')]
     assert 'id="own"' not in page_of(client, shifter, "/")
+    for number in range(OWN_REQUESTS):
+        requests.draft(liaison, world.request.experiment, title=f"Draft {number}")
+    assert "5 of 6 open" in page_of(client, liaison, "/")
     Request.objects.update(state=RequestState.CANCELLED, closed_at=at, closed_by=None)
     assert own_requests(user=liaison, at=at) == []
 

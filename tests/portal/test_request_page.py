@@ -14,6 +14,7 @@ from django.urls import reverse
 from apps.clusters.schedulers.base import JobState
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
+from apps.jobs.models import Collection
 from apps.notifications.domain.notifications import notify, unread, visible_notifications
 from apps.notifications.enums import Group
 from apps.notifications.models import Notification
@@ -244,6 +245,22 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
         addresses[user] = first.url.removeprefix(last.get_absolute_url())
     assert addresses[approver] == "?do=priority#do"
     assert addresses[liaison] == "?do=reschedule#do"
+
+
+def test_request_does_not_wait_for_clusters_to_which_it_is_not_submitted(made, liaison):
+    running = made("running")
+    silent = [clusters.cluster(name) for name in ("farm", "tier2")]
+    for cluster in silent:
+        Collection.objects.create(cluster=cluster, collected_until=AT)
+
+    def waits_for():
+        return [change.what for change in page(running, liaison).summary.changes_for_earlier_end]
+
+    assert waits_for() == ["farm answers again", "tier2 answers again"]
+    Assignment.objects.create(
+        request=running, cluster=silent[0], assigned_by="x", assigned_at=AT, most_in_flight=50
+    )
+    assert waits_for() == ["farm answers again"]
 
 
 def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter, client):

@@ -67,6 +67,22 @@ def test_the_page_says_where_each_file_stands_and_why(client, liaison, with_fail
     assert "have 500 events" in plain
 
 
+def test_submissions_tell_a_liaison_what_can_be_done_about_failed_jobs(
+    client, liaison, shifter, with_failures
+):
+    request = with_failures
+    ways = (f'"/requests/{request.key}/comment/"', "request what is missing</a>")
+    client.force_login(liaison)
+    page = client.get(f"/submissions/{request.key}/").content.decode()
+    stage = request.stages.get(position=0)
+    assert f"/jobs/?state=any_failure&amp;request={request.key}&amp;stage={stage.name}" in page
+    assert all(way in page for way in ways)
+    client.force_login(shifter)
+    page = client.get(f"/submissions/{request.key}/").content.decode()
+    assert "Retry failed jobs" in page
+    assert not any(way in page for way in ways)
+
+
 def test_a_stage_without_a_ledger_shows_what_goes_in_and_out(client, liaison, make):
     request = make("running")
     stage = request.stages.all()[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum, Window
 from django.urls import reverse
 from django.utils import timezone
 
@@ -215,13 +215,15 @@ def home_page(*, user: User, at: datetime) -> HomePage:
 
 def own_requests(*, user: User, at: datetime) -> list[tuple[Request, Forecast]]:
     """Return the open requests of a liaison with their forecasts, those in need of attention
-    first.
+    first. Each has `open_requests`, the number of all.
     """
     if not scope_of(user).has_anywhere(Role.LIAISON):
         return []
     own = Request.objects.visible_to(user).filter(Q(created_by=user) | Q(submitted_by=user))
     needs_attention = Exists(Attention.objects.filter(request=OuterRef("pk")))
-    requests = own.exclude(state__in=CLOSED).annotate(needs_attention=needs_attention)
+    requests = own.exclude(state__in=CLOSED).annotate(
+        needs_attention=needs_attention, open_requests=Window(Count("pk"))
+    )
     urgent_first = requests.order_by("-needs_attention", F("deadline").asc(nulls_last=True), "-pk")
     shown = list(urgent_first.prefetch_related("attention")[:OWN_REQUESTS])
     return list(zip(shown, shown_forecasts(shown, at=at), strict=True))

@@ -23,6 +23,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
 from apps.submission.domain.arrays import assignment, ignored_advice
+from apps.submission.domain.arrays.files import stages_with_files
 from apps.submission.domain.arrays.keepup import files_note
 from apps.submission.domain.arrays.limits import LIMITABLE, set_limit
 from apps.submission.domain.arrays.request_bundle import write_bundle
@@ -246,6 +247,7 @@ def _page(
         return render(request, "submission/_card.html", context)
 
     context["is_whole"] = True
+    context["follows_files"] = bool(stages_with_files(production_request))
     if operator and production_request.state in ASSIGNABLE:
         initial = {
             "version": production_request.version,

@@ -1,7 +1,7 @@
 """How values are written."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 import time_machine
@@ -68,6 +68,21 @@ def test_when_is_in_the_readers_zone(at, text):
     assert f">{text}</time>" in shown
     assert 'title="' in shown
     assert "CET" in shown
+
+
+@time_machine.travel(datetime(2026, 11, 20, 20, 0, tzinfo=UTC), tick=False)
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (None, ""),
+        (date(2026, 12, 24), "24 Dec"),
+        (date(2030, 10, 18), "18 Oct 2030"),
+        (datetime(2026, 12, 31, 23, 30, tzinfo=UTC), "1 Jan 2027"),
+    ],
+)
+def test_day_of_another_year_has_its_year(at, text):
+    with timezone.override("Europe/Paris"):
+        assert formatting.day(at) == text
 
 
 def test_period_tells_one_day_once():

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
@@ -12,7 +13,7 @@ from apps.production.domain import discussion
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Comment
 from tests.factories.people import person
-from tests.factories.requests import AT, content, draft
+from tests.factories.requests import AT, content, draft, request_in
 
 
 def write(request, by, text="Why 4 GB?", path="stages.0.memory_bytes", at=AT, **more):
@@ -147,6 +148,14 @@ def test_comment_does_not_disturb_who_edits(made, liaison, shifter):
     write(made, shifter)
     save_draft(request=made, content=content(title="new"), version=1, by=liaison, at=AT)
     assert made.version == 2
+
+
+def test_form_links_a_comment_on_a_whole_stage_to_that_stage(nova, liaison, approver, browse):
+    asked = request_in("changes_requested", by=liaison, experiment=nova, approver=approver)
+    write(asked, approver, "Why not 4 GB?", path="stages.0", at=timezone.now())
+    seen = browse(liaison).get(f"/requests/{asked.key}/edit/?check=1").content.decode()
+    assert '<a href="#stage-1">Stage 1</a>' in seen
+    assert 'id="stage-1"' in seen
 
 
 def test_pages_without_javascript(made, liaison, shifter, browse):

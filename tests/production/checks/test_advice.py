@@ -123,6 +123,22 @@ def test_page_of_a_running_request_advises_on_its_jobs_alone(
 
 
 @pytest.mark.parametrize(
+    ("state", "advice"), [("queued", "Its jobs wait until samweb is up"), ("data_quality", "")]
+)
+def test_page_tells_nobody_to_submit_no_jobs_while_there_are_none_to_submit(
+    samweb, shifter, liaison, approver, nova, browse, state, advice
+):
+    stages = (requests.stage("reco", services=("samweb",)),)
+    made = requests.request_in(state, by=liaison, experiment=nova, approver=approver, stages=stages)
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=timezone.now())
+    page = " ".join(text_of(browse(liaison).get(made.get_absolute_url())).split())
+    assert "Submit no jobs now" not in page
+    assert "You can submit the request" not in page
+    assert ("Its jobs wait" in page) == bool(advice)
+    assert advice in page
+
+
+@pytest.mark.parametrize(
     ("reasons", "waits_for"),
     [
         ([], ""),

@@ -17,6 +17,7 @@ from apps.production.domain.estimates.figures import (
 )
 from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.outputs.datasets import Dataset
+from apps.production.web.templatetags.estimates import span
 from tests.factories.requests import content, stage
 
 TODAY = date(2026, 11, 20)
@@ -302,6 +303,18 @@ def test_ranges_are_in_order_and_nothing_breaks(given_rows):
         estimated.finish is None
         or TODAY <= estimated.finish.early <= estimated.finish.likely <= estimated.finish.late
     )
+
+
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [
+        (Range(0.375, 0.375, 0.375), "9 h"),
+        (Range(1, 1.5, 3), "36 h (24 h to 3 days)"),
+        (Range(3, 4.2, 130), "4.2 days (3 days to 130 days)"),
+    ],
+)
+def test_short_running_time_is_in_hours(days, text):
+    assert span(days, "days") == text
 
 
 @given(

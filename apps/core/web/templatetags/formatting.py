@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django import forms, template
@@ -192,6 +192,16 @@ def _dated(local: datetime) -> str:
         "" if local.year == this_year else f" {local.year}"
     )
     return f"{day} {local:%H:%M}"
+
+
+@register.filter
+def day(at: date | None) -> str:
+    """Format a day: `20 Nov` this year, else with the year; nothing without a day."""
+    if at is None:
+        return ""
+    local = _local(at) if isinstance(at, datetime) else at
+    year = "" if local.year == timezone.localdate().year else f" {local.year}"
+    return f"{local.day} {local:%b}{year}"
 
 
 @register.simple_tag

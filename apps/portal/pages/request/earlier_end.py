@@ -28,6 +28,7 @@ from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestedPriorit
 from apps.production.models import Request
 from apps.progress.domain.progress import RequestNow
 from apps.statusboard.enums import State
+from apps.submission.domain.arrays.submissions import assignment_of
 from apps.submission.domain.dispatch.bounds import bound_of
 
 
@@ -195,13 +196,22 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
                 submissions,
                 obstacle=f"The output of {stage.progress.stage} is not in the catalogue yet.",
             )
-    for cluster in progress.queue_unknown:
+    for cluster in _silent_clusters(request, progress):
         yield EndingChange(
             f"{cluster} answers again",
             "its queue is unknown",
             reverse("jobs:list"),
             obstacle=f"The queue of {cluster} is unknown.",
         )
+
+
+def _silent_clusters(request: Request, progress: RequestNow) -> list[str]:
+    """Return the clusters that may have jobs of the request, and whose queue is unknown."""
+    silent = progress.queue_unknown
+    chosen = assignment_of(request) if silent else None
+    if chosen is None:
+        return silent
+    return [name for name in silent if name == chosen.cluster.name]
 
 
 def _limits(request: Request, class_url: str) -> Iterator[EndingChange]:

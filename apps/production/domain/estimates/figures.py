@@ -113,8 +113,9 @@ class StageEstimate:
         """The basis of `days` as text."""
         if self.past_jobs:
             return f"{self.jobs_text}: {self.alike}"
+        jobs = max(1, round(self.at_once or 0))
         return (
-            f"its time limit with about {max(1, round(self.at_once or 0)):,} jobs at once, as it "
+            f"its time limit with about {jobs:,} job{'s' if jobs != 1 else ''} at once, as it "
             "has no past jobs"
         )
 

@@ -328,11 +328,12 @@ class RequestForms:
         return errors | {"stages": [str(message) for message in general]}
 
     def anchors(self) -> list[str]:
-        """Return the anchors of all fields in the order of the form, then that of the stages."""
+        """Return the anchors of all fields in the order of the form, then those of the stages."""
         anchors = []
         for form in self._places:
             anchors += [form[name].auto_id for name in form.fields]
-        return [*anchors, "stages"]
+        whole_stages = [f"stage-{number}" for number in range(1, len(self.stages.forms) + 1)]
+        return [*anchors, *whole_stages, "stages"]
 
     @cached_property
     def _places(self) -> dict[forms.Form, str]:
@@ -374,7 +375,11 @@ class RequestForms:
             form.unfolds = lacks_values or is_only or form.needs_attention()
 
     def place_of(self, path: str) -> tuple[str, str]:
-        """Return anchor and label of the field at a path, or of the stages if it has no field."""
+        """Return anchor and label of the field or the stage at a path, or of all the stages."""
+        whole_stage = re.fullmatch(r"stages\.(\d+)", path)
+        if whole_stage and int(whole_stage[1]) < len(self.stages.forms):
+            number = int(whole_stage[1]) + 1
+            return f"stage-{number}", f"Stage {number}"
         form, name = self._field(path)
         if form is None or name not in form.fields:
             return "stages", "Stages" if path.startswith("stages") else "Request"
@@ -408,6 +413,8 @@ class RequestForms:
             return (self.main, path) if path in self.main.fields else (None, path)
         if parts[0] == "shared":
             return self.shared, parts[1]
+        if len(parts) == 2:
+            return None, parts[1]
         position = int(parts[1])
         name = parts[2]
         form = None

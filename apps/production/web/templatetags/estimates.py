@@ -23,6 +23,11 @@ def _round(number: float) -> str:
     return f"{number:.2g}" if number < 10 else f"{number:.0f}"
 
 
+def _days(days: float) -> str:
+    """Format a time in days: of up to two days, in hours."""
+    return f"{_round(days)} days" if days > 2 else f"{_round(24 * days)} h"
+
+
 @register.filter
 def span_dates(days: Days | None) -> str:
     """Format the likely day, with the range in brackets."""
@@ -34,7 +39,7 @@ def span_dates(days: Days | None) -> str:
 _UNITS: dict[str, Callable[[float], str]] = {
     "core-hours": lambda seconds: _round(seconds / HOUR),
     "count": lambda count: brief_count(round(count)),
-    "days": lambda days: f"{_round(days)} days",
+    "days": _days,
     "time": duration,
     "size": size,
 }
