@@ -53,6 +53,7 @@ def test_list_starts_with_the_hosts_that_fail_most(
     first = page.partition("Excluded now")[0]
     assert first.index(">wn-2</a>") < first.index(">wn-1</a>")
     assert "by the lower end of the rate's 95 % interval" in first
+    assert "· all jobs: 13 % failed" in first, "bad hosts stand out against it"
     assert re.search(r"soft\">[\d.]+ % to [\d.]+ %</td>", first)
     assert 'href="/hosts/wn-2/"' in first
     assert "/excluded-hosts/new/?cluster=alps&amp;host=wn-2" in first

@@ -355,6 +355,7 @@ def test_explorer_counts_the_jobs_that_a_user_sees_and_links_to_exactly_those(
         (["wn1", "0"], 0, 7),
     ]
     assert answer.all.jobs == 9
+    assert page.content.decode().count("22.2 %") == 2, "in the sentence and in the sum, not twice"
     for shown in page.context["rows"]:
         linked = client.get("/jobs/" + shown["query"]).context["page"].rows
         assert len(linked) == shown["row"].jobs

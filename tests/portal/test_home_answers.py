@@ -212,6 +212,11 @@ def test_pages_of_failures_say_how_many_logs_are_being_read(client, shifter, oth
         assert "2 jobs</b></a> of the last 24 hours did not complete and have no verdict" in text
         assert "no verdict yet" not in page_text(client, other_liaison, address)
     assert "No verdicts yet" in page_text(client, shifter, "/failures/")
+    Collection.objects.update(collected_until=now - timedelta(hours=1))
+    page = page_text(client, shifter, "/failures/")
+    assert "No verdicts yet" in page
+    assert "No failures yet" not in page, "two jobs failed"
+    Collection.objects.update(collected_until=now)
 
     for job in Job.objects.all():
         verdict(job, at=now)

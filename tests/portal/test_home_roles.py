@@ -232,7 +232,7 @@ def test_a_larger_limit_is_proposed_where_jobs_hit_it(
     form = client.get(proposal.url).context["form"]
     assert form["field"].value() == about
     assert form["text"].value().startswith("Jobs of reco hit their limit of ")
-    assert ("99 % of the completed jobs" in form["text"].value()) == is_known
+    assert ("99 % of the completed jobs used up to" in form["text"].value()) == is_known
     FailureGroup.objects.update(verdict="resource")
     [fix] = fix_first(user=shifter, at=at).fixes
     assert (fix.label, fix.url) == (proposal.label, proposal.url)

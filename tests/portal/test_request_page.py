@@ -293,6 +293,11 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     need = Need(AT, "nothing submitted")
     keep_attention(request=queued, needs={AttentionKind.IDLE: need}, at=LATER)
     assert Event.objects.get(kind="request.idle").reason == f"nothing submitted. {step}."
+    samweb.name = "SAM web"
+    samweb.save()
+    client.force_login(shifter)
+    turn = "choose its cluster now: its jobs go out when SAM web is up</span>"
+    assert turn in text_of(client.get("/"))
 
 
 def test_use_is_compared_with_past_jobs_of_other_requests(

@@ -209,6 +209,7 @@ def test_search_shows_nothing_of_another_experiment(world, client, other_liaison
         html = client.get("/find/", {"q": words}).content.decode()
         assert "Nothing has this name" in html
         assert f'class="button main" href="/search/?q={quote(words)}"' in html
+        assert f'class="button" href="/failures/?hours=720&amp;q={quote(words)}"' in html
 
 
 @pytest.mark.parametrize("words", ["", " ", "'; drop table", "%", "a" * 5000, "<script>"])

@@ -64,6 +64,7 @@ def test_jobs_of_an_owner_and_stage_are_asked_once(client, rule, lose, shifter, 
     assert sorted((row["job__user"], row["jobs"]) for row in rows) == [("alice", 2), ("bob", 1)]
     shown = visit(client, shifter, "/recovery/questions/")
     assert f'href="/recovery/owners/{newest.pk}/"' in shown.content.decode()
+    assert "3 jobs that a rule would retry" in text_of(shown)
     listed = text_of(visit(client, shifter, "/recovery/"))
     assert ">2 of alice</a" in listed
     assert ">1 of bob</a" in listed

@@ -125,12 +125,14 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
     decide_due(at=LATER)
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "Planned retries: 2. None has run yet." in shown
-    assert "of the control group, which is retried unchanged, 0 of 30 jobs have finished" in shown
+    compared = "of 0 jobs retried unchanged, as the control group, 0 finished. 30 are needed."
+    assert compared in shown
 
     assert "It decided to retry 2 jobs in the last 24 hours." in shown
     listed = text_of(page(client, approver, "/recovery/"))
     assert "Rules decided to retry 2 jobs in the last 24 hours." in listed
     assert "None has finished yet." in listed
+    assert "that rules examined in the last 24 hours, whenever they failed:" in listed
     assert "No question waits for an answer." in listed
     link = f"/recovery/rules/{more_memory.pk}/decisions/?arm=retried&last=day"
     assert f'<a href="{link.replace("&", "&amp;")}">2</a>' in listed
@@ -260,7 +262,7 @@ def test_decision_names_what_retried_the_job_and_why_the_portal_cannot(client, s
         (
             (50, 50),
             (20, 9),
-            "not known yet: of the control group, which is retried unchanged, 29 of 30",
+            "not known yet: of 29 jobs retried unchanged, as the control group, 29 finished. 30",
         ),
     ],
 )
@@ -346,7 +348,8 @@ def test_job_is_explained(client, shifter, liaison, send, fail, more_memory):
     shown = text_of(page(client, shifter, f"/recovery/jobs/{decision.job_id}/"))
     assert "Would have acted: <a" in shown
     assert "Yes, it decides" in shown
-    assert "No: the end state is out_of_memory, not timeout" in shown
+    assert "No: the end state is out of memory, not timeout" in shown
+    assert "No: it is for known error NOSPACE only" in shown, "the job may have other known errors"
 
 
 @pytest.fixture

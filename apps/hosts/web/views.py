@@ -114,7 +114,12 @@ def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any
                 "failed_query": job_list_query(answer.question, row, failed=True),
             }
         )
-    return {"failing": failing, "period": period, "periods": FAILING_PERIODS}
+    return {
+        "failing": failing,
+        "all_jobs": answer.all,
+        "period": period,
+        "periods": FAILING_PERIODS,
+    }
 
 
 def _short(host: str) -> str:

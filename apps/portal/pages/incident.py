@@ -13,7 +13,8 @@ from apps.core.domain.quantities import format_duration, round_duration
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
-from apps.jobs.domain.records.jobs import counted_until
+from apps.jobs.domain.records.jobs import behind, counted_until
+from apps.jobs.models import Collection
 from apps.portal.pages.time_axis import Axis, AxisMark, ticks_of
 from apps.recovery.domain.decisions.explanations import planned_retries_of
 from apps.statusboard.domain.states.history import states_of_incident
@@ -66,8 +67,8 @@ class IncidentPage:
 
     `ended_at` is None while one of `members`, the incident and those merged into it, is open.
     `alerts` are the members with their letters on the axis. The impact includes the jobs that ended
-    before `as_of`; None if it was never counted. `updates` are numbered as on the axis, newest
-    first.
+    before `as_of`, except those of clusters that are `behind`; None if it was never counted.
+    `updates` are numbered as on the axis, newest first.
     """
 
     at: datetime
@@ -80,6 +81,7 @@ class IncidentPage:
     states: list[Claim]
     impact: ImpactFigures
     as_of: datetime | None
+    behind: list[Collection]
     offer: RetryOffer | None
     course: Course
     updates: list[tuple[int, IncidentNote]]
@@ -97,8 +99,10 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
     updates = [note for note in notes if note.kind == NoteKind.UPDATE]
     figures = impact_of(incident, user)
     as_of = figures.counted_at
+    late: list[Collection] = []
     if as_of is not None:
-        as_of = min(as_of, counted_until(at) or as_of)
+        late = list(behind(at))
+        as_of = min(as_of, counted_until(at, with_behind=False) or as_of)
     started_at = min(member.started_at for member in members)
     ends = [member.ended_at for member in members if member.ended_at]
     ended_at = max(ends) if len(ends) == len(members) else None
@@ -118,6 +122,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
         states=states_of_incident(incident, at),
         impact=figures,
         as_of=as_of,
+        behind=late,
         offer=offer_for(incident, user, at) if figures.eligible else None,
         course=_course(members, updates, figures, shown_from, ended_at, at),
         updates=list(enumerate(updates, 1))[::-1],

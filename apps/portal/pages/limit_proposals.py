@@ -110,7 +110,7 @@ def _proposal(job: Job, stage: Stage, history: StageHistory | None) -> LimitProp
         "text": f"Jobs of {stage.name} hit their limit of {was}. I propose {proposed}.",
     }
     if used is not None:
-        comment["text"] += " That covers 99 % of the completed jobs."
+        comment["text"] += f" 99 % of the completed jobs used up to {rounded(used)}."
     address = reverse("production:comment", args=[request.key])
     return LimitProposal(
         f"request {proposed} for {stage.name} of {request.key}: {evidence}",

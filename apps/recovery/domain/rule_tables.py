@@ -329,8 +329,9 @@ def _describe_comparison(effect: Effect, definition: Definition) -> str:
     difference = effect.difference
     if difference is None:
         return (
-            "Whether it helps is not known yet: of the control group, which is retried unchanged, "
-            f"{effect.control.ended} of {LEAST_CONTROLS} jobs have finished."
+            f"Whether it helps is not known yet: of {_count_jobs(effect.control.jobs)} retried "
+            f"unchanged, as the control group, {effect.control.ended} finished. "
+            f"{LEAST_CONTROLS} are needed."
         )
     points = abs(round(difference.value * 100))
     if difference.low > 0:

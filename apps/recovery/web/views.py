@@ -185,6 +185,7 @@ def questions(request: AuthenticatedRequest) -> HttpResponse:
         "jobs": sum(question["jobs"] for question in waiting),
         "owner_questions": owner_questions[:PAGE_SIZE],
         "owner_questions_in_all": len(owner_questions),
+        "owner_jobs": sum(question["jobs"] for question in owner_questions),
     }
     return render(request, "recovery/questions.html", context)
 

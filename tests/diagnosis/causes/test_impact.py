@@ -206,7 +206,8 @@ def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
     assert "2 within, 0 across its start or end ·" in page()
     read_until = at + 4 * MINUTE
     Collection.objects.create(cluster=jobs[0].cluster, collected_until=read_until)
-    assert f"as of {when(read_until)}" in page(), "jobs that ended later are missing"
+    assert f"are counted up to {when(read_until)}: its accounting" in " ".join(page().split())
+    assert f"as of {when(figures.counted_at)}" in page(), "no cluster that is behind dates the rest"
     assert page().count("as of ") == 1
 
 

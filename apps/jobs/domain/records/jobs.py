@@ -88,15 +88,20 @@ def totals_as_of() -> datetime | None:
     return Heartbeat.objects.filter(name=TOTALS_HEART).values_list("at", flat=True).first()
 
 
-def counted_until(at: datetime, clusters: Iterable[int] | None = None) -> datetime | None:
+def counted_until(
+    at: datetime, clusters: Iterable[int] | None = None, *, with_behind: bool = True
+) -> datetime | None:
     """Return until when totals have the jobs of these clusters, given by primary key, or of all.
 
-    None if they lack none, or only those of the last `SHORT_LAG`. Takes two queries.
+    None if they lack none, or only those of the last `SHORT_LAG`. Without `with_behind`, clusters
+    that are `behind` do not count: the page names them. Takes two queries.
     """
     oldest = at - SHORT_LAG
     late = Collection.objects.filter(cluster__collects=True, collected_until__lt=oldest)
     if clusters is not None:
         late = late.filter(cluster__in=clusters)
+    if not with_behind:
+        late = late.filter(collected_until__gte=at - BEHIND)
     moments = list(late.values_list("collected_until", flat=True))
     as_of = totals_as_of()
     if as_of is not None and as_of < oldest:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.recovery.domain.decisions.alike import COMPANY_WITHIN
@@ -121,18 +122,23 @@ def _unmet_condition(definition: Definition, verdict: Verdict) -> str:
     condition = definition.condition
     job = verdict.job
     compared = (
-        ("the verdict", verdict.verdict, condition.verdicts),
-        ("the category", verdict.category, condition.categories),
-        ("the known error", verdict.cause or "none", condition.known_errors),
-        ("the service", verdict.service or "none", condition.services),
-        ("the exit code", job.exit_code, condition.exit_codes),
-        ("the signal", job.signal, condition.signals),
-        ("the end state", job.state, condition.end_states),
+        ("verdict", verdict.verdict, condition.verdicts),
+        ("category", verdict.category, condition.categories),
+        ("known error", verdict.cause, condition.known_errors),
+        ("service", verdict.service, condition.services),
+        ("exit code", job.exit_code, condition.exit_codes),
+        ("signal", job.signal, condition.signals),
     )
     for name, actual, allowed in compared:
         if allowed and actual not in allowed:
             expected = " or ".join(str(value) for value in allowed)
-            return f"{name} is {actual}, not {expected}"
+            # The job may have known errors that did not decide, so none is not said of it.
+            if actual == "":
+                return f"it is for {name} {expected} only"
+            return f"the {name} is {actual}, not {expected}"
+    if condition.end_states and job.state not in condition.end_states:
+        expected = " or ".join(state.text for state in condition.end_states)
+        return f"the end state is {JobState(job.state).text}, not {expected}"
     if condition.hold_reasons:
         return _other_hold_reason(condition.hold_reasons, hold_reason(job))
     return ""
