@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.utils import display_for_value
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -33,6 +34,7 @@ from apps.archive.models import (
     RetentionRule,
     SinkState,
 )
+from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin, confirmed, register_read_only
 from apps.core.errors import DomainError
 from apps.jobs.domain.collection.masking_rules import delete_masking_rule, save_masking_rule
@@ -138,6 +140,7 @@ class CaptureHostAdmin(PortalAdmin):
     def save_model(self, request: HttpRequest, obj: CaptureHost, form: Any, change: bool) -> None:
         if change:
             change_capture_host(host=obj, by=user_of(request), at=timezone.now())
+            _warn_of_unknown_clusters(request, obj)
             return
         host, token = create_capture_host(
             name=obj.name,
@@ -148,6 +151,7 @@ class CaptureHostAdmin(PortalAdmin):
         )
         obj.pk = host.pk
         self._show(request, host, token)
+        _warn_of_unknown_clusters(request, host)
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: CaptureHost | None = None
@@ -164,7 +168,7 @@ class CaptureHostAdmin(PortalAdmin):
 
     @admin.display(description="last heard")
     def last_heard(self, host: CaptureHost) -> Any:
-        return host.heard_at or "never"
+        return display_for_value(host.heard_at, "never")
 
     @admin.display(description="valid tokens")
     def tokens(self, host: CaptureHost) -> int:
@@ -173,9 +177,9 @@ class CaptureHostAdmin(PortalAdmin):
     @admin.action(description="Add a token", permissions=["change"])
     def new_token(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
-            self._show(
-                request, host, add_host_token(host=host, by=user_of(request), at=timezone.now())
-            )
+            token = add_host_token(host=host, by=user_of(request), at=timezone.now())
+            self.log_change(request, host, "Added a token.")
+            self._show(request, host, token)
 
     @admin.action(description="Revoke older tokens…", permissions=["change"])
     @confirmed(
@@ -189,6 +193,7 @@ class CaptureHostAdmin(PortalAdmin):
         for host in hosts:
             by = user_of(request)
             revoke_host_tokens(host=host, by=by, at=timezone.now(), keep_newest=True)
+            self.log_change(request, host, "Revoked older tokens.")
             messages.success(request, f"Only the newest token of {host} is valid now.")
 
     @admin.action(description="Revoke all tokens…", permissions=["change"])
@@ -202,6 +207,7 @@ class CaptureHostAdmin(PortalAdmin):
     def revoke_tokens(self, request: HttpRequest, hosts: QuerySet[CaptureHost]) -> None:
         for host in hosts:
             revoke_host_tokens(host=host, by=user_of(request), at=timezone.now())
+            self.log_change(request, host, "Revoked all tokens.")
             messages.success(request, f"All tokens of {host} are revoked.")
 
     def _show(self, request: HttpRequest, host: CaptureHost, token: str) -> None:
@@ -211,6 +217,15 @@ class CaptureHostAdmin(PortalAdmin):
         )
         place = reverse("core:help", args=["archive"]) + "#capture-and-the-portal"
         messages.success(request, format_html(text, host=host, token=token, help=place))
+
+
+def _warn_of_unknown_clusters(request: HttpRequest, host: CaptureHost) -> None:
+    """Warn of misspelled names. A cluster may be new: its first job adds it."""
+    known = Cluster.objects.filter(name__in=host.clusters).values_list("name", flat=True)
+    unknown = sorted(set(host.clusters) - set(known))
+    if unknown:
+        text = f"No cluster with this name yet: {', '.join(unknown)}. Check the spelling."
+        messages.warning(request, text)
 
 
 @admin.register(SinkState)

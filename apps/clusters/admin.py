@@ -1,10 +1,14 @@
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.text import capfirst
 
+from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster, Host, Site
+from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.core.web.plugin_field import PluginField
@@ -26,10 +30,30 @@ class SiteAdmin(PortalAdmin):
         return ", ".join(cluster.name for cluster in site.cluster_set.all()) or "–"
 
 
+class ClusterForm(forms.ModelForm):
+    """A cluster. Its scheduler must accept the options: otherwise no job would be collected."""
+
+    def clean(self) -> dict[str, Any]:
+        """Check the options only where they change: a faulty cluster can still be switched off."""
+        cleaned = super().clean() or {}
+        options = cleaned.get("options")
+        scheduler = cleaned.get("scheduler")
+        if {"options", "scheduler"}.isdisjoint(self.changed_data):
+            return cleaned
+        if scheduler and isinstance(options, dict):
+            name = cleaned.get("name") or self.instance.name
+            try:
+                adapter_of(Cluster(name=name, scheduler=scheduler, options=options))
+            except SchedulerError as error:
+                self.add_error("options", f"{capfirst(str(error.__cause__ or error))}.")
+        return cleaned
+
+
 @admin.register(Cluster)
 class ClusterAdmin(PortalAdmin):
     about = "A batch system whose jobs the portal collects, and may submit."
     document = "slurm"
+    form = ClusterForm
     fieldsets = (
         (None, {"fields": ("name", "site", "service")}),
         ("Scheduler and accounting", {"fields": ("scheduler", "options", "collects")}),

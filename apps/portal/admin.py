@@ -94,7 +94,18 @@ class ExperimentForm(KeyForm):
         return [(row, self[f"weight-{row.experiment.pk}"]) for row in self.rows]
 
 
-class AccountForm(forms.Form):
+class RowForm(forms.Form):
+    """A row of a table. It is empty if nothing is typed: each choice has a first value."""
+
+    def has_changed(self) -> bool:
+        typed = []
+        for name in self.changed_data:
+            if not isinstance(self.fields[name], forms.ChoiceField):
+                typed.append(name)
+        return bool(typed)
+
+
+class AccountForm(RowForm):
     name = forms.CharField(max_length=255, label="Account or user")
     kind = forms.ChoiceField(choices=MappedName, initial=MappedName.ACCOUNT.value, label="Kind")
     cluster = forms.ModelChoiceField(
@@ -102,7 +113,7 @@ class AccountForm(forms.Form):
     )
 
 
-class PersonForm(forms.Form):
+class PersonForm(RowForm):
     username = forms.CharField(
         max_length=150, label="User name", validators=User._meta.get_field("username").validators
     )
@@ -195,6 +206,8 @@ class ExperimentAdmin(PortalAdmin):
             "most_counted": MOST_COUNTED,
             "checked": checked if effect else "",
             "outdated": bool(effect and request.POST.get("checked")),
+            "sends_mail": bool(settings.EMAIL_HOST),
+            "can_log_in": _new_users_can_log_in(),
         }
         return TemplateResponse(request, "portal/admin_experiment.html", context)
 
@@ -233,7 +246,7 @@ def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) ->
     if count_earlier_jobs(setup):
         text += " Its earlier jobs follow in the background."
     messages.success(request, text)
-    if settings.EMAIL_HOST or settings.OIDC_ISSUER or settings.REMOTE_USER_HEADER:
+    if _new_users_can_log_in():
         return
     usernames = [person.username for person in setup.people]
     for user in User.objects.filter(username__in=usernames).order_by("username"):
@@ -241,6 +254,11 @@ def _report_setup(request: HttpRequest, experiment: Experiment, setup: Setup) ->
             link = reverse("admin:auth_user_password_change", args=[user.pk])
             warning = 'User {} has no password and cannot log in: <a href="{}">set one</a>.'
             messages.warning(request, format_html(warning, user.username, link))
+
+
+def _new_users_can_log_in() -> bool:
+    """Whether new users log in without a password that an admin sets."""
+    return bool(settings.EMAIL_HOST or settings.OIDC_ISSUER or settings.REMOTE_USER_HEADER)
 
 
 def _message_about(setup: Setup) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import io
 import json
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -33,6 +33,7 @@ from apps.archive.models import (
     SinkState,
 )
 from apps.archive.tasks import archive_batches
+from apps.clusters.models import Cluster
 from apps.core.models import Event, Heartbeat
 from apps.jobs.models import MaskingRule
 from capture.wire import batches
@@ -396,10 +397,12 @@ def test_command_makes_hosts_and_tokens(db):
 
 
 def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
+    Cluster.objects.create(name="alps", scheduler="slurm")
     client.force_login(admin)
     page = client.post(
         "/admin/archive/capturehost/add/", {"name": "sched", "clusters": "alps,jura"}, follow=True
     )
+    assert "No cluster with this name yet: jura. Check the spelling." in page.text
     shown = page.content.decode().partition("shown only once: <code>")[2][:43]
     assert capture_hosts.host_of(shown).clusters == ["alps", "jura"]
     host = CaptureHost.objects.get()
@@ -413,6 +416,10 @@ def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
     assert "alps" in client.get("/admin/archive/capturehost/").content.decode()
     page = client.get(f"/admin/archive/capturehost/{host.pk}/change/").text
     assert ">Add a token</button>" in page
+    assert "never" in page
+    CaptureHost.objects.update(heard_at=datetime(2026, 11, 30, 17, 19, tzinfo=UTC))
+    heard = client.get(f"/admin/archive/capturehost/{host.pk}/change/").text
+    assert "30 Nov 2026 17:19" in heard
     chosen = {"action": "new_token", "_selected_action": [host.pk]}
     assert "shown only once" in client.post("/admin/archive/capturehost/", chosen, follow=True).text
     for action, effect in (
@@ -429,6 +436,9 @@ def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
         tokens = CaptureHost.objects.get().token_hashes
         assert tokens == (before[:1] if action == "revoke_older" else [])
     assert capture_hosts.host_of(shown) is None
+    changes = client.get("/admin/admin/logentry/").text
+    for action in ("Added a token.", "Revoked older tokens.", "Revoked all tokens."):
+        assert action in changes
 
 
 @pytest.mark.django_db

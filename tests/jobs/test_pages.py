@@ -29,6 +29,7 @@ from apps.jobs.enums import PROBE_JOB_PREFIX
 from apps.jobs.models import Job
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict
+from tests.pages import text_of
 
 HOUR = timedelta(hours=1)
 
@@ -209,6 +210,17 @@ def test_why_a_cluster_cannot_be_asked_is_told_to_the_opg_alone(alps, client, sh
         page = client.get(reverse("jobs:list")).content.decode()
         assert "unreachable" in page
         assert ("/secret/place" in page) is told
+
+
+def test_cluster_that_was_never_read_has_no_time_of_a_reading(alps, as_shifter):
+    store(alps, record(1))
+    alps.collection.last_error = "sacct: refused"
+    alps.collection.last_success_at = None
+    alps.collection.save()
+    page = text_of(as_shifter.get(reverse("jobs:list")))
+    assert "unreachable</span> never read (sacct: refused)" in page
+    assert "Jobs of alps are not counted: its accounting could not be read yet." in page
+    assert "since –" not in page
 
 
 # Parts for other pages

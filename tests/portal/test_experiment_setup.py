@@ -90,7 +90,7 @@ def test_check_shows_the_effect_and_changes_nothing(office, nova, dune):
         "40 %",
         "20 %",
         "2 earlier jobs",
-        "adds users: new.person",
+        "adds users without a password: new.person",
     ):
         assert text in text_of(page)
 
@@ -155,6 +155,30 @@ def test_new_user_without_a_mail_server_gets_a_password_from_the_admin(office, s
     )
 
 
+@pytest.mark.parametrize(
+    ("address", "promise", "effect"),
+    [
+        ("", "The portal sends no mail: set a password", "adds users without a password: new"),
+        ("mail.example.org", "A new user gets a link for a password by mail.", "adds users: new"),
+    ],
+)
+def test_check_says_whether_new_users_can_log_in(office, settings, address, promise, effect):
+    settings.EMAIL_HOST = address
+    page = text_of(check(office))
+    assert promise in page
+    assert effect in page
+
+
+def test_row_whose_name_is_removed_does_not_count(office):
+    removed = {"p-1-username": "", "p-1-email": "", "a-1-name": "", "a-1-kind": "user"}
+    save(office, **removed)
+    sbnd = Experiment.objects.get(key="SBND")
+    assert [str(role.user) for role in Membership.objects.filter(experiment=sbnd)] == [
+        "nova-liaison"
+    ]
+    assert AccountMap.objects.filter(experiment=sbnd).count() == 1
+
+
 def test_with_single_sign_on_no_password_is_missed(office, settings):
     settings.EMAIL_HOST = ""
     settings.REMOTE_USER_HEADER = "X-User"
@@ -173,7 +197,7 @@ def test_with_single_sign_on_no_password_is_missed(office, settings):
         ({"weight": "many"}, "Enter a whole number"),
         ({"reason": ""}, "This field is required"),
         ({"a-0-name": "novapool"}, "Account novapool belongs to NOvA"),
-        ({"a-0-name": "", "a-0-kind": "user"}, "This field is required"),
+        ({"p-1-username": ""}, "This field is required"),
         ({"a-1-name": "sbndpool", "a-1-kind": "account"}, "“sbndpool” is listed twice"),
         ({"a-0-cluster": "999"}, "Select a valid choice"),
         ({"p-1-email": ""}, "There is no user new.person. Enter an e-mail address to add one."),

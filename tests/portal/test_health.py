@@ -173,6 +173,17 @@ def test_page_shows_every_queue(client, shifter, nova):
     assert re.findall(r">([^<>]+)</td>", row) == ["1", "7 min", "0"]
 
 
+def test_overdue_work_is_reported_in_the_units_of_its_table(client, shifter, nova):
+    event = publish(kind="experiment.created", target=nova, by="test", at=timezone.now())
+    Delivery.objects.all().delete()
+    overdue = timezone.now() - timedelta(days=4, minutes=7)
+    Delivery.objects.create(event=event, subscriber="test.late", due_at=overdue)
+    page = page_of(client, shifter)
+    assert f"{EVENTS.title}: overdue for 4 days." in page
+    row = page.rpartition(EVENTS.title)[2].partition("</tr>")[0]
+    assert ">4 days</td>" in row
+
+
 def test_every_model_of_work_has_a_queue():
     models = {queue.model for queue in QUEUES}
     assert models == set(Work.__subclasses__())

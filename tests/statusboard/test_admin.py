@@ -37,6 +37,17 @@ def test_rule_is_made(back_office, at):
     assert str(LabelRule.objects.get()) == "job=samweb"
 
 
+def test_sources_lead_admins_to_their_settings_and_ask_before_a_token_is_replaced(
+    back_office, client, shifter, at
+):
+    address = f"/admin/statusboard/monitoringsource/{source(at).pk}/change/"
+    page = back_office.get("/services/monitoring/sources/").text
+    assert f'href="{address}"' in page
+    assert "The old token stops working at once" in page
+    client.force_login(shifter)
+    assert address not in client.get("/services/monitoring/sources/").text
+
+
 def test_service_cannot_be_a_part_of_one_of_its_parts(back_office, at):
     top = service("storage", at)
     part = service("tape", at, parent=top)

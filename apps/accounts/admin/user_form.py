@@ -130,7 +130,10 @@ class NewUserForm(forms.ModelForm):
     def _check_password(self, cleaned: dict[str, Any]) -> None:
         password = cleaned.get("password", "")
         if not password:
-            self.add_error("password", "Enter a password, or choose another way to sign in.")
+            text = "Enter a password."
+            if len(ways_to_sign_in()) > 1:
+                text = "Enter a password, or choose another way to sign in."
+            self.add_error("password", text)
         elif password != cleaned.get("password_again"):
             self.add_error("password_again", "The passwords differ.")
         else:

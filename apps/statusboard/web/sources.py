@@ -23,7 +23,7 @@ def new_source(request: AuthenticatedRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
             source, token = create_source(by=request.user, at=timezone.now(), **form.cleaned_data)
-            return _token_page(request, source, token)
+            return _token_page(request, source, token, is_new=True)
     status = 400 if request.method == "POST" else 200
     return render(request, "statusboard/source_new.html", {"form": form}, status=status)
 
@@ -39,13 +39,13 @@ def new_token(request: AuthenticatedRequest, slug: str) -> HttpResponse:
 
 
 def _token_page(
-    request: AuthenticatedRequest, source: MonitoringSource, token: str
+    request: AuthenticatedRequest, source: MonitoringSource, token: str, *, is_new: bool = False
 ) -> HttpResponse:
     address = request.build_absolute_uri(f"/api/v1/feeds/{source.slug}/")
     response = render(
         request,
         "statusboard/source_token.html",
-        {"source": source, "token": token, "address": address},
+        {"source": source, "token": token, "address": address, "is_new": is_new},
     )
     response["Cache-Control"] = "no-store"
     return response

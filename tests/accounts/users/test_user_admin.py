@@ -126,6 +126,12 @@ def test_errors_are_beside_their_fields_and_nothing_is_saved(
     assert User.objects.count() == 1
 
 
+def test_no_other_way_to_sign_in_is_named_where_there_is_none(office, settings):
+    settings.EMAIL_HOST = ""
+    page = office.post(ADD, {**ANA, **PASSWORD, "password": "", "password_again": ""})
+    assert errors_of(page)["password"] == "Enter a password."
+
+
 def test_list_shows_names_roles_and_last_sign_in(
     office, admin, nova, django_assert_max_num_queries
 ):

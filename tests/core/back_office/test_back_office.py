@@ -275,6 +275,41 @@ def test_error_in_json_names_its_line(client, admin, options, message):
     assert "opsportal/js/numbered_text.js" in page
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "options", "message"),
+    [
+        ("slurm", '{"confg": "/etc/slurm.conf"}', "Unknown options of the slurm adapter: confg."),
+        ("htcondor", '{"schedd": "-name"}', "Options schedd and pool must be names."),
+    ],
+)
+def test_options_that_the_scheduler_refuses_are_not_saved(
+    client, admin, scheduler, options, message
+):
+    client.force_login(admin)
+    values = {"name": "alps", "scheduler": scheduler, "options": options, "submission": "{}"}
+    assert message in text_of(client.post("/admin/clusters/cluster/add/", values))
+    assert not Cluster.objects.exists()
+
+
+def test_cluster_with_faulty_options_can_be_switched_off(client, admin):
+    cluster = clusters.cluster()
+    faulty = {"confg": "/etc/slurm.conf"}
+    Cluster.objects.update(scheduler="slurm", options=faulty, collects=True)
+    client.force_login(admin)
+    address = reverse("admin:clusters_cluster_change", args=[cluster.pk])
+    fields = client.get(address).context["adminform"].form
+    values = {
+        "name": cluster.name,
+        "scheduler": "slurm",
+        "submission": fields["submission"].value(),
+    }
+    values |= {"options": fields["options"].value(), "initial-options": fields["options"].value()}
+    client.post(address, values)
+    cluster.refresh_from_db()
+    assert not cluster.collects
+    assert cluster.options == faulty
+
+
 def test_json_is_shown_with_an_indentation(client, admin):
     cluster = clusters.cluster()
     Cluster.objects.update(options={"jobs": "réel", "user": "ops"})

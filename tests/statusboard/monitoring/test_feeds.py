@@ -276,6 +276,7 @@ def test_a_source_is_made_on_a_page_and_its_mapping_tried_before_it_is_saved(cli
         "lease_seconds": 3600,
     }
     made = client.post("/services/monitoring/sources/new/", form)
+    assert "Next: choose pings as the source of" in made.text
     token = made.content.decode().split('Token</dt><dd class="mono">')[1].split("<")[0]
     headers = {"authorization": f"Bearer {token}"}
     body = {"check_id": 7, "current_state": "DOWN", "check_name": "Ping of SAM"}

@@ -6,6 +6,7 @@ from typing import Any
 
 from apps.archive.domain.sinks import SinkHealth
 from apps.core.domain.health import Check
+from apps.core.domain.quantities import round_duration
 from apps.core.domain.work import QueueFigures
 from apps.statusboard.enums import severity_of
 
@@ -59,8 +60,8 @@ def _of_queues(queues: Iterable[QueueFigures]) -> Iterator[Trouble]:
         if queue.failing:
             yield Trouble("degraded", f"{queue.title}: {queue.failing:,} fail and are retried.")
         elif (queue.oldest_seconds or 0) > OVERDUE_SECONDS:
-            minutes = int((queue.oldest_seconds or 0) // 60)
-            yield Trouble("degraded", f"{queue.title}: overdue for {minutes:,} minutes.")
+            overdue = round_duration(queue.oldest_seconds or 0)
+            yield Trouble("degraded", f"{queue.title}: overdue for {overdue}.")
 
 
 def _of_captures(captures: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:
