@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django import forms, template
@@ -165,6 +165,16 @@ def when(at: datetime | None) -> SafeString | str:
     if at is None:
         return NONE
     return _time(at, short_time(_local(at)))
+
+
+@register.filter
+def day(value: date | None) -> str:
+    """Format a day as `20 Nov` this year, else with the year. Without a day it is empty."""
+    if value is None:
+        return ""
+    this_year = timezone.localdate().year
+    year = "" if value.year == this_year else f" {value.year}"
+    return f"{value.day} {value:%b}{year}"
 
 
 def _local(at: datetime) -> datetime:

@@ -113,10 +113,9 @@ class StageEstimate:
         """The basis of `days` as text."""
         if self.past_jobs:
             return f"{self.jobs_text}: {self.alike}"
-        return (
-            f"its time limit with about {max(1, round(self.at_once or 0)):,} jobs at once, as it "
-            "has no past jobs"
-        )
+        jobs = max(1, round(self.at_once or 0))
+        at_once = f"{jobs:,} jobs at once" if jobs > 1 else "1 job at a time"
+        return f"its time limit with about {at_once}, as it has no past jobs"
 
 
 @dataclass(frozen=True)
