@@ -20,7 +20,7 @@ from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.what_if import if_level, if_moved
 from apps.production.domain.slack import is_late_on, slack_of, slack_until
-from apps.production.models import Attention, Request
+from apps.production.models import Attention, Request, Stage
 from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts
 from apps.progress.domain.weekly_report import weekly_report_of
@@ -255,4 +255,8 @@ def test_stages_of_a_request_with_an_expected_end_are_not_unknown(requests, liai
     text = text_of(browse(liaison), f"{requests[0].get_absolute_url()}")
     assert "expected" in text
     stages = text.partition("Expected end")[2].partition("Files, events")[0]
-    assert "known once it runs" in stages
+    requests[0].refresh_from_db()
+    assert f"{requests[0].expected_end:%-d %b %Y}" in stages
+
+    Stage.objects.create(request=requests[0], position=1, name="reco", jobs=1000)
+    assert "not by stage yet" in text_of(browse(liaison), requests[0].get_absolute_url())

@@ -549,11 +549,24 @@ def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in
     assert shown_page.summary.status.answer == "Late: expected to end late."
     assert (
         shown_page.summary.status.next_step
-        == "An approver can raise its priority, a liaison postpone its deadline."
+        == "Postpone its deadline, or ask an approver to raise its priority."
     )
     assert shown_page.summary.next_button.label == "Deadline or class…"
     summary = render_to_string("portal/request/_summary.html", shown_page.context())
     assert shown in " ".join(summary.split())
+
+
+def test_who_can_help_a_late_request_reads_their_own_way_first(made, liaison, approver, shifter):
+    clusters.cluster("farm", scheduler="slurm", submits=True)
+    request = late(made("queued"))
+    steps = {
+        liaison: "Postpone its deadline, or ask an approver to raise its priority",
+        approver: "Raise its priority, or ask its liaisons to postpone its deadline",
+        shifter: "An approver can raise its priority, a liaison postpone its deadline",
+    }
+    for user, step in steps.items():
+        assert [item.todo for item in inbox_items([request], user, LATER)] == [step]
+        assert page(request, user).summary.status.next_step == f"{step}."
 
 
 def test_start_out_of_turn_says_that_others_are_ahead(made, client, approver):

@@ -55,6 +55,7 @@ def test_totals_count_each_request_once(
     client.force_login(liaison)
     page = client.get("/requests/campaigns/")
     assert [row for row, _ in page.context["rows"]] == [campaign]
+    assert '<rect class="f-done"' in page.text
     rows = client.get(f"/requests/?{campaign.query}").context["page"].rows
     assert {row.key for row in rows} >= {running.key, done.key}
     assert len(rows) == 4

@@ -142,6 +142,8 @@ def test_without_past_jobs_the_time_limit_counts_at_the_share_of_the_experiment(
         == "from the start, by its time limit with about 20 jobs at once, as it has no past jobs"
     )
     assert second.at == began + 5 * DAY
+    ShareUse.objects.update(core_seconds=30 * 86_400)
+    assert "about 1 job at a time" in ends(running)[0].basis
 
 
 def test_before_a_request_runs_its_stages_have_no_ends_beside_the_stored_forecast(alps, running):

@@ -39,10 +39,15 @@ def test_card_says_that_checks_run_and_asks_again(produced, liaison, browse):
     assert 'hx-trigger="every 5s"' in page
 
 
-def test_request_page_leads_to_it(produced, liaison, browse):
-    assert url("request", produced) in text(
-        browse(liaison).get(produced.request.get_absolute_url())
-    )
+def test_request_page_leads_to_it(produced, liaison, approver, browse):
+    own = produced.request.get_absolute_url()
+    for user, has_button in ((liaison, False), (approver, True)):
+        page = text(browse(user).get(own))
+        assert url("request", produced) in page
+        button = (
+            f'<a class="button small" href="{url("request", produced)}">Review data quality</a>'
+        )
+        assert (button in page) == has_button
 
 
 def test_results_are_shown_by_stage_with_numbers_and_thresholds(produced, liaison, browse):

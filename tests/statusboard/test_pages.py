@@ -215,7 +215,8 @@ def test_shifter_posts_an_announcement_and_withdraws_it(client, shifter, nova):
     assert filled.context["form"]["title"].value() == "503 <b>"
     assert "503 <b>" not in filled.text
     form = {"title": "Mind the gap", "experiments": ["NOVA"], "do_not_submit": "on"}
-    assert client.post("/services/announcements/new/", form).status_code == 302
+    posted = client.post("/services/announcements/new/", form)
+    assert posted.url == "/services/#announcements"
     announcement = Announcement.objects.get()
     assert list(announcement.experiments.all()) == [nova]
     client.post(f"/services/announcements/{announcement.pk}/withdraw/", {"reason": "Over"})

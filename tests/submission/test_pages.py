@@ -359,7 +359,12 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
     dispatch.refresh_progress(cluster=cluster, at=AT)
     assert "Waiting for the verdict." in client.get(url).content.decode()
     judge(test, {0: "service"}, at=AT, service="samweb")
-    assert "The test is repeated once the service is up." in client.get(url).content.decode()
+    repeated = "The test is repeated once the service is up."
+    assert repeated in client.get(url).content.decode()
+    summary = text_of(client.get(f"/requests/{request.key}/"))
+    assert "The test of two failed." in summary
+    assert repeated in summary
+    assert "Production starts once the test passes." not in summary
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from apps.clusters.models import Cluster
 from apps.jobs.enums import ClaimScope
 from apps.production.domain.reasons import MAX_REASON
 
-_REASON = "Shown in the timeline of the request."
+_REASON = "Shown in the activity of the request."
 
 
 class AcceptClaimsForm(forms.Form):

@@ -240,15 +240,23 @@ def _form_page(
     button: str,
     function: Callable[..., Any],
 ) -> HttpResponse:
-    """Show a page with one form; redirect to a reported incident, or else to the board."""
+    """Show a page with one form; redirect to what was made: an incident's page, or the board."""
     if not may_run_board(request.user):
         raise PermissionDenied
     if request.method == "POST" and (made := _act(request, form, function)):
-        return redirect(made if isinstance(made, Incident) else "statusboard:board")
+        return redirect(_place_of(made))
     context = {"form": form, "title": title, "button": button, "back": reverse("statusboard:board")}
     return render(
         request, "statusboard/form.html", context, status=400 if request.method == "POST" else 200
     )
+
+
+def _place_of(made: object) -> str:
+    """Return the URL at which what a form made is shown."""
+    if isinstance(made, Incident):
+        return made.get_absolute_url()
+    board = reverse("statusboard:board")
+    return f"{board}#announcements" if isinstance(made, Announcement) else board
 
 
 def _act(

@@ -31,7 +31,7 @@ _STARTS = (
     (Verb.TEST.value, "With a test of each stage, then production if it succeeds"),
     (Verb.START.value, "With production of all jobs"),
 )
-_REASON = "Shown in the timeline of the request."
+_REASON = "Shown in the activity of the request."
 
 
 def limit_field() -> forms.IntegerField:

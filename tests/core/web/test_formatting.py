@@ -28,6 +28,15 @@ def test_duration(seconds, text):
     assert formatting.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (date(2026, 3, 7), "7 Mar"), (date(2028, 3, 17), "17 Mar 2028")],
+)
+def test_day_has_its_year_only_if_it_is_another_one(value, text):
+    with time_machine.travel(datetime(2026, 11, 30, tzinfo=UTC)):
+        assert formatting.day(value) == text
+
+
 def test_duration_of_timedelta():
     assert formatting.duration(timedelta(minutes=41)) == "41 min"
 

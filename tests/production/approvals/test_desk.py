@@ -356,6 +356,7 @@ def test_several_are_named_before_they_are_approved(waiting, approver, client):
     }
     asked = client.post(f"{DESK}approve/", ticked)
     assert all(each.key in asked.text for each in (one, two, three))
+    assert f'<a href="{DESK}">Approver' in asked.text
     # Nothing is known of their end yet, but of their deadline.
     assert asked.text.count("due 12 Dec 2026") == 3
     assert "no deadline" not in asked.text

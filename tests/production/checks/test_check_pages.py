@@ -18,7 +18,7 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
-from apps.production.web.templatetags.requests import places
+from apps.production.web.templatetags.requests import lower_first, places
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from tests.factories.history import history
@@ -382,6 +382,11 @@ def test_request_with_warnings_about_services_alone_did_not_pass_without_warning
 )
 def test_places_of_several_fields(paths, words):
     assert places(paths) == words
+
+
+def test_a_step_inside_a_sentence_keeps_the_names_in_it():
+    assert lower_first("Start it when SAM web is up") == "start it when SAM web is up"
+    assert lower_first("") == ""
 
 
 def test_rules_are_listed(form):

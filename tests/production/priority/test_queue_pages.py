@@ -1,6 +1,7 @@
 """The queue's pages: what each person sees and may do there, and what it costs."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -15,11 +16,12 @@ from apps.production.domain.priority.manual_moves import move_in_queue
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
-from apps.production.models import ExperimentShare
+from apps.production.models import ExperimentShare, QueueEntry, Request
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from tests.factories import people, statusboard
+from tests.factories.queue import set_pace
 from tests.factories.requests import AT, request_in, stage
 
 QUEUE = "/requests/queue/"
@@ -55,6 +57,18 @@ def test_request_page_tells_rank_score_and_what_the_start_rests_on(queued, liais
         "Score",
     ):
         assert words in page
+
+
+def test_start_after_the_deadline_is_late_even_if_the_end_is_unknown(queued, approver, browse):
+    set_pace(5)
+    _, second = queued(), queued()
+    QueueEntry.objects.update(core_seconds=72 * 3600)
+    start = browse(approver).get(QUEUE).context["part"].rows[1].start.likely
+    for days, shown in ((-1, "■ late</span>"), (0, "end unknown</span>")):
+        Request.objects.filter(pk=second.pk).update(deadline=start + timedelta(days))
+        page = browse(approver).get(QUEUE)
+        assert page.context["part"].rows[1].slack is None
+        assert shown in page.text.partition(f'id="{second.key}"')[2]
 
 
 def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, browse):

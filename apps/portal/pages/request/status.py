@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from django.utils.text import get_text_list
+from django.utils.text import capfirst, get_text_list
 
 from apps.accounts.enums import Role
 from apps.accounts.models import User
@@ -22,6 +22,7 @@ from apps.production.models import Attention, Request
 from apps.progress.domain.expected_end import is_done
 from apps.progress.domain.progress import RequestNow, StageNow
 from apps.submission.domain.arrays.submissions import assignment_of
+from apps.submission.domain.arrays.trials import Result, failed_test
 from apps.submission.domain.dispatch.start import automatic_clusters
 
 #: States in which someone can choose the cluster that gets the jobs of a request.
@@ -30,11 +31,15 @@ _STARTABLE = (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING)
 
 @dataclass(frozen=True)
 class Turn:
-    """The status of a request, who must act next, and whether it waits for a cluster."""
+    """The status of a request, who must act next, and whether it waits for a cluster.
+
+    `failed_test` is that of a request under test.
+    """
 
     status: Status
     next_by: str
     lacks_cluster: bool
+    failed_test: Result | None = None
 
 
 def next_turn(
@@ -93,7 +98,18 @@ def next_turn(
     if status.is_late and request.state == RequestState.RUNNING and progress is not None:
         if stage := stage_that_ends_last(progress):
             status = replace(status, next_step=_step_of_late(stage, request, changes))
-    return Turn(status, whose_turn, without_cluster)
+    failed = failed_test(request) if request.state == RequestState.TESTING else None
+    if failed and not troubles:
+        status = _status_of_test(failed, status)
+    return Turn(status, whose_turn, without_cluster, failed)
+
+
+def _status_of_test(failed: Result, status: Status) -> Status:
+    return replace(
+        status,
+        answer=f"The test of {failed.test.stage_name} failed.",
+        next_step=capfirst(failed.text) or status.next_step,
+    )
 
 
 def next_by(

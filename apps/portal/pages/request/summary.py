@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.urls import reverse
+
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.portal.pages.request.earlier_end import EndingChange
@@ -15,6 +17,7 @@ from apps.production.domain.requests.status import ProgressStep, Status, steps_o
 from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.progress.domain.progress import RequestNow
+from apps.quality.permissions import may_waive
 from apps.submission.domain.arrays.submissions import may_submit
 
 #: States in which data quality comes first on the page.
@@ -66,8 +69,9 @@ def summary_of(
 
     # Other trouble comes before what its jobs wait for.
     waits_for = None
-    is_stopped = turn.lacks_cluster or bool(kinds_of(attention) - {AttentionKind.LATE})
-    if request.state == RequestState.RUNNING and not is_stopped:
+    troubles = kinds_of(attention) - {AttentionKind.LATE}
+    is_stopped = bool(turn.lacks_cluster or turn.failed_test or troubles)
+    if request.state in (RequestState.TESTING, RequestState.RUNNING) and not is_stopped:
         waits_for = next((change for change in changes if change.is_obstacle), None)
 
     return Summary(
@@ -101,7 +105,9 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
 
 
 def _next_button(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
-    """Return the button of home and inbox for what needs attention, if this user may act on it."""
+    """Return the button for what needs attention or review, if this user may act on it."""
+    if request.state == RequestState.DATA_QUALITY and may_waive(user, request):
+        return Action("Review data quality", reverse("quality:request", args=[request.key]))
     kinds = kinds_of(attention)
     if AttentionKind.STUCK in kinds and may_submit(user, request):
         return action_for(request, AttentionKind.STUCK, user)

@@ -165,6 +165,17 @@ def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: s
     return NEXT_STEPS[wait]
 
 
+def step_for(user: User, request: Request, wait: RequestState | AttentionKind, step: str) -> str:
+    """Return a next step as this user takes it: of two ways to help a late request, their own."""
+    if wait != AttentionKind.LATE or step != NEXT_STEPS[wait]:
+        return step
+    if may_prioritise(user, request):
+        return "Raise its priority, or ask its liaisons to postpone its deadline"
+    if may_reschedule(user, request):
+        return "Postpone its deadline, or ask an approver to raise its priority"
+    return step
+
+
 def _step_of_late(request: Request) -> str:
     """Return the next step of a late request that a higher priority no longer helps."""
     forecast = forecast_of(request)
@@ -431,7 +442,7 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
     reasons = ". ".join(filter(None, why))
     return InboxItem(
         request,
-        first.todo,
+        step_for(user, request, first.of, first.todo),
         action_for(request, first.of, user),
         reasons,
         first.since,

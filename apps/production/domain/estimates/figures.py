@@ -114,10 +114,8 @@ class StageEstimate:
         if self.past_jobs:
             return f"{self.jobs_text}: {self.alike}"
         jobs = max(1, round(self.at_once or 0))
-        return (
-            f"its time limit with about {jobs:,} job{'s' if jobs != 1 else ''} at once, as it "
-            "has no past jobs"
-        )
+        at_once = f"{jobs:,} jobs at once" if jobs > 1 else "1 job at a time"
+        return f"its time limit with about {at_once}, as it has no past jobs"
 
 
 @dataclass(frozen=True)

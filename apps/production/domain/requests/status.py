@@ -7,7 +7,7 @@ from datetime import datetime
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import NEXT_STEPS, RESPONSIBLE, next_step
+from apps.production.domain.approvals.inbox import NEXT_STEPS, RESPONSIBLE, next_step, step_for
 from apps.production.enums import Actor, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.statusboard.domain.board.board import BoardRow, board
@@ -102,9 +102,8 @@ def status_of(
         kind = AttentionKind(deciding.kind)
         answer = f"{kind.label.capitalize()}: {deciding.words.rstrip('.')}."
         is_late = kind == AttentionKind.LATE
-        return Status(
-            answer, f"{next_step(request, kind, waits_for)}.", last, deciding.since, is_late
-        )
+        step = step_for(user, request, kind, next_step(request, kind, waits_for))
+        return Status(answer, f"{step}.", last, deciding.since, is_late)
     summary, step = _status_texts(request, state, user, to_sign=to_sign)
     if waits_for_start:
         step = "An approver or shifter must start it: no cluster does so automatically."

@@ -45,6 +45,12 @@ def request_state(request: Request) -> SafeString:
 
 
 @register.filter
+def lower_first(text: str) -> str:
+    """Write the first letter small, and leave names inside the text as they are."""
+    return text[:1].lower() + text[1:]
+
+
+@register.filter
 def ordinal(rank: int | None) -> str:
     """Return `1` as `1st`, `12` as `12th`."""
     return "–" if rank is None else ranks.ordinal(rank)

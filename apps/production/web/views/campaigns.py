@@ -70,7 +70,7 @@ def campaigns(request: AuthenticatedRequest) -> HttpResponse:
 def _bar(campaign: Campaign) -> str:
     sentence = f"{campaign.completed:,.0f} of {campaign.jobs:,} jobs completed"
     return share_bar(
-        [Part("ok", campaign.completed, sentence)], sentence=sentence, whole=campaign.jobs
+        [Part("done", campaign.completed, sentence)], sentence=sentence, whole=campaign.jobs
     )
 
 

@@ -166,6 +166,14 @@ def results_of(request: Request) -> list[Result]:
     return [_result(test) for _, test in sorted(last_tests(request).items())]
 
 
+def failed_test(request: Request) -> Result | None:
+    """Return the first test that ended and failed, if the last test of a stage did."""
+    for _, test in sorted(last_tests(request).items()):
+        if test.settled_at and not test.completed:
+            return _result(test)
+    return None
+
+
 def _result(test: Submission) -> Result:
     if test.state != SubmissionState.SENT:
         return Result(test, "unknown", test.get_state_display(), test.last_error)
