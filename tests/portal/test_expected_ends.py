@@ -188,7 +188,7 @@ def test_lists_show_the_end_of_a_request_without_approval_as_its_page_does(
 
     summary = text_of(browse(liaison), returned.get_absolute_url())
     [end] = re.findall(r"Expected (\d+ \w+ \d{4}) in class normal, if approved now", summary)
-    reason = "nearly no job of generation ends within its time limit"
+    reason = "nearly no job of generation would end within its time limit"
     summary = text_of(browse(liaison), endless.get_absolute_url())
     assert f"Expected end unknown: {reason}." in summary
 

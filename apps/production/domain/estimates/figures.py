@@ -186,7 +186,7 @@ class Estimate:
         """Why the request has no end whenever it starts; empty if it has one or is unknown."""
         if not self.unfinished:
             return ""
-        return f"nearly no job of {', '.join(self.unfinished)} ends within its time limit"
+        return f"nearly no job of {', '.join(self.unfinished)} would end within its time limit"
 
     @property
     def core_seconds(self) -> Range | None:

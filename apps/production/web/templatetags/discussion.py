@@ -21,6 +21,14 @@ def field_talk(context: Any, field: Any, position: int | None = None) -> str:
 
 
 @register.simple_tag(takes_context=True)
+def whole_stage_talk(context: Any, position: int) -> str:
+    """Render the threads about a stage as a whole, which are at none of its fields."""
+    path = f"stages.{position}"
+    threads = [thread for thread in context.get("threads", ()) if thread.first.field == path]
+    return _shown(context, threads)
+
+
+@register.simple_tag(takes_context=True)
 def stage_talk(context: Any, position: int) -> str:
     """Render the threads about a stage and its fields."""
     path = f"stages.{position}"
