@@ -137,6 +137,13 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
     link = f"/recovery/rules/{more_memory.pk}/decisions/?arm=retried&last=day"
     assert f'<a href="{link.replace("&", "&amp;")}">2</a>' in listed
     assert page(client, approver, link).context["page"].paginator.count == 2
+    assert "of its control group" not in listed
+
+    monkeypatch.setattr(choice, "is_control", lambda **_: True)
+    fail(send(), {0}, "resource", state="out_of_memory", requested_memory_bytes=2 * GB)
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    assert "+ 1 of its control group" in text_of(page(client, approver, "/recovery/"))
 
     monkeypatch.setattr("django.utils.timezone.now", lambda: LATER + timedelta(hours=24))
     assert page(client, approver, link).context["page"].paginator.count == 0

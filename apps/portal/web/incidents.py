@@ -58,6 +58,20 @@ ACTIONS: dict[str, tuple[str, Callable[..., forms.Form], Callable[..., Any]]] = 
     "divide": ("Divide in two", DivideForm, divide_incident),
     "reopen": ("Reopen incident", ReopenForm, reopen_incident),
 }
+#: What a user reads after an action, by the last part of the URL.
+_DONE = {
+    "acknowledge": "Incident acknowledged.",
+    "post": "Update posted.",
+    "close": "Incident closed.",
+    "update": "Incident saved.",
+    "correct": "Times corrected.",
+    "log": "Log lines added.",
+    "post-mortem": "Post-mortem saved.",
+    "merge": "Incident merged.",
+    "split": "Incident split.",
+    "divide": "Incident divided in two.",
+    "reopen": "Incident reopened.",
+}
 _WHILE_OPEN = ["post", "close", "update", "correct", "log", "merge", "divide", "post-mortem"]
 _ONCE_CLOSED = ["post", "post-mortem", "correct", "log", "merge", "divide", "reopen"]
 
@@ -84,7 +98,7 @@ def act_on_incident(request: AuthenticatedRequest, pk: int, verb: str) -> HttpRe
             ACTIONS[verb][2](
                 incident=incident, by=request.user, at=timezone.now(), **form.cleaned_data
             )
-            messages.success(request, f"Saved “{incident}”.")
+            messages.success(request, _DONE[verb])
     else:
         messages.error(request, "Nothing was saved. Correct the fields marked below.")
     if form.errors:
