@@ -80,7 +80,8 @@ class ClusterAdmin(PortalAdmin):
     }
     search_fields = ["name", "site__name"]
     instead_of_deleting = (
-        "Untick “Collects” and “Submits” instead: its jobs and figures stay, and it gets no more."
+        "Untick “Collects” and “Submits” instead: its jobs and figures stay, and it gets no more. "
+        "One with a mistyped name is removed, with all its jobs, by “manage.py cluster remove”."
     )
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

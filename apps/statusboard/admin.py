@@ -93,11 +93,19 @@ class MonitoringSourceAdmin(PortalAdmin):
     ]
     column_titles = {
         "slug": "name in links",
+        "feed": "format",
         "covered_until": "states known until",
         "heartbeat_timeout_seconds": "silent after",
         "lease_seconds": "alerts end after",
     }
+    labels = {
+        "feed": "Format",
+        "pull_url": "Fetch from",
+        "heartbeat_timeout_seconds": "Silent after",
+        "lease_seconds": "Alerts end after",
+    }
     list_filter = ["feed"]
+    filter_titles = {"feed": "format"}
     search_fields = ["name", "slug"]
     readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
     actions = ["reprocess"]

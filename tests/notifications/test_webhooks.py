@@ -125,7 +125,9 @@ def test_new_webhook_gets_a_secret_of_the_present_key(
     client.force_login(approver)
     page = client.get(reverse("notifications:settings")).content.decode()
     assert "make a new one, and give it to the receiver" in page
+    assert "You have no webhooks" not in page
     hook[0].delete()
+    assert "You have no webhooks" in client.get(reverse("notifications:settings")).text
     renewed = add_webhook(url=receiver.url, experiment=None, by=approver, at=AT)
     assert not renewed.has_former_secret
     assert renewed.secret != hook[1]

@@ -44,6 +44,11 @@ def test_sources_lead_admins_to_their_settings_and_ask_before_a_token_is_replace
     page = back_office.get("/services/monitoring/sources/").text
     assert f'href="{address}"' in page
     assert "The old token stops working at once" in page
+    settings = back_office.get(address).text
+    form = back_office.get("/services/monitoring/sources/new/").text
+    for label in ("Format", "Fetch from", "Silent after", "Alerts end after"):
+        assert label in settings
+        assert label in form
     client.force_login(shifter)
     assert address not in client.get("/services/monitoring/sources/").text
 

@@ -236,19 +236,21 @@ class PinForm(forms.Form):
 
 
 class SourceForm(forms.Form):
-    slug = forms.SlugField(max_length=64, help_text="Part of the address that it posts to.")
+    slug = forms.SlugField(
+        label="Name in links", max_length=64, help_text="Part of the address that it posts to."
+    )
     name = forms.CharField(max_length=100, required=False)
     feed = forms.ChoiceField(
         label="Format", choices=lambda: [(name, name) for name in FEEDS.names()]
     )
     heartbeat_timeout_seconds = forms.IntegerField(
-        label="Heartbeat timeout (s)",
+        label="Silent after (s)",
         min_value=60,
         initial=900,
         help_text="Time without a message after which its services are unknown.",
     )
     lease_seconds = forms.IntegerField(
-        label="Lease (s)",
+        label="Alerts end after (s)",
         min_value=60,
         initial=3600,
         help_text="Time after which an open alert is stale unless it is repeated.",

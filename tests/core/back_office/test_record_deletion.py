@@ -33,6 +33,7 @@ def test_cluster_in_use_says_by_what_and_what_to_do_instead(office, at, monkeypa
     page = text_of(office.post(deletion_of(cluster), {"post": "yes"}))
     assert "<h1>alps cannot be deleted</h1>" in page
     assert "alps cannot be deleted: it is used by more than 2 hosts. Untick “Collects”" in page
+    assert "with all its jobs, by “manage.py cluster remove”" in page
     assert "your account doesn" not in page
     assert Cluster.objects.filter(pk=cluster.pk).exists()
 

@@ -5,6 +5,7 @@ from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from apps.accounts.models import Experiment
+from apps.archive.models import CaptureHost
 from apps.clusters.models import Cluster
 from apps.core.admin.history import FEW_OF_THE_PORTAL
 from apps.core.domain.events import publish
@@ -163,3 +164,12 @@ def test_what_the_portal_did_is_shown_on_demand(office, admin, at):
     by = [entry.by for entry in everything.context["history"].entries]
     assert by.count("collector") == FEW_OF_THE_PORTAL + 1
     assert admin.username in by
+
+
+def test_token_of_a_capture_host_is_one_entry(office):
+    host = CaptureHost.objects.create(name="sched", clusters=["alps"])
+    values = {"action": "new_token", "_selected_action": [host.pk]}
+    office.post("/admin/archive/capturehost/", values)
+    entries, page = history_of(office, host)
+    assert len(entries) == 1
+    assert "Added a token" in page
