@@ -412,6 +412,20 @@ def test_end_that_no_worker_has_computed_yet_is_being_computed(made, client, lia
     )
 
 
+def test_review_of_data_quality_waits_for_no_queue(made, approver):
+    Collection.objects.create(cluster=clusters.cluster("farm"), collected_until=AT)
+    for state, waits in (("running", True), ("data_quality", False)):
+        changes = page(made(state), approver).summary.changes_for_earlier_end
+        assert ("farm answers again" in [change.what for change in changes]) == waits
+
+
+def test_closed_request_says_first_that_it_is_closed(made, client, liaison):
+    client.force_login(liaison)
+    text = text_of(client.get(made("done").get_absolute_url()))
+    first = text.partition("Deadline and expected end")[2]
+    assert re.match(r'</h2> <div class="main-line"> ?Closed <time[^>]*>[^<]*</time> </div>', first)
+
+
 def late(request, due_in=20, **stages):
     """Make a request late, with the ends of its stages in days."""
     ends = {}

@@ -196,6 +196,8 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
                 submissions,
                 obstacle=f"The output of {stage.progress.stage} is not in the catalogue yet.",
             )
+    if request.state == RequestState.DATA_QUALITY:
+        return
     for cluster in _silent_clusters(request, progress):
         yield EndingChange(
             f"{cluster} answers again",
