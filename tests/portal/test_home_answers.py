@@ -187,6 +187,9 @@ def test_home_says_how_far_accounting_is_read(client, shifter):
     failures = page_text(client, shifter, "/failures/")
     assert "No failures in this period" not in failures
     Collection.objects.update(last_error="sacct: connection refused")
+    page = " ".join(page_of(client, shifter, "/").split())
+    assert f"Jobs of {cluster.name} are not counted" in page, "it was never read"
+    Collection.objects.update(last_success_at=now - timedelta(hours=3))
     assert "its accounting cannot be read." in " ".join(page_of(client, shifter, "/").split())
     Collection.objects.update(collected_until=now, last_error="")
     page = page_of(client, shifter, "/")
