@@ -29,7 +29,7 @@ def test_experiment_is_set_up(
     page.get_by_label("Key", exact=False).first.fill("SBND")
     page.get_by_label("E-mail of a new user, row 1").fill("new@example.org")
     page.get_by_role("button", name="Check").click()
-    expect(page.locator("#effect")).to_contain_text("adds users: new.person")
+    expect(page.locator("#effect")).to_contain_text("adds users without a password: new.person")
     if javascript:
         assert_accessible(page)
     page.get_by_role("button", name="Set up the experiment").click()
