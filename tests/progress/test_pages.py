@@ -50,7 +50,7 @@ def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(
     )
     recompute_dirty_hours(at=AT)
     answer = as_liaison.get(reverse("progress:request-progress", args=[request_of_nova.key]))
-    found = [stage.progress for stage in answer.context["progress"].stages]
+    stages_now = [stage.progress for stage in answer.context["progress"].stages]
     rows = [
         (
             r.stage,
@@ -59,17 +59,17 @@ def test_progress_counts_each_stage_and_only_jobs_of_the_experiment(
             r.sums.failed,
             percent(r.completed, r.requested_jobs),
         )
-        for r in found
+        for r in stages_now
     ]
     assert rows == [
         ("simulation", 4, 2, 1, "50 %"),
         ("reco", None, 0, 0, "–"),
         ("", None, 1, 0, "–"),
     ]
-    row = found[0]
+    row = stages_now[0]
     assert listed_at(as_liaison, row.sums.failed_address) == ["3"]
     assert sorted(listed_at(as_liaison, row.sums.completed_address)) == ["1", "2"]
-    assert listed_at(as_liaison, found[2].sums.completed_address) == ["5"]
+    assert listed_at(as_liaison, stages_now[2].sums.completed_address) == ["5"]
     core_hours = (
         f'<a href="/jobs/{escape(row.sums.address)}">{row.sums.core_seconds / 3600:.0f}</a>'
     )

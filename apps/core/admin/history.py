@@ -23,6 +23,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.text import capfirst, get_text_list
 
+from apps.core.admin.lists import yes_or_no
 from apps.core.domain.event_kinds import kind_of, value_in_words, what_was_done
 from apps.core.domain.events import events_of, people
 from apps.core.domain.masked_names import MASKED_NAMES
@@ -247,7 +248,7 @@ def _chosen_record(form_field: forms.ModelChoiceField, value: Any) -> str:
 
 def _plain(form_field: forms.Field, value: Any) -> str:
     writers: list[tuple[type, Callable[[Any], str]]] = [
-        (bool, lambda is_set: "yes" if is_set else "no"),
+        (bool, yes_or_no),
         (datetime, _write_time),
         (date, date_format),
         (dict, _json),

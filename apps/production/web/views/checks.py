@@ -29,6 +29,7 @@ from apps.production.web.forms.request import RequestForms, chosen_workflow, wri
 from apps.production.web.forms.review import review_context
 from apps.production.web.forms.steps import steps_of
 from apps.production.web.lookup import request_or_404
+from apps.production.web.templatetags.requests import lower_first
 
 #: Sent instead of the touched fields when the problems of all fields are shown.
 ALL_TOUCHED = "all"
@@ -302,6 +303,6 @@ def _name_field_once(places: list[tuple[str, str]]) -> list[tuple[str, str]]:
         fields.add(field)
     if len(places) < 2 or len(fields) > 1 or not all(stages):
         return places
-    texts = [stages[0], *(stage[0].lower() + stage[1:] for stage in stages[1:])]
+    texts = [stages[0], *map(lower_first, stages[1:])]
     texts[-1] = f"{texts[-1]} · {fields.pop()}"
     return [(anchor, text) for (anchor, _), text in zip(places, texts, strict=True)]

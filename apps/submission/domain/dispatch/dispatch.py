@@ -106,7 +106,7 @@ def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
             continue
         if not _has_room_of_its_own(submission, options):
             continue
-        if there and there + submission.tasks > options.most_in_flight:
+        if exceeds(submission, there, limit=options.most_in_flight):
             return None, True
         return submission, False
     return None, there >= options.most_in_flight
@@ -127,23 +127,27 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
     That of the request holds on all clusters together.
     """
     request = submission.request
+    of_experiment = Submission.objects.filter(
+        cluster=submission.cluster_id, request__experiment=request.experiment_id
+    )
+    limit = options.limit_of(request.experiment.key)
+    if exceeds(submission, in_flight(of_experiment), limit=limit):
+        return False
     most_in_flight = _most_in_flight(request)
-    here = Submission.objects.filter(cluster=submission.cluster_id)
-    limits = [
-        (
-            options.limit_of(request.experiment.key),
-            here.filter(request__experiment=request.experiment_id),
-        )
-    ]
-    if most_in_flight:
-        if submission.tasks > most_in_flight:
-            return False  # the array is split first
-        limits.append((most_in_flight, Submission.objects.filter(request=request)))
-    for limit, submissions in limits:
-        there = in_flight(submissions)
-        if there and there + submission.tasks > limit:
-            return False
-    return True
+    if not most_in_flight:
+        return True
+    if submission.tasks > most_in_flight:
+        return False  # the array is split first
+    of_request = Submission.objects.filter(request=request)
+    return not exceeds(submission, in_flight(of_request), limit=most_in_flight)
+
+
+def exceeds(submission: Submission, there: int, *, limit: int) -> bool:
+    """Return whether an array must wait for some of the jobs that are there.
+
+    Without any, it is submitted even if it has more jobs than the limit.
+    """
+    return bool(there) and there + submission.tasks > limit
 
 
 def send(*, submission: Submission, at: datetime) -> Submission:

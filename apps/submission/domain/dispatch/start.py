@@ -31,7 +31,7 @@ from apps.submission.domain.arrays.files import (
 )
 from apps.submission.domain.arrays.rows import options_of, plans_of
 from apps.submission.domain.arrays.submissions import assignment_of, in_flight, planned
-from apps.submission.domain.dispatch.dispatch import has_room
+from apps.submission.domain.dispatch.dispatch import exceeds, has_room
 from apps.submission.enums import IN_SCHEDULER
 from apps.submission.models import Assignment, FilesCheck, Submission
 
@@ -192,7 +192,7 @@ def _is_full(
     if there >= limit:
         return True
     next_array = planned(cluster, at).filter(request__experiment=experiment).first()
-    return bool(there and next_array and there + next_array.tasks > limit)
+    return next_array is not None and exceeds(next_array, there, limit=limit)
 
 
 def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: datetime) -> bool:
