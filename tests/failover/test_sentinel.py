@@ -2,6 +2,7 @@
 
 import os
 from contextlib import ExitStack, closing
+from itertools import count
 
 import pytest
 from celery import Celery
@@ -9,7 +10,6 @@ from django.conf import settings
 from django.core.cache import caches
 from django.db import connection
 from django.utils import timezone
-from kombu import pools
 from kombu.exceptions import OperationalError
 from redis import RedisError
 
@@ -28,6 +28,7 @@ from tests.upgrade.databases import url_of
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
 #: The longest time without service, in seconds, on a machine that is busy with other tests.
 LONGEST_OUTAGE = 30
+SENDERS = count()
 
 
 @pytest.fixture
@@ -57,13 +58,12 @@ def service_by_tls(tmp_path_factory):
 
 
 def sender(url: str) -> Celery:
-    # Pools are kept by URL, whatever the options of TLS are.
-    pools.reset()
     app = Celery("sender")
     app.conf.broker_url = broker_url(url)
     app.conf.broker_use_ssl = broker_tls(url)
     options = settings.CELERY_BROKER_TRANSPORT_OPTIONS | broker_options(url)
-    app.conf.broker_transport_options = options
+    # Pools are kept by URL and these options, whatever the options of TLS are.
+    app.conf.broker_transport_options = options | {"sender": next(SENDERS)}
     return app
 
 
