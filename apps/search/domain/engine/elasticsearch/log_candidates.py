@@ -38,6 +38,11 @@ _PARTIAL = (
     "Only a part of the index of logs answers, so results would be missing. Retry in a minute, or "
     "search scripts alone with in:script."
 )
+_NO_ACCESS = (
+    "The index of logs refuses the portal's credentials, so logs cannot be searched until an "
+    "administrator has set others. Search scripts alone with in:script."
+)
+_NO_ACCESS_STATUSES = frozenset({401, 403})
 
 #: Microseconds of the end of a job, and its primary key.
 Place = tuple[int, int]
@@ -162,7 +167,8 @@ class _Request:
         except SinkUnavailable as error:
             raise SearchUnavailable(_AWAY, reason=str(error)) from error
         except Refusal as error:
-            raise SearchUnavailable(_PARTIAL, reason=str(error)) from error
+            message = _NO_ACCESS if error.status in _NO_ACCESS_STATUSES else _PARTIAL
+            raise SearchUnavailable(message, reason=str(error)) from error
         shards = answer["_shards"]
         if answer["timed_out"] or shards["failed"] or shards["successful"] < shards["total"]:
             raise SearchUnavailable(_PARTIAL, reason=f"answer of {shards}")
