@@ -165,8 +165,8 @@ def total_size(rows: Iterable[DeskRow]) -> Size | None:
 def desk_of(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
     pks = signable(user, at)
-    rows = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type")
-    requests = list(rows.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
+    to_sign = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type")
+    requests = list(to_sign.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
     if not requests:
         return Desk([])
 
@@ -179,11 +179,16 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     today = timezone.localdate(at)
     desk_rows = []
     # Only the open request is read completely.
-    for row in estimates_if_approved(requests, at=at, queue=queue):
-        estimate = row.estimate.with_forecast(row.forecast)
-        slack = slack_of(row.request.deadline, row.forecast, today=today)
-        is_again = row.request.pk in again
-        desk_rows.append(DeskRow(row.request, row.content, estimate, slack, is_again))
+    for estimated in estimates_if_approved(requests, at=at, queue=queue):
+        request = estimated.request
+        row = DeskRow(
+            request=request,
+            content=estimated.content,
+            estimate=estimated.estimate.with_forecast(estimated.forecast),
+            slack=slack_of(request.deadline, estimated.forecast, today=today),
+            is_resubmitted=request.pk in again,
+        )
+        desk_rows.append(row)
     return Desk(desk_rows, len(pks) - len(desk_rows), queue)
 
 
@@ -364,7 +369,10 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
     """Return the sheet of a request on the desk. Pass the desk's `queue` to save its queries."""
     request = with_stages(Request.objects.all()).get(pk=row.request.pk)
     content = content_of(request)
-    report = check_report(content, experiment=request.experiment, at=at, request=request)
+    queue = queue or read_queue(at=at)
+    report = check_report(
+        content, experiment=request.experiment, at=at, request=request, queue=queue
+    )
     row = replace(row, request=request, content=content, estimate=report.estimate)
     threads = threads_of(request)
     labels = dict(fields_of(request))
@@ -377,7 +385,6 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
     prospects = {}
     choices = []
     if sets_priority:
-        queue = queue or read_queue(at=at)
         candidate = Candidate(request, content, row.estimate)
         prospects = prospects_if_approved(candidate, at=at, queue=queue)
         moved = _moved_back(candidate, list(prospects), user=user, at=at, queue=queue)
