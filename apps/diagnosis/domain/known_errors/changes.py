@@ -86,7 +86,9 @@ def read_known_error(
     if unknown := values.keys() - set(FIELDS):
         problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
     entry = KnownError(
-        id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS}
+        id=known_error,
+        experiment=experiment,
+        **{name: value for name, value in values.items() if name in FIELDS},
     )
     try:
         entry.clean_fields(exclude=["experiment"])

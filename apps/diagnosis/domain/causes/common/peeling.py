@@ -305,14 +305,18 @@ def _exact_tail(least: int, drawn: Numbers, jobs: Numbers, failed: Numbers) -> f
     """
     # Probabilities of 0, 1, … failures; the last item is that of `least` or more together.
     below = np.ones(1)
-    for n, all_n, all_k in zip(
+    for drawn_jobs, all_jobs, all_failed in zip(
         drawn.astype(int), jobs.astype(int), failed.astype(int), strict=True
     ):
-        numbers = range(max(0, n + all_k - all_n), min(n, all_k) + 1)
-        single = np.zeros(numbers.stop)
-        for k in numbers:
-            single[k] = exp(
-                _log_choose(all_k, k) + _log_choose(all_n - all_k, n - k) - _log_choose(all_n, n)
+        least_failed = max(0, drawn_jobs + all_failed - all_jobs)
+        most_failed = min(drawn_jobs, all_failed)
+        single = np.zeros(most_failed + 1)
+        for count in range(least_failed, most_failed + 1):
+            # The hypergeometric distribution.
+            single[count] = exp(
+                _log_choose(all_failed, count)
+                + _log_choose(all_jobs - all_failed, drawn_jobs - count)
+                - _log_choose(all_jobs, drawn_jobs)
             )
         below = np.convolve(below, single)
         if len(below) > least + 1:
