@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -24,7 +25,7 @@ from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.priority.prospects import QueueNow, read_queue
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import EDITABLE, Actor, RequestState
+from apps.production.enums import EDITABLE, SIGNED, Actor, RequestState
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.forms.review import review_context
@@ -107,6 +108,16 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     )
 
 
+def queue_before_approval(production_request: Request | None, *, at: datetime) -> QueueNow | None:
+    """Return the queue now, on which the dates of a request depend until it is approved.
+
+    None for other requests.
+    """
+    if production_request is None or production_request.state not in SIGNED:
+        return read_queue(at=at)
+    return None
+
+
 def form_workflow(request: AuthenticatedRequest, production_request: Request) -> Workflow:
     """Return the workflow type for the form of a request: for a draft, the chosen one."""
     current = workflow_of(production_request.workflow)
@@ -122,7 +133,7 @@ def _panel(
     production_request: Request | None,
 ) -> HttpResponse:
     at = timezone.now()
-    queue = read_queue(at=at)
+    queue = queue_before_approval(production_request, at=at)
     report = check_form(forms, experiment, production_request, request.user, queue=queue)
     context = panel_context(forms, report, touched_in(request.POST), experiment, request.user) | {
         "replaces": True,

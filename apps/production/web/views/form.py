@@ -48,7 +48,7 @@ from apps.production.domain.lineage.clones import (
 )
 from apps.production.domain.lineage.proposals import propose_values
 from apps.production.domain.lineage.templates import content_from, templates_for
-from apps.production.domain.priority.prospects import QueueNow, read_queue
+from apps.production.domain.priority.prospects import QueueNow
 from apps.production.domain.requests.drafts import save_draft, save_new
 from apps.production.domain.requests.returns import last_return, notes_on_fields
 from apps.production.domain.types.declaration import Workflow
@@ -74,6 +74,7 @@ from apps.production.web.views.checks import (
     chosen_experiment,
     form_workflow,
     panel_context,
+    queue_before_approval,
     touched_in,
     without_untouched,
 )
@@ -581,9 +582,9 @@ class FormPage:
         )
 
     @cached_property
-    def _queue(self) -> QueueNow:
+    def _queue(self) -> QueueNow | None:
         """The queue now, read once for all checks and for the dates that the form shows."""
-        return read_queue(at=timezone.now())
+        return queue_before_approval(self.production_request, at=timezone.now())
 
     def _experiment(self) -> Experiment | None:
         return chosen_experiment(self.forms, self.production_request)
