@@ -10,7 +10,7 @@ from apps.core.admin import PortalAdmin, register_read_only
 from apps.core.web.plugin_field import PluginField
 from apps.datasets.catalogues.base import CatalogueError
 from apps.datasets.catalogues.registry import CATALOGUES
-from apps.datasets.domain.look_ups import open_row
+from apps.datasets.domain.look_ups import open_adapter
 from apps.datasets.domain.staging_options import staging_target
 from apps.datasets.models import (
     Catalogue,
@@ -49,7 +49,7 @@ class CatalogueForm(forms.ModelForm):
                 options=values["options"],
             )
             try:
-                open_row(row)
+                open_adapter(row)
                 staging_target(row)
             except CatalogueError as error:
                 raise forms.ValidationError(str(error)) from error

@@ -23,7 +23,7 @@ from apps.datasets.models import Catalogue
 class AsksCatalogue(Protocol):
     """Asks a catalogue about what waits for it."""
 
-    def __call__(self, row: Catalogue, *, now: Callable[[], datetime]) -> object: ...
+    def __call__(self, catalogue: Catalogue, *, now: Callable[[], datetime]) -> object: ...
 
 
 def _alone(lock: int, catalogue_id: int, ask: AsksCatalogue) -> None:
@@ -31,12 +31,12 @@ def _alone(lock: int, catalogue_id: int, ask: AsksCatalogue) -> None:
 
     It does not wait for the lock: a catalogue that hangs must not block more than one worker.
     """
-    row = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
-    if row is None:
+    catalogue = Catalogue.objects.filter(pk=catalogue_id, active=True).first()
+    if catalogue is None:
         return
-    with exclusive_lock(lock, row.pk) as is_ours:
+    with exclusive_lock(lock, catalogue.pk) as is_ours:
         if is_ours:
-            ask(row, now=timezone.now)
+            ask(catalogue, now=timezone.now)
 
 
 @shared_task(name="datasets.look_up")

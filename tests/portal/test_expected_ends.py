@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from apps.core.models import Event
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.desk import desk_of, sheet_of
+from apps.production.domain.desk.desk import desk_of
+from apps.production.domain.desk.sheet import sheet_of
 from apps.production.domain.forecast import forecast_of
 from apps.production.domain.priority.listing import queue_rows
 from apps.production.domain.priority.ranks import ranked_requests

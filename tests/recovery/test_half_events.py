@@ -13,7 +13,7 @@ from apps.progress.domain.progress import progress_now
 from apps.recovery.domain.decisions import choice
 from apps.recovery.domain.decisions.carry_out import act_on_due
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
-from apps.recovery.domain.decisions.remedies import Asked, remedy_for
+from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
 from apps.recovery.domain.rules.definition import Action, read_definition
 from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mode
 from apps.recovery.enums import Mode
@@ -176,23 +176,23 @@ def test_jobs_that_do_not_get_their_number_of_events_are_a_question(
 
 
 def test_jobs_of_no_request_are_a_question():
-    remedy = remedy_for(Action(kind="half-events"), Job(), Asked())
+    remedy = remedy_for(Action(kind="half-events"), Job(), RequestedResources())
     assert remedy.question.startswith("The portal does not set the number of events")
 
 
 @given(st.integers(1, 10**6), st.integers(0, 12))
 def test_parts_get_smaller_and_none_is_empty(events, halvings):
-    asked = Asked(events_per_job=events)
+    requested = RequestedResources(events_per_job=events)
     had = events
     for _ in range(halvings):
-        remedy = remedy_for(Action(kind="half-events"), Job(), asked)
+        remedy = remedy_for(Action(kind="half-events"), Job(), requested)
         if remedy.question:
             assert had == 1
             return
         part = remedy.changes.events_part
         has = events_of_part(events, part)
         assert 1 <= has < had
-        asked = Asked(events_per_job=events, events_part=part)
+        requested = RequestedResources(events_per_job=events, events_part=part)
         had = has
 
 

@@ -15,7 +15,7 @@ from apps.recovery.domain.decisions.carry_out import act_on_due
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
 from apps.recovery.domain.decisions.outcomes import follow_decisions
 from apps.recovery.domain.decisions.questions import grouped_questions
-from apps.recovery.domain.decisions.remedies import Asked, remedy_for
+from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
 from apps.recovery.domain.recoveries import follow_recoveries
 from apps.recovery.domain.rules.definition import Action, read_definition
 from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mode
@@ -297,7 +297,9 @@ def test_the_answer_to_a_question_keeps_the_cluster(
 
 
 def test_jobs_that_the_portal_did_not_submit_stay_on_their_cluster():
-    remedy = remedy_for(Action(kind="other-cluster"), Job(), Asked(), other_cluster=None)
+    remedy = remedy_for(
+        Action(kind="other-cluster"), Job(), RequestedResources(), other_cluster=None
+    )
     assert remedy.changes == Changes()
     assert remedy.question.startswith("The portal did not submit the job")
 

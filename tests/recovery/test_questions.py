@@ -13,7 +13,7 @@ from apps.recovery.domain.decisions.questions import (
     next_step,
     questions_for,
 )
-from apps.recovery.domain.decisions.remedies import Asked, remedy_for
+from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
 from apps.recovery.domain.rules.definition import Action
 from apps.recovery.models import Decision
 from apps.submission.domain.dispatch import dispatch
@@ -132,14 +132,14 @@ def test_rule_and_proposal_round_memory_and_wall_time_alike(asked):
     for had, factor, more in MEMORY:
         job.requested_memory_bytes = had
         action = Action(kind="more-memory", factor=factor, most_factor=4)
-        remedy = remedy_for(action, job, Asked(memory_bytes=had))
+        remedy = remedy_for(action, job, RequestedResources(memory_bytes=had))
         rule_action["factor"] = factor
         assert next_step(asked).memory_bytes == remedy.changes.memory_bytes == more
 
     for had, more in WALL_TIME:
         job.time_limit_seconds = had
         action = Action(kind="more-time", factor=1.5, most_factor=4)
-        remedy = remedy_for(action, job, Asked(time_limit_seconds=had))
+        remedy = remedy_for(action, job, RequestedResources(time_limit_seconds=had))
         rule_action |= {"kind": "more-time", "factor": 1.5}
         assert next_step(asked).time_limit_seconds == remedy.changes.time_limit_seconds == more
 

@@ -16,7 +16,8 @@ from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
-from apps.production.domain.desk import bulk_approval, desk_of, sheet_of
+from apps.production.domain.desk.desk import bulk_approval, desk_of
+from apps.production.domain.desk.sheet import sheet_of
 from apps.production.domain.forecast import Days, Expected
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS

@@ -199,27 +199,33 @@ def compare_lines(
     """Align two scripts by the keys of their lines: equal keys mean equal lines."""
     rows: list[DiffRow] = []
     end = time.monotonic() + (0 if plain else WORDS_SECONDS)
-    for _, a0, a1, b0, b1 in _blocks(left_keys, right_keys, plain=plain):
-        for a, b in zip_longest(range(a0, a1), range(b0, b1)):
-            if a is None:
-                rows.append(DiffRow("added", None, b + 1, (), (Piece(right[b], changed=True),)))
-            elif b is None:
-                rows.append(DiffRow("removed", a + 1, None, (Piece(left[a], changed=True),), ()))
-            elif left_keys[a] == right_keys[b]:
-                rows.append(DiffRow("equal", a + 1, b + 1, (Piece(left[a]),), (Piece(right[b]),)))
+    for block in _blocks(left_keys, right_keys, plain=plain):
+        left_indices = range(block.left_start, block.left_end)
+        right_indices = range(block.right_start, block.right_end)
+        for i, j in zip_longest(left_indices, right_indices):
+            if i is None:
+                rows.append(DiffRow("added", None, j + 1, (), _whole_line(right[j])))
+            elif j is None:
+                rows.append(DiffRow("removed", i + 1, None, _whole_line(left[i]), ()))
+            elif left_keys[i] == right_keys[j]:
+                rows.append(DiffRow("equal", i + 1, j + 1, (Piece(left[i]),), (Piece(right[j]),)))
             elif time.monotonic() > end:
-                pieces = (Piece(left[a], changed=True),), (Piece(right[b], changed=True),)
-                rows.append(DiffRow("changed", a + 1, b + 1, *pieces))
+                pieces = _whole_line(left[i]), _whole_line(right[j])
+                rows.append(DiffRow("changed", i + 1, j + 1, *pieces))
             else:
-                rows.append(DiffRow("changed", a + 1, b + 1, *_pieces(left[a], right[b])))
+                rows.append(DiffRow("changed", i + 1, j + 1, *_pieces(left[i], right[j])))
     return rows
+
+
+def _whole_line(text: str) -> tuple[Piece]:
+    return (Piece(text, changed=True),)
 
 
 def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
     """Mark the words that differ between two lines."""
     left_words = _WORD_OR_BLANKS.findall(left)
     right_words = _WORD_OR_BLANKS.findall(right)
-    whole_lines = (Piece(left, changed=True),), (Piece(right, changed=True),)
+    whole_lines = _whole_line(left), _whole_line(right)
     if max(len(left_words), len(right_words)) > MOST_WORDS:
         return whole_lines
 
@@ -238,51 +244,76 @@ def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]
     return tuple(left_pieces), tuple(right_pieces)
 
 
-Block = tuple[str, int, int, int, int]
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Lines [start, end) of the left text beside those of the right text, by index."""
+
+    left_start: int
+    left_end: int
+    right_start: int
+    right_end: int
 
 
-def _blocks(a: Sequence[str], b: Sequence[str], *, plain: bool) -> Iterator[Block]:
-    """Yield equal and other blocks, in order, that together cover both texts."""
-    start = _common(a, b)
-    end = _common(a[start:][::-1], b[start:][::-1])
+def _blocks(left: Sequence[str], right: Sequence[str], *, plain: bool) -> Iterator[_Block]:
+    """Yield blocks of lines, in order, that together cover both texts."""
+    start = _common_lines(left, right)
+    end = _common_lines(left[start:][::-1], right[start:][::-1])
+    left_end = len(left) - end
+    right_end = len(right) - end
     if start:
-        yield "equal", 0, start, 0, start
-    a0 = start
-    b0 = start
-    for a1, b1 in [*_anchors(a, b, start, end), (len(a) - end, len(b) - end)]:
-        yield from _between(a, b, a0, a1, b0, b1, plain=plain)
-        if a1 < len(a) - end:
-            yield "equal", a1, a1 + 1, b1, b1 + 1
-        a0 = a1 + 1
-        b0 = b1 + 1
+        yield _Block(0, start, 0, start)
+    left_start = start
+    right_start = start
+    for left_anchor, right_anchor in _anchors(left, right, start, end):
+        between = _Block(left_start, left_anchor, right_start, right_anchor)
+        yield from _align(left, right, between, plain=plain)
+        yield _Block(left_anchor, left_anchor + 1, right_anchor, right_anchor + 1)
+        left_start = left_anchor + 1
+        right_start = right_anchor + 1
+    last = _Block(left_start, left_end, right_start, right_end)
+    yield from _align(left, right, last, plain=plain)
     if end:
-        yield "equal", len(a) - end, len(a), len(b) - end, len(b)
+        yield _Block(left_end, len(left), right_end, len(right))
 
 
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
+def _common_lines(left: Sequence[str], right: Sequence[str]) -> int:
     """Return how many lines at the beginning are the same."""
-    return next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
+    common = 0
+    for left_line, right_line in zip(left, right, strict=False):
+        if left_line != right_line:
+            break
+        common += 1
+    return common
 
 
-def _anchors(a: Sequence[str], b: Sequence[str], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the positions of lines that occur once in each text, in an order common to both."""
-    inner_a = a[start : len(a) - end]
-    inner_b = b[start : len(b) - end]
-    once = Counter(inner_a), Counter(inner_b)
+def _anchors(
+    left: Sequence[str], right: Sequence[str], start: int, end: int
+) -> list[tuple[int, int]]:
+    """Return the positions of lines that occur once in each text, in an order common to both.
+
+    The first `start` and the last `end` lines of both are left out.
+    """
+    left_middle = left[start : len(left) - end]
+    right_middle = right[start : len(right) - end]
+    left_counts = Counter(left_middle)
+    right_counts = Counter(right_middle)
     places = {}
-    for index, key in enumerate(inner_b, start):
-        if once[0][key] == once[1][key] == 1:
+    for index, key in enumerate(right_middle, start):
+        if left_counts[key] == right_counts[key] == 1:
             places[key] = index
     pairs = []
-    for index, key in enumerate(inner_a, start):
+    for index, key in enumerate(left_middle, start):
         if key in places:
             pairs.append((index, places[key]))
     return _longest_increasing(pairs)
 
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the most pairs whose second numbers increase; the first ones do already.
+
+    This is patience sorting: `ends` has the smallest end of a chain of each length, `last` the
+    index of its last pair, and `before` the previous pair of each pair in its chain.
+    """
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
@@ -303,24 +334,31 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
     return chain[::-1]
 
 
-def _between(
-    a: Sequence[str], b: Sequence[str], a0: int, a1: int, b0: int, b1: int, *, plain: bool
-) -> Iterator[Block]:
-    if a0 == a1 and b0 == b1:
+def _align(
+    left: Sequence[str], right: Sequence[str], block: _Block, *, plain: bool
+) -> Iterator[_Block]:
+    """Divide a block between two anchors into smaller ones, unless that takes too long."""
+    left_lines = left[block.left_start : block.left_end]
+    right_lines = right[block.right_start : block.right_end]
+    if not left_lines and not right_lines:
         return
     if plain:
-        yield "replace", a0, a1, b0, b1
+        yield block
         return
-    counts = Counter(b[b0:b1])
-    pairs = sum(counts[key] for key in a[a0:a1])
+    counts = Counter(right_lines)
+    pairs = sum(counts[key] for key in left_lines)
     # For each block that it finds, `SequenceMatcher` may examine all pairs again.
-    if pairs == 0 or pairs * min(a1 - a0, b1 - b0) > MOST_PAIRS:
-        yield "replace", a0, a1, b0, b1
+    if pairs == 0 or pairs * min(len(left_lines), len(right_lines)) > MOST_PAIRS:
+        yield block
         return
-    for kind, i0, i1, j0, j1 in SequenceMatcher(
-        None, a[a0:a1], b[b0:b1], autojunk=False
-    ).get_opcodes():
-        yield kind, a0 + i0, a0 + i1, b0 + j0, b0 + j1
+    matcher = SequenceMatcher(None, left_lines, right_lines, autojunk=False)
+    for _, left_from, left_to, right_from, right_to in matcher.get_opcodes():
+        yield _Block(
+            block.left_start + left_from,
+            block.left_start + left_to,
+            block.right_start + right_from,
+            block.right_start + right_to,
+        )
 
 
 def compare_variables(left: Mapping[str, str], right: Mapping[str, str]) -> list[VariableChange]:

@@ -61,11 +61,11 @@ class BackOfficeCatalogues:
         at = timezone.now()
         catalogues = _active_catalogues()
         possible_names = sorted(name for name in set(names) if is_possible_name(name))
-        rows = _rows_of(catalogues, possible_names, at)
+        answers_by_name = _answers_about(possible_names, catalogues, at)
         datasets = {}
         unknown = []
         for name in possible_names:
-            answers = rows[name]
+            answers = answers_by_name[name]
             dataset = _existing(answers)
             if dataset is not None:
                 datasets[name] = dataset
@@ -74,7 +74,7 @@ class BackOfficeCatalogues:
             if not is_absent or len(answers) < len(catalogues):
                 unknown.append(name)
         if unknown:
-            raise CatalogueError(_why_unknown(unknown, rows))
+            raise CatalogueError(_why_unknown(unknown, answers_by_name))
         return datasets
 
     def files_of(self, name: str) -> list[DataFile]:
@@ -83,10 +83,10 @@ class BackOfficeCatalogues:
         Asks the catalogues now: not for pages. Raises `CatalogueError`.
         """
         try:
-            for row in _active_catalogues():
-                catalogue = open_row(row)
-                if catalogue.describe(name).exists:
-                    return _files_in(catalogue, name)
+            for catalogue in _active_catalogues():
+                adapter = open_adapter(catalogue)
+                if adapter.describe(name).exists:
+                    return _files_in(adapter, name)
         except base.CatalogueError as error:
             raise CatalogueError(str(error)) from error
         return []
@@ -94,8 +94,8 @@ class BackOfficeCatalogues:
     def can_define(self) -> bool:
         """Whether an active catalogue lets the portal make datasets. Raises `CatalogueError`."""
         try:
-            for row in _active_catalogues():
-                if isinstance(open_row(row), base.MakesDatasets):
+            for catalogue in _active_catalogues():
+                if isinstance(open_adapter(catalogue), base.MakesDatasets):
                     return True
         except base.CatalogueError as error:
             raise CatalogueError(str(error)) from error
@@ -108,11 +108,11 @@ class BackOfficeCatalogues:
         `CatalogueError`, also if a different dataset has this name.
         """
         try:
-            for row in _active_catalogues():
-                catalogue = open_row(row)
-                if isinstance(catalogue, base.MakesDatasets) and catalogue.describe(whole).exists:
+            for catalogue in _active_catalogues():
+                adapter = open_adapter(catalogue)
+                if isinstance(adapter, base.MakesDatasets) and adapter.describe(whole).exists:
                     description = f"{len(files)} files of {whole}, made by opsportal"
-                    catalogue.make_dataset(
+                    adapter.make_dataset(
                         name=name, files=files, source=whole, description=description
                     )
                     return
@@ -121,14 +121,16 @@ class BackOfficeCatalogues:
         raise CatalogueError(f"no catalogue that can make datasets has {whole}")
 
 
-def open_row(row: Catalogue) -> base.Catalogue:
+def open_adapter(catalogue: Catalogue) -> base.Catalogue:
     """Return the adapter of a catalogue. Raises `base.CatalogueError`."""
     options = {}
-    for name, value in row.options.items():
+    for name, value in catalogue.options.items():
         if name not in STAGING_OPTIONS:
             options[str(name)] = str(value)
-    configuration = base.CatalogueConfiguration(row.base_url, row.credential_file, options)
-    return open_catalogue(row.kind, configuration)
+    configuration = base.CatalogueConfiguration(
+        catalogue.base_url, catalogue.credential_file, options
+    )
+    return open_catalogue(catalogue.kind, configuration)
 
 
 def _active_catalogues() -> list[Catalogue]:
@@ -138,15 +140,15 @@ def _active_catalogues() -> list[Catalogue]:
     return catalogues
 
 
-def _rows_of(
-    catalogues: Sequence[Catalogue], names: Sequence[str], at: datetime
+def _answers_about(
+    names: Sequence[str], catalogues: Sequence[Catalogue], at: datetime
 ) -> Mapping[str, list[KnownDataset]]:
     """Return the answers by name, and queue what is missing or old. The names are sorted."""
-    rows: dict[str, list[KnownDataset]] = defaultdict(list)
+    answers: dict[str, list[KnownDataset]] = defaultdict(list)
     known = KnownDataset.objects.filter(catalogue__in=catalogues, name__in=names)
     needed_again = []
     for answer in known.select_related("catalogue").order_by("catalogue__name"):
-        rows[answer.name].append(answer)
+        answers[answer.name].append(answer)
         is_old = answer.answered_at is not None and answer.answered_at <= at - FRESH
         if (is_old and not answer.is_waiting) or answer.requested_at <= at - timedelta(days=1):
             needed_again.append(answer.pk)
@@ -154,7 +156,7 @@ def _rows_of(
     missing = []
     # In sorted order, so that two transactions never wait for each other.
     for name in names:
-        answered_by = {answer.catalogue_id for answer in rows[name]}
+        answered_by = {answer.catalogue_id for answer in answers[name]}
         for catalogue in catalogues:
             if catalogue.pk not in answered_by:
                 missing.append(
@@ -168,7 +170,7 @@ def _rows_of(
         again.filter(is_waiting=False).update(
             requested_at=at, is_waiting=True, due_at=at, attempts=0, last_error=""
         )
-    return rows
+    return answers
 
 
 def _existing(answers: Sequence[KnownDataset]) -> Dataset | None:
@@ -211,34 +213,34 @@ def _why_unknown(names: Sequence[str], answers: Mapping[str, Sequence[KnownDatas
     return f"{shown} {verb} being looked up. Check again in a minute."
 
 
-def _files_in(catalogue: base.Catalogue, name: str) -> list[DataFile]:
+def _files_in(adapter: base.Catalogue, name: str) -> list[DataFile]:
     files = []
-    for file in catalogue.files(name):
+    for file in adapter.files(name):
         if not file.retired:
             run = min(file.runs) if file.runs else None
             files.append(DataFile(file.name, run, file.events, file.size_bytes))
     return files
 
 
-def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
+def ask_catalogue(catalogue: Catalogue, *, now: Callable[[], datetime]) -> int:
     """Ask a catalogue for the datasets that wait; return how many answers were stored.
 
     Ends with the first question that it does not answer: the next run continues. Two workers must
     not do this for a catalogue at once.
     """
     try:
-        catalogue = open_row(row)
+        adapter = open_adapter(catalogue)
     except base.CatalogueError as error:
-        Catalogue.objects.filter(pk=row.pk).update(error=error_text(error))
+        Catalogue.objects.filter(pk=catalogue.pk).update(error=error_text(error))
         return 0
     stored = 0
     for _ in range(MOST_A_RUN):
-        claimed = LOOK_UPS.claim(LOOK_UPS.due(now()).filter(catalogue=row)[:1], at=now())
+        claimed = LOOK_UPS.claim(LOOK_UPS.due(now()).filter(catalogue=catalogue)[:1], at=now())
         if not claimed:
             break
         [waiting] = claimed
         try:
-            summary = catalogue.describe(waiting.name)
+            summary = adapter.describe(waiting.name)
         except base.BadName:
             summary = base.DatasetSummary(waiting.name, exists=False)
         except base.Refused as error:  # it concerns this dataset alone
@@ -246,18 +248,18 @@ def ask_catalogue(row: Catalogue, *, now: Callable[[], datetime]) -> int:
             continue
         except base.CatalogueError as error:
             LOOK_UPS.fail(waiting, error_text(error), at=now())
-            Catalogue.objects.filter(pk=row.pk).update(error=error_text(error))
+            Catalogue.objects.filter(pk=catalogue.pk).update(error=error_text(error))
             break
-        places, catalogue_fault = _ask_where(catalogue, summary, now=now)
+        places, catalogue_fault = _ask_where(adapter, summary, now=now)
         stored += _store_answer(waiting, summary, places, now())
         if catalogue_fault:
-            Catalogue.objects.filter(pk=row.pk).update(error=catalogue_fault)
+            Catalogue.objects.filter(pk=catalogue.pk).update(error=catalogue_fault)
             break
     return stored
 
 
 def _ask_where(
-    catalogue: base.Catalogue, summary: base.DatasetSummary, *, now: Callable[[], datetime]
+    adapter: base.Catalogue, summary: base.DatasetSummary, *, now: Callable[[], datetime]
 ) -> tuple[Places, str]:
     """Return where the files of a dataset are, and why the catalogue does not answer now.
 
@@ -267,7 +269,7 @@ def _ask_where(
     if not summary.exists:
         return UNKNOWN_PLACES, ""
     try:
-        return locate_files(catalogue, summary, now=now), ""
+        return locate_files(adapter, summary, now=now), ""
     except base.Refused as error:
         return Places(reason=error_text(error)), ""
     except base.CatalogueError as error:

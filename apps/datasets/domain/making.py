@@ -18,7 +18,7 @@ from apps.core.domain.work import BackOff, Queue
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
 from apps.datasets.domain.catalogue_queue import ask_in_turn
-from apps.datasets.domain.look_ups import open_row
+from apps.datasets.domain.look_ups import open_adapter
 from apps.datasets.domain.steps import LONGEST_NAME, has_placeholder
 from apps.datasets.enums import NOT_IN_A_JOB, ChosenFiles, FileState, MakingState
 from apps.datasets.models import Catalogue, InputFile, MadeDataset, OutputFile
@@ -63,13 +63,13 @@ def check_may_make(user: User, request: Request) -> None:
 def catalogues_that_make() -> list[Catalogue]:
     """Return the active catalogues in which the portal can make datasets; sends no request."""
     able = []
-    for row in Catalogue.objects.filter(active=True):
+    for catalogue in Catalogue.objects.filter(active=True):
         try:
-            catalogue = open_row(row)
+            adapter = open_adapter(catalogue)
         except base.CatalogueError:
             continue
-        if isinstance(catalogue, base.MakesDatasets):
-            able.append(row)
+        if isinstance(adapter, base.MakesDatasets):
+            able.append(catalogue)
     return able
 
 
@@ -123,8 +123,10 @@ def order_dataset(
     stage = Stage.objects.filter(request=request, position=position).first()
     if stage is None:
         raise InvalidFields({"position": [f"{request} has no such stage."]})
-    row = next((able for able in catalogues_that_make() if able.name == catalogue), None)
-    if row is None:
+    chosen_catalogue = next(
+        (able for able in catalogues_that_make() if able.name == catalogue), None
+    )
+    if chosen_catalogue is None:
         raise InvalidFields({"catalogue": ["The portal makes no datasets in this catalogue."]})
     choice = ChosenFiles(chosen)
     source = source_of(stage, choice)
@@ -146,7 +148,9 @@ def order_dataset(
         "requested_at": at,
         "due_at": at,
     }
-    made, is_new = MadeDataset.objects.get_or_create(catalogue=row, name=name, defaults=values)
+    made, is_new = MadeDataset.objects.get_or_create(
+        catalogue=chosen_catalogue, name=name, defaults=values
+    )
     if not is_new:
         made = MadeDataset.objects.select_for_update(of=("self",)).get(pk=made.pk)
         if made.request_id != request.pk:
@@ -183,27 +187,27 @@ def made_datasets_of(request: Request, position: int | None = None) -> list[Made
     return list(made_datasets.order_by("-requested_at", "-pk")[:MOST_SHOWN])
 
 
-def make_datasets(row: Catalogue, *, now: Callable[[], datetime]) -> int:
+def make_datasets(catalogue: Catalogue, *, now: Callable[[], datetime]) -> int:
     """Make the datasets that wait in a catalogue; return how many it made or refused."""
 
     def ask(made: MadeDataset) -> None:
-        _make(row, made)
+        _make(catalogue, made)
         _end(made, MakingState.MADE, now())
 
     def refuse(made: MadeDataset, error: str, at: datetime) -> None:
         _end(made, MakingState.REFUSED, at, error)
 
-    return ask_in_turn(MAKINGS, row, most=MOST_A_RUN, ask=ask, refuse=refuse, now=now)
+    return ask_in_turn(MAKINGS, catalogue, most=MOST_A_RUN, ask=ask, refuse=refuse, now=now)
 
 
-def _make(row: Catalogue, made: MadeDataset) -> None:
+def _make(catalogue: Catalogue, made: MadeDataset) -> None:
     """Ask the catalogue for a dataset. Raises `CatalogueError`."""
-    catalogue = open_row(row)
-    if not isinstance(catalogue, base.MakesDatasets):
+    adapter = open_adapter(catalogue)
+    if not isinstance(adapter, base.MakesDatasets):
         raise base.Refused("The portal makes no datasets in this catalogue.")
     # The same at each attempt: by it, catalogues know what they left unfinished.
     description = f"{made.file_count} files of {made.source or made.request.key}, made by opsportal"
-    catalogue.make_dataset(
+    adapter.make_dataset(
         name=made.name, files=made.files, source=made.source, description=description
     )
 

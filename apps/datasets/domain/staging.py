@@ -19,7 +19,7 @@ from apps.core.errors import InvalidTransition, NotAllowed
 from apps.datasets.catalogues import base
 from apps.datasets.domain.catalogue_queue import ask_in_turn
 from apps.datasets.domain.input_datasets import stageable_in
-from apps.datasets.domain.look_ups import open_row
+from apps.datasets.domain.look_ups import open_adapter
 from apps.datasets.domain.staging_options import StagingTarget, staging_target
 from apps.datasets.enums import FOLLOWED, StagingState
 from apps.datasets.models import Catalogue, KnownDataset, StagingRequest
@@ -154,26 +154,24 @@ def _locked(staging: StagingRequest) -> StagingRequest:
     return StagingRequest.objects.select_for_update(of=("self",)).get(pk=staging.pk)
 
 
-def follow_stagings(row: Catalogue, *, now: Callable[[], datetime]) -> int:
+def follow_stagings(catalogue: Catalogue, *, now: Callable[[], datetime]) -> int:
     """Send the stagings that wait, and ask for the progress of the others; return how many."""
 
     def ask(staging: StagingRequest) -> None:
-        _advance(open_row(row), staging, now)
+        _advance(open_adapter(catalogue), staging, now)
 
-    return ask_in_turn(STAGINGS, row, most=MOST_A_RUN, ask=ask, refuse=_refuse, now=now)
+    return ask_in_turn(STAGINGS, catalogue, most=MOST_A_RUN, ask=ask, refuse=_refuse, now=now)
 
 
-def _advance(
-    catalogue: base.Catalogue, staging: StagingRequest, now: Callable[[], datetime]
-) -> None:
+def _advance(adapter: base.Catalogue, staging: StagingRequest, now: Callable[[], datetime]) -> None:
     """Send a staging, or ask for its progress. Raises `CatalogueError`."""
-    if not isinstance(catalogue, base.Stages):
+    if not isinstance(adapter, base.Stages):
         raise base.Refused("The catalogue cannot bring datasets to disk.")
     if staging.external_id:
-        progress = catalogue.stage_progress(staging.external_id)
+        progress = adapter.stage_progress(staging.external_id)
         _store_progress(staging, progress, now())
         return
-    external_id = catalogue.request_on_disk(
+    external_id = adapter.request_on_disk(
         dataset=staging.dataset,
         storage=staging.storage,
         lifetime_seconds=staging.lifetime_seconds,

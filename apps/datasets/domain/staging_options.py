@@ -22,32 +22,32 @@ class StagingTarget:
     lifetime: timedelta
 
 
-def staging_target(row: Catalogue) -> StagingTarget | None:
+def staging_target(catalogue: Catalogue) -> StagingTarget | None:
     """Return where a catalogue brings datasets to; None if it does not.
 
     Sends no request. Raises `Refused` if the options are wrong.
     """
-    if not STAGING_OPTIONS & row.options.keys():
+    if not STAGING_OPTIONS & catalogue.options.keys():
         return None
     try:
-        can_stage_datasets = issubclass(CATALOGUES.get(row.kind), Stages)
+        can_stage_datasets = issubclass(CATALOGUES.get(catalogue.kind), Stages)
     except UnknownPlugin as error:
         raise Refused(str(error)) from error
     if not can_stage_datasets:
-        raise Refused(f"A catalogue of the kind “{row.kind}” cannot bring datasets to disk.")
+        raise Refused(f"A catalogue of the kind “{catalogue.kind}” cannot bring datasets to disk.")
 
-    storage = row.options.get("stage_to")
+    storage = catalogue.options.get("stage_to")
     if not isinstance(storage, str) or not storage.strip() or len(storage) > 500:
         raise Refused("“stage_to” is not a storage, such as an RSE expression.")
-    days = row.options.get("stage_days", DEFAULT_DAYS)
+    days = catalogue.options.get("stage_days", DEFAULT_DAYS)
     if type(days) is not int or not 0 < days <= MOST_DAYS:
         raise Refused(f"“stage_days” is not a number of days from 1 to {MOST_DAYS}.")
     return StagingTarget(storage.strip(), timedelta(days=days))
 
 
-def can_stage(row: Catalogue) -> bool:
+def can_stage(catalogue: Catalogue) -> bool:
     """Return whether a catalogue brings datasets to disk, with options that are right."""
     try:
-        return staging_target(row) is not None
+        return staging_target(catalogue) is not None
     except Refused:
         return False

@@ -24,7 +24,7 @@ from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
     check_pattern,
     checked_change,
-    checked_row,
+    checked_known_error,
     decide_change,
     proposed_values,
     submit_change,
@@ -237,7 +237,7 @@ def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     if is_open:
         values = proposed_values(change)
         try:
-            checked_row(change.known_error, values, by=request.user)
+            checked_known_error(change.known_error, values, by=request.user)
             preview = _preview(request, values)
         except (InvalidFields, TooCostly) as error:
             problem = str(error)

@@ -78,23 +78,24 @@ def _rows(
 ) -> list[HistoryRow]:
     counts = _jobs_by_hour(shown, host, user=user, at=at)
     rows = []
-    for row in shown:
-        since, until = _times(row, at)
-        failures = _failures(counts, row.cluster.name, since, until or at, at)
-        if isinstance(row, HostSpan):
-            rows.append(HistoryRow(row, None, since, until, _unknown_from(row, at), failures))
+    for period in shown:
+        since, until = _times(period, at)
+        failures = _failures(counts, period.cluster.name, since, until or at, at)
+        if isinstance(period, HostSpan):
+            unknown_from = _unknown_from(period, at)
+            rows.append(HistoryRow(period, None, since, until, unknown_from, failures))
         else:
-            rows.append(HistoryRow(None, row, since, until, None, failures))
+            rows.append(HistoryRow(None, period, since, until, None, failures))
     return rows
 
 
-def _times(row: HostSpan | HostExclusion, at: datetime) -> tuple[datetime, datetime | None]:
+def _times(period: HostSpan | HostExclusion, at: datetime) -> tuple[datetime, datetime | None]:
     """Return the beginning and the end; an exclusion that has expired ended then."""
-    if isinstance(row, HostSpan):
-        return row.since, row.until
-    if row.ended_at is None and row.expires_at <= at:
-        return row.started_at, row.expires_at
-    return row.started_at, row.ended_at
+    if isinstance(period, HostSpan):
+        return period.since, period.until
+    if period.ended_at is None and period.expires_at <= at:
+        return period.started_at, period.expires_at
+    return period.started_at, period.ended_at
 
 
 def _unknown_from(span: HostSpan, at: datetime) -> datetime | None:
@@ -110,17 +111,18 @@ def _jobs_by_hour(
 
     if not shown:
         return {}
-    times = [_times(row, at) for row in shown]
+    times = [_times(period, at) for period in shown]
     since = max(min(start for start, _ in times), _counted_from(at))
     until = max(end or at for _, end in times)
     if until <= since:
         return {}
-    period = whole_hours(since, until)
-    question = Question(MEASURES["failures"], (), *period, {"host": (host,)})
+    first_hour, last_hour = whole_hours(since, until)
+    question = Question(MEASURES["failures"], (), first_hour, last_hour, {"host": (host,)})
+    by_hour = Explorer(user).series(question, step_hours=1, dimension="cluster")
     counts = {}
-    for hour, rows in Explorer(user).series(question, step_hours=1, dimension="cluster").items():
-        for row in rows:
-            counts[row.key["cluster"], hour] = Failures(row.jobs, row.failed)
+    for hour, answers in by_hour.items():
+        for answer in answers:
+            counts[answer.key["cluster"], hour] = Failures(answer.jobs, answer.failed)
     return counts
 
 

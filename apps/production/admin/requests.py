@@ -23,7 +23,7 @@ from apps.core.web.text_fields import NumberedText
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
 from apps.production.domain.approvals.inbox import signable
-from apps.production.domain.lifecycle.guards import refusal_of
+from apps.production.domain.lifecycle.guards import may_offer
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.lifecycle.transitions import transitions_from
 from apps.production.domain.types.declaration import (
@@ -77,7 +77,7 @@ class Move(ReasonAction):
         now = f"“{row.get_state_display()}”"
         steps = []
         for step in transitions_from(row.state, self.verb):
-            if not refusal_of(step, row, offered=True):
+            if may_offer(step, row):
                 steps.append(step)
         if not steps:
             return False, f"its state is {now}."

@@ -170,7 +170,7 @@ def edit_comment(*, comment: Comment, text: str, by: User, at: datetime) -> Comm
         comment,
         by,
         at,
-        mentioned=[n for n in mentions_in(text) if n not in before],
+        mentioned=[name for name in mentions_in(text) if name not in before],
     )
     return comment
 

@@ -55,5 +55,5 @@ def read_shares() -> Shares:
         weights,
         used,
         max((use.days for use in uses), default=0),
-        min((u.as_of for u in uses), default=None),
+        min((use.as_of for use in uses), default=None),
     )

@@ -23,11 +23,11 @@ def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[f
     first = math.sqrt(seen / total)
     second = math.sqrt(total / seen)
     bins = []
-    for r, o in zip(reference, observed, strict=True):
-        if r + o > 0:
-            bins.append((r, o))
-    chi2 = math.fsum((first * r - second * o) ** 2 / (r + o) for r, o in bins)
-    return chi2, max(0, len(bins) - 1)
+    for expected, counted in zip(reference, observed, strict=True):
+        if expected + counted > 0:
+            difference = first * expected - second * counted
+            bins.append(difference**2 / (expected + counted))
+    return math.fsum(bins), max(0, len(bins) - 1)
 
 
 def chi_square_probability(chi2: float, freedom: int) -> float:
@@ -62,4 +62,5 @@ def kolmogorov_distance(reference: Sequence[float], observed: Sequence[float]) -
     if total <= 0 or seen <= 0:
         raise ValueError("a histogram without entries cannot be compared")
     pairs = zip(accumulate(reference), accumulate(observed), strict=True)
-    return max((abs(r / total - o / seen) for r, o in pairs), default=0.0)
+    distances = [abs(below / total - seen_below / seen) for below, seen_below in pairs]
+    return max(distances, default=0.0)

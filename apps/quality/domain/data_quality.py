@@ -32,6 +32,8 @@ from apps.quality.enums import Outcome, RunState
 from apps.quality.models import QualityResult, QualityRun, Waiver
 from apps.submission.domain.arrays.stage_events import StageEvents, events_not_produced
 
+#: The name of this app's closing check, as in the setting `CLOSING_CHECKS`.
+CLOSING_CHECK = "quality"
 #: How many checks a refusal names, and how many runs a page shows.
 _NAMED = 3
 _MOST_RUNS = 20
@@ -84,6 +86,25 @@ class DataQuality:
         if self.accepted or self.not_produced:
             return True
         return any(result.waiver and result.waiver.in_part for result in self.waived)
+
+    def refusal_to_close(self, step: Transition) -> str:
+        """Return why a move cannot close the request now, or an empty text."""
+        if not self.is_evaluated:
+            return "its data quality is not evaluated yet. The checks run automatically."
+        if self.is_stale:
+            return "reports or thresholds have changed. The checks must run again first."
+        if self.open:
+            titles = list(dict.fromkeys(f"“{result.title}”" for result in self.open))
+            more = ""
+            if len(titles) > _NAMED:
+                more = f" and {len(titles) - _NAMED} more"
+            return (
+                f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each "
+                "result with a reason."
+            )
+        if step.new == RequestState.DONE:
+            return _why_only_in_part(self)
+        return ""
 
 
 def data_quality_of(request: Request) -> DataQuality:
@@ -229,23 +250,7 @@ def has_news(run: QualityRun, request: Request) -> bool:
 
 def refusal_to_close(step: Transition, request: Request) -> str:
     """Return why the request cannot be closed now, or an empty text."""
-    quality = data_quality_of(request)
-    if not quality.is_evaluated:
-        return "its data quality is not evaluated yet. The checks run automatically."
-    if quality.is_stale:
-        return "reports or thresholds have changed. The checks must run again first."
-    if quality.open:
-        titles = list(dict.fromkeys(f"“{result.title}”" for result in quality.open))
-        more = ""
-        if len(titles) > _NAMED:
-            more = f" and {len(titles) - _NAMED} more"
-        return (
-            f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result "
-            "with a reason."
-        )
-    if step.new == RequestState.DONE:
-        return _why_only_in_part(quality)
-    return ""
+    return data_quality_of(request).refusal_to_close(step)
 
 
 def _why_only_in_part(quality: DataQuality) -> str:

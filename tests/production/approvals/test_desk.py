@@ -13,7 +13,8 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, StaleState
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.desk import bulk_approval, desk_of, sheet_of
+from apps.production.domain.desk.desk import bulk_approval, desk_of
+from apps.production.domain.desk.sheet import sheet_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import (
     MOVE_FUNCTIONS,

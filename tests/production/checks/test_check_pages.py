@@ -12,7 +12,7 @@ from apps.core.domain.events import events_of
 from apps.production.domain.checks import Fix, Problem, Severity, rule
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.desk import bulk_approval, desk_of
+from apps.production.domain.desk.desk import bulk_approval, desk_of
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb

@@ -51,7 +51,7 @@ class Capture(NamedTuple):
     environment: bytes
     arguments: bytes
     sender: str | None
-    row: ArchivedJob | None = None
+    archived_job: ArchivedJob | None = None
 
 
 def hash_arguments(arguments: str) -> bytes:
@@ -72,10 +72,10 @@ def mark_conflicts(
     """
     if not captures:
         return
-    rows = _rows(cluster.pk, {capture.job_id for capture in captures})
+    archived_jobs = _archived_jobs(cluster.pk, {capture.job_id for capture in captures})
     changed: list[ArchivedJob] = []
     job_ids: set[str] = set()
-    for same in _submissions([*map(_stored, rows), *captures]):
+    for same in _submissions([*map(_stored, archived_jobs), *captures]):
         changed_rows, is_news = _mark(same, at)
         changed += changed_rows
         if is_news:
@@ -93,7 +93,7 @@ def _mark(captures: Sequence[Capture], at: datetime) -> tuple[list[ArchivedJob],
 
     Return the changed ones, and whether the conflict is new or ends a choice.
     """
-    stored = [capture.row for capture in captures if capture.row]
+    stored = [capture.archived_job for capture in captures if capture.archived_job]
     marked = [archived_job for archived_job in stored if archived_job.conflict]
     conflict = marked[0].conflict if marked else _difference(captures)
     if not conflict:
@@ -124,11 +124,11 @@ def _mark(captures: Sequence[Capture], at: datetime) -> tuple[list[ArchivedJob],
 
 def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
     """Return the stored captures of a job's submission, including the job, in order of storage."""
-    rows = _rows(job.cluster_id, {job.job_id}).select_related(
+    archived_jobs = _archived_jobs(job.cluster_id, {job.job_id}).select_related(
         "script", "environment", "cluster", "experiment"
     )
-    for same in _submissions([_stored(archived_job) for archived_job in rows]):
-        stored = [capture.row for capture in same if capture.row]
+    for same in _submissions([_stored(archived_job) for archived_job in archived_jobs]):
+        stored = [capture.archived_job for capture in same if capture.archived_job]
         if job in stored:
             return sorted(stored, key=attrgetter("pk"))
     return []
@@ -179,7 +179,7 @@ def undo_capture_choice(
 
     Raises the exceptions of `choose_capture`, and `InvalidTransition` if none is chosen.
     """
-    captures, row = _locked_captures(job, conflict_version, by)
+    captures, current = _locked_captures(job, conflict_version, by)
     chosen = [capture for capture in captures if capture.chosen_at]
     if not chosen:
         raise InvalidTransition("No capture of this job is chosen.")
@@ -190,7 +190,7 @@ def undo_capture_choice(
     _save_choice(captures)
     for capture in chosen:
         publish(kind="archive.choice_undone", target=capture, by=by, at=at, reason=reason.strip())
-    return row
+    return current
 
 
 def choice_events(captures: Iterable[ArchivedJob]) -> QuerySet[Event]:
@@ -215,15 +215,15 @@ def _locked_captures(
         raise NotAllowed(
             "Only approvers and admins of the experiments of all captures can choose one."
         )
-    row = next((capture for capture in captures if capture.pk == job.pk), None)
-    if row is None or not row.conflict:
+    current = next((capture for capture in captures if capture.pk == job.pk), None)
+    if current is None or not current.conflict:
         raise InvalidTransition("This job has no captures that differ.")
-    if row.conflict_version != conflict_version:
+    if current.conflict_version != conflict_version:
         raise StaleState(
             "Another capture has arrived, or another user has changed the choice. Nothing was "
             "changed. Check the captures."
         )
-    return captures, row
+    return captures, current
 
 
 def _save_choice(captures: Sequence[ArchivedJob]) -> None:
@@ -241,7 +241,7 @@ def _set_choice(
         archived_job.chosen_at = at
 
 
-def _rows(cluster_id: int, job_ids: Collection[str]) -> QuerySet[ArchivedJob]:
+def _archived_jobs(cluster_id: int, job_ids: Collection[str]) -> QuerySet[ArchivedJob]:
     archived_jobs = ArchivedJob.objects.filter(cluster=cluster_id, job_id__in=job_ids)
     return archived_jobs.select_related("script", "environment").defer(
         "script__data", "environment__data"
@@ -264,7 +264,7 @@ def _stored(archived_job: ArchivedJob) -> Capture:
 
 
 def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[Capture]:
-    """Return the captures that the rows keep only as hashes."""
+    """Return the captures that archived jobs keep only as hashes."""
     captures = []
     for archived_job in archived_jobs:
         for hashes in archived_job.unstored_captures:
@@ -282,9 +282,16 @@ def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[Capture]:
 
 def _has_new_content(captures: Sequence[Capture]) -> bool:
     """Return whether a submission has content unknown to its conflict, or more than one choice."""
-    marked = [capture for capture in captures if capture.row and capture.row.conflict]
-    known = [*marked, *_unstored([capture.row for capture in marked if capture.row])]
-    chosen = [capture for capture in marked if capture.row and capture.row.chosen_at]
+    marked = [
+        capture for capture in captures if capture.archived_job and capture.archived_job.conflict
+    ]
+    known = [
+        *marked,
+        *_unstored([capture.archived_job for capture in marked if capture.archived_job]),
+    ]
+    chosen = [
+        capture for capture in marked if capture.archived_job and capture.archived_job.chosen_at
+    ]
     return len(chosen) > 1 or not all(_is_known(capture, known) for capture in captures)
 
 
@@ -305,11 +312,11 @@ def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
     """Record captures whose contents are not stored because the first one with the key is."""
     stored = {}
     for capture in captures:
-        if capture.row:
+        if capture.archived_job:
             stored[capture.submitted_at] = capture
     for capture in captures:
         first = stored[capture.submitted_at]
-        archived_job = first.row
+        archived_job = first.archived_job
         if (
             archived_job is None
             or _is_known(capture, [first, *_unstored([archived_job])])

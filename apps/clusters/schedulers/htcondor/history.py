@@ -38,7 +38,11 @@ def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[
                 return
         beside = path.parent.iterdir()
         newest_first = sorted(
-            (p for p in beside if p.stem == path.name and _ROTATED.fullmatch(p.suffix)),
+            (
+                file_path
+                for file_path in beside
+                if file_path.stem == path.name and _ROTATED.fullmatch(file_path.suffix)
+            ),
             reverse=True,
         )
         for rotated in newest_first:

@@ -58,7 +58,7 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return [name for name in FIELDS if old.get(name) != new.get(name)]
 
 
-def read_row(
+def read_known_error(
     known_error: str,
     values: Mapping[str, Any],
     *,
@@ -86,7 +86,9 @@ def read_row(
     if unknown := values.keys() - set(FIELDS):
         problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
     entry = KnownError(
-        id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS}
+        id=known_error,
+        experiment=experiment,
+        **{name: value for name, value in values.items() if name in FIELDS},
     )
     try:
         entry.clean_fields(exclude=["experiment"])
@@ -107,12 +109,14 @@ def expression_of(
     return known_error.regex, known_error.example
 
 
-def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -> KnownError:
+def checked_known_error(
+    known_error: str, values: Mapping[str, Any], *, by: Principal
+) -> KnownError:
     """Return an unsaved known error with these values; missing fields and None get their defaults.
 
     Raises `InvalidFields`.
     """
-    entry, problems = read_row(known_error, values)
+    entry, problems = read_known_error(known_error, values)
     if expression := expression_of(entry, problems):
         try:
             check_pattern(*expression, by=by)
@@ -126,7 +130,7 @@ def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -
 def checked_change(
     known_error: str, values: Mapping[str, Any], *, reason: str, by: Principal
 ) -> KnownError:
-    """Return an unsaved known error as `checked_row` does.
+    """Return an unsaved known error as `checked_known_error` does.
 
     Raises `InvalidFields` with all problems, also that of a missing reason.
     """
@@ -134,7 +138,7 @@ def checked_change(
     if not reason.strip():
         problems["reason"] = ["Enter a reason. The next shift will read it."]
     try:
-        entry = checked_row(known_error, values, by=by)
+        entry = checked_known_error(known_error, values, by=by)
     except InvalidFields as error:
         raise InvalidFields({**error.problems, **problems}) from error
     if problems:
@@ -269,7 +273,7 @@ def decide_change(
         "decision": reason.strip(),
     }
     if approve:
-        entry = checked_row(change.known_error, proposed_values(change), by=by)
+        entry = checked_known_error(change.known_error, proposed_values(change), by=by)
         decided |= {"version": _save_row(entry, by=by), "values": values_of(entry)}
     to = ChangeState.APPLIED if approve else ChangeState.REJECTED
     move(change, to=to, transitions=CHANGE_MOVES, field="state", **decided)

@@ -14,7 +14,7 @@ from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.known_errors.changes import (
     FIELDS,
     expression_of,
-    read_row,
+    read_known_error,
     submit_change,
     values_of,
 )
@@ -101,13 +101,11 @@ def import_known_errors(
         if parsed.data is not None:
             done.faults.append(Fault(1, f"Start with “{HEAD}:” and a list of known errors."))
         return done
-    old = {entry.pk: entry for entry in KnownError.objects.select_related("experiment")}
-    values_by_id: dict[str, dict[str, Any]] = {}
-    experiments = {experiment.key.upper(): experiment for experiment in Experiment.objects.all()}
+    check = _EntryCheck(parsed, done)
     expressions: dict[str, tuple[str, str]] = {}
     for number, entry in enumerate(entries):
         path = f"{HEAD}.{number}"
-        if expression := _check(entry, path, parsed, old, experiments, values_by_id, done):
+        if expression := check.check(entry, path):
             expressions[path] = expression
     _check_expressions(expressions, parsed, done, by)
     done.faults.sort(key=lambda fault: fault.line)
@@ -115,7 +113,7 @@ def import_known_errors(
         for known_error in [*done.added, *done.changed]:
             submit_change(
                 known_error=known_error,
-                values=values_by_id[known_error],
+                values=check.values_by_id[known_error],
                 by=by,
                 at=at,
                 reason=reason,
@@ -123,54 +121,63 @@ def import_known_errors(
     return done
 
 
-def _check(
-    entry: Any,
-    path: str,
-    parsed: Parsed,
-    old: dict[str, KnownError],
-    experiments: dict[str, Experiment],
-    values_by_id: dict[str, dict[str, Any]],
-    done: Imported,
-) -> tuple[str, str] | None:
-    """Check one entry; add its values to `values_by_id`, and its ID to the matching list of `done`.
+class _EntryCheck:
+    """Checks the entries of an import one after the other, and adds the results to `done`.
 
-    Return its expression and example, if there are any to compile.
+    `values_by_id` has the values of all entries that have been checked.
     """
-    known_error = entry.get("id") if isinstance(entry, dict) else None
-    if not isinstance(known_error, str) or not known_error:
-        done.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
-        return None
-    if known_error in values_by_id:
-        done.faults.append(
-            Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path)
+
+    def __init__(self, parsed: Parsed, done: Imported) -> None:
+        self.parsed = parsed
+        self.done = done
+        self.values_by_id: dict[str, dict[str, Any]] = {}
+        stored = KnownError.objects.select_related("experiment")
+        self._stored = {known_error.pk: known_error for known_error in stored}
+        self._experiments = {
+            experiment.key.upper(): experiment for experiment in Experiment.objects.all()
+        }
+
+    def check(self, entry: Any, path: str) -> tuple[str, str] | None:
+        """Check the entry at this path; return its expression and example, if it has them."""
+        known_error = entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(known_error, str) or not known_error:
+            self._add_fault(path, path, "A known error needs an id.")
+            return None
+        if known_error in self.values_by_id:
+            self._add_fault(path, f"{path}.id", f"“{known_error}” appears twice.")
+            return None
+
+        values = {name: value for name, value in entry.items() if name != "id"}
+        self.values_by_id[known_error] = values
+        known_values = {}
+        for name, value in values.items():
+            if name in FIELDS:
+                known_values[name] = value
+            else:
+                place = f"{path}.{name}"
+                self._add_fault(place, place, f"Unknown field “{name}”.")
+
+        current = self._stored.get(known_error)
+        before = values_of(current) if current else {}
+        imported, problems = read_known_error(
+            known_error, before | known_values, experiments=self._experiments
         )
-        return None
-    values = {name: value for name, value in entry.items() if name != "id"}
-    values_by_id[known_error] = values
-    current = old.get(known_error)
-    before = values_of(current) if current else {}
-    wrong = [name for name in values if name not in FIELDS]
-    for name in wrong:
-        done.faults.append(
-            Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", f"{path}.{name}")
-        )
-    known = {}
-    for name, value in values.items():
-        if name not in wrong:
-            known[name] = value
-    changed_row, problems = read_row(known_error, before | known, experiments=experiments)
-    for name, messages in problems.items():
-        line = parsed.line(f"{path}.{name}")
-        for message in messages:
-            done.faults.append(Fault(line, f"{known_error}, {name}: {message}", path))
-    if problems:
-        return expression_of(changed_row, problems)
-    if values_of(changed_row) == before:
-        done.unchanged.append(known_error)
-        return None
-    kind = done.added if current is None else done.changed
-    kind.append(known_error)
-    return expression_of(changed_row, problems)
+        for name, messages in problems.items():
+            for message in messages:
+                self._add_fault(path, f"{path}.{name}", f"{known_error}, {name}: {message}")
+        if not problems:
+            if values_of(imported) == before:
+                self.done.unchanged.append(known_error)
+                return None
+            if current is None:
+                self.done.added.append(known_error)
+            else:
+                self.done.changed.append(known_error)
+        return expression_of(imported, problems)
+
+    def _add_fault(self, path: str, place: str, text: str) -> None:
+        """Add a fault of the entry at `path`, with the line of `place`."""
+        self.done.faults.append(Fault(self.parsed.line(place), text, path))
 
 
 def _check_expressions(

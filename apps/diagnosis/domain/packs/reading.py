@@ -17,7 +17,7 @@ from apps.diagnosis.domain.known_errors.changes import (
     FIELDS,
     NO_EXPERIMENT,
     expression_of,
-    read_row,
+    read_known_error,
     visible_experiment,
 )
 from apps.diagnosis.domain.known_errors.expressions import expression_faults
@@ -207,7 +207,7 @@ def _read_known_error(
         return
     assert pack.experiment  # noqa: S101  checked by the caller
     own = {"experiment": pack.experiment.key, "pack": pack.experiment.key}
-    proposed, problems = read_row(
+    proposed, problems = read_known_error(
         known_error, entry | own, experiments={pack.experiment.key.upper(): pack.experiment}
     )
     if expression := expression_of(proposed, problems):

@@ -15,7 +15,7 @@ from django.utils.functional import cached_property
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
-from apps.diagnosis.domain.known_errors.changes import PORTAL, read_row, values_of
+from apps.diagnosis.domain.known_errors.changes import PORTAL, read_known_error, values_of
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
 from apps.diagnosis.engine.evidence.catalogue import regex_fault
 from apps.diagnosis.enums import (
@@ -151,7 +151,7 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
         "example": line,
         "experiment": experiments.pop() or "" if len(experiments) == 1 else "",
     }
-    entry, problems = read_row(known_error, values)
+    entry, problems = read_known_error(known_error, values)
     if problems:
         return None
     change = KnownErrorChange.objects.create(

@@ -158,8 +158,12 @@ def _verdict(
         frame=clean_text(cause.fields.get("frame", "") if cause else "", 200),
         summary=engine_verdict.summary,
         reasons=[
-            {"kind": r.kind, "text": clean_text(r.text), "target": clean_text(r.target)}
-            for r in engine_verdict.reasons
+            {
+                "kind": reason.kind,
+                "text": clean_text(reason.text),
+                "target": clean_text(reason.target),
+            }
+            for reason in engine_verdict.reasons
         ],
         catalogue_version=version,
         decided_at=at,

@@ -84,7 +84,7 @@ _NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s{0,20}[-+]?[\d.]|stderr|\.err\b|\ber
 class Window:
     """The end of a block as clean lines, starting at the first line that mentions an error.
 
-    `rows` are the indexes of the lines that do.
+    `error_lines` are the indexes of the lines that do.
     """
 
     def __init__(
@@ -101,11 +101,13 @@ class Window:
         else:
             self.lines = []
         self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
-        self.rows = [bisect_right(self._starts, start - self._begin) - 1 for start in candidates]
+        self.error_lines = []
+        for start in candidates:
+            self.error_lines.append(bisect_right(self._starts, start - self._begin) - 1)
 
-    def place_of(self, row: int) -> tuple[int, int | None]:
+    def place_of(self, index: int) -> tuple[int, int | None]:
         """Return the offset of a line in the file, and its number."""
-        return self._chunk.place_of(self._begin + self._starts[row])
+        return self._chunk.place_of(self._begin + self._starts[index])
 
 
 def _last_candidates(candidate: re2._Regexp, matcher: Matcher, text: bytes) -> list[int]:
@@ -166,24 +168,24 @@ class Grammar:
         matcher = self._large if len(block.data) >= WINDOW_BYTES else self._set
         levels = _own_levels(facts.levels)
         window = Window(block, levels.candidate or self._candidate, levels.matcher or matcher)
-        if not window.rows:
+        if not window.error_lines:
             return Findings()
-        last = window.rows[-1] + 40
+        last = window.error_lines[-1] + 40
         text = []
         for line in window.lines[:last]:
             text.append(line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace"))
 
         hits: list[Hit] = []
-        done = -1
-        for row in window.rows:
-            if row <= done:
+        last_of_trace = -1
+        for index in window.error_lines:
+            if index <= last_of_trace:
                 continue
-            trace = trace_at(text, row)
+            trace = trace_at(text, index)
             if trace:
-                done = trace.end - 1
+                last_of_trace = trace.end - 1
                 messages = _key_messages(trace.messages)
             else:
-                messages = [Message(row, text[row])]
+                messages = [Message(index, text[index])]
             for message in messages:
                 meaning = self._meaning(message, levels, in_trace=trace is not None)
                 if meaning:
@@ -220,7 +222,9 @@ class Grammar:
 
 def _key_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the root cause and the last message of a trace."""
-    return [*messages[:1], *(messages[-1:] if len(messages) > 1 else ())]
+    if len(messages) < 2:
+        return list(messages)
+    return [messages[0], messages[-1]]
 
 
 def _distinct(hits: Sequence[Hit]) -> Iterator[Hit]:
@@ -244,8 +248,8 @@ def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> Hi
         "stdout",
         "",
     )
-    text = text_of(window.lines[message.row][:1000])
-    offset, number = window.place_of(message.row)
+    text = text_of(window.lines[message.start][:1000])
+    offset, number = window.place_of(message.start)
     fields = {"frame": message.frame} if message.frame else {}
     return Hit(pattern, number, offset, text, 0, fields, block.stream)
 

@@ -40,52 +40,53 @@ _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<stri
 
 
 class Message(NamedTuple):
-    """One message of a trace, with its row in the window.
+    """One message of a trace.
 
-    `type` is the type of the exception, `frame` is where it was raised.
+    `start` is the index of its first line, `type` is the type of the exception, `frame` is where it
+    was raised.
     """
 
-    row: int
+    start: int
     text: str
     type: str = ""
     frame: str = ""
 
 
 class Trace(NamedTuple):
-    """A trace: the row after its last line, and its messages, root cause first."""
+    """A trace: the index after its last line, and its messages, root cause first."""
 
     end: int
     messages: tuple[Message, ...]
 
 
-def trace_at(lines: Sequence[str], row: int) -> Trace | None:
-    """Return the trace that begins at a line; None if there is none."""
-    if _PYTHON in lines[row]:
-        return _python(lines, row)
-    message = peel(lines[row]).message
-    if _JAVA.match(message) or _JULIA.search(lines[row]):
-        return _java(lines, row) if _JAVA.match(message) else _julia(lines, row)
+def trace_at(lines: Sequence[str], start: int) -> Trace | None:
+    """Return the trace that begins at the line with this index; None if there is none."""
+    if _PYTHON in lines[start]:
+        return _python(lines, start)
+    message = peel(lines[start]).message
+    if _JAVA.match(message) or _JULIA.search(lines[start]):
+        return _java(lines, start) if _JAVA.match(message) else _julia(lines, start)
     if message.startswith("terminate called"):
-        return _terminate(lines, row)
+        return _terminate(lines, start)
     if "*** G4Exception :" in message:
-        return _geant(lines, row)
+        return _geant(lines, start)
     if _HEADERS.match(message) or message.startswith("At line ") and "of file" in message:
-        return _header(lines, row)
-    return _matlab(lines, row)
+        return _header(lines, start)
+    return _matlab(lines, start)
 
 
-def _python(lines: Sequence[str], row: int) -> Trace:
+def _python(lines: Sequence[str], start: int) -> Trace:
     """Read a Python traceback: also chained, indented, or with a logger's prefix on each line."""
     messages: list[Message] = []
-    prefix = lines[row].index(_PYTHON)
-    has_prefix = lines[row][:prefix].strip() != ""
+    prefix = lines[start].index(_PYTHON)
+    has_prefix = lines[start][:prefix].strip() != ""
     indent = None
     if not has_prefix:
-        indent = len(lines[row]) - len(lines[row].lstrip())
+        indent = len(lines[start]) - len(lines[start].lstrip())
 
     frame = ""
-    end = row + 1
-    while end < min(len(lines), row + TRACE_LINES):
+    end = start + 1
+    while end < min(len(lines), start + TRACE_LINES):
         text = lines[end]
         source_line = _FRAME.search(text)
         if source_line:
@@ -120,9 +121,9 @@ def _python(lines: Sequence[str], row: int) -> Trace:
     return Trace(end, tuple(messages))
 
 
-def _chained(lines: Sequence[str], row: int) -> int | None:
-    """Return the row of the next traceback if it is chained to the message at `row`, else None."""
-    for index in range(row + 1, min(len(lines), row + 12)):
+def _chained(lines: Sequence[str], start: int) -> int | None:
+    """Return the index of the next traceback if it is chained to the message at `start`."""
+    for index in range(start + 1, min(len(lines), start + 12)):
         if any(phrase in lines[index] for phrase in _CHAINED):
             for header in range(index + 1, min(len(lines), index + 6)):
                 if _PYTHON in lines[header]:
@@ -130,28 +131,28 @@ def _chained(lines: Sequence[str], row: int) -> int | None:
     return None
 
 
-def _java(lines: Sequence[str], row: int) -> Trace | None:
+def _java(lines: Sequence[str], start: int) -> Trace | None:
     """Read a Java or Groovy stack trace: the deepest `Caused by` is the root cause."""
-    messages = [Message(row, peel(lines[row]).message)]
-    end = row + 1
-    while end < min(len(lines), row + TRACE_LINES):
+    messages = [Message(start, peel(lines[start]).message)]
+    end = start + 1
+    while end < min(len(lines), start + TRACE_LINES):
         text = lines[end].strip()
         if text.startswith("Caused by:"):
             messages.insert(0, Message(end, text))
         elif not text.startswith(("at ", "... ", "Suppressed:")):
             break
         end += 1
-    if end > row + 1 or "Exception in thread" in lines[row]:
+    if end > start + 1 or "Exception in thread" in lines[start]:
         return Trace(end, tuple(messages))
     return None
 
 
-def _julia(lines: Sequence[str], row: int) -> Trace | None:
+def _julia(lines: Sequence[str], start: int) -> Trace | None:
     """Read a Julia stack trace: a message of one or more lines, `Stacktrace:`, numbered frames."""
     header = next(
         (
             index
-            for index in range(row + 1, min(len(lines), row + 12))
+            for index in range(start + 1, min(len(lines), start + 12))
             if lines[index].strip() == "Stacktrace:"
         ),
         None,
@@ -159,31 +160,34 @@ def _julia(lines: Sequence[str], row: int) -> Trace | None:
     if header is None:
         return None
     end = header + 1
-    while end < min(len(lines), row + TRACE_LINES) and re.match(
+    while end < min(len(lines), start + TRACE_LINES) and re.match(
         r"\s+(?:\[\d|@ |\.\.\. )", lines[end]
     ):
         end += 1
-    raised = _JULIA.search(lines[row])
-    return Trace(end, (Message(row, peel(lines[row]).message, raised["type"] if raised else ""),))
+    raised = _JULIA.search(lines[start])
+    return Trace(
+        end, (Message(start, peel(lines[start]).message, raised["type"] if raised else ""),)
+    )
 
 
-def _matlab(lines: Sequence[str], row: int) -> Trace | None:
+def _matlab(lines: Sequence[str], start: int) -> Trace | None:
     """Read a MATLAB error: a message followed by `Error in`, or preceded by `Error using`."""
     # Most lines end here, without the regular expressions below.
-    if not any("Error in " in line or "Error using " in line for line in lines[row : row + 3]):
+    if not any("Error in " in line or "Error using " in line for line in lines[start : start + 3]):
         return None
     below = next(
-        (index for index in range(row + 1, min(len(lines), row + 3)) if lines[index].strip()), None
+        (index for index in range(start + 1, min(len(lines), start + 3)) if lines[index].strip()),
+        None,
     )
     if below is None:
         return None
-    using = _MATLAB.match(_unmarked(lines[row]))
+    using = _MATLAB.match(_unmarked(lines[start]))
     caller = _MATLAB.match(_unmarked(lines[below]))
     if using and using["how"] == "using":
         return Trace(below + 1, (Message(below, _unmarked(lines[below]), frame=_place(using)),))
     if using or not caller or caller["how"] != "in" or not caller["line"]:
         return None
-    return Trace(below + 1, (Message(row, _unmarked(lines[row]), frame=_place(caller)),))
+    return Trace(below + 1, (Message(start, _unmarked(lines[start]), frame=_place(caller)),))
 
 
 def _unmarked(line: str) -> str:
@@ -196,66 +200,70 @@ def _place(match: re.Match[str]) -> str:
     return match["where"]
 
 
-def _terminate(lines: Sequence[str], row: int) -> Trace:
+def _terminate(lines: Sequence[str], start: int) -> Trace:
     """Read the message of an uncaught C++ exception."""
-    for index in range(row, min(len(lines), row + 4)):
+    for index in range(start, min(len(lines), start + 4)):
         _, marker, text = lines[index].partition("what():")
         if marker:
             return Trace(index + 1, (Message(index, text.strip() or lines[index].strip()),))
-    return Trace(row + 1, (Message(row, peel(lines[row]).message),))
+    return Trace(start + 1, (Message(start, peel(lines[start]).message),))
 
 
-def _geant(lines: Sequence[str], row: int) -> Trace:
+def _geant(lines: Sequence[str], start: int) -> Trace:
     """Read a Geant4 exception, which is often just a warning."""
-    end = min(len(lines), row + 12) - 1
-    for index in range(row + 1, min(len(lines), row + 60)):
+    end = min(len(lines), start + 12) - 1
+    for index in range(start + 1, min(len(lines), start + 60)):
         if "G4Exception-END" in lines[index] or lines[index].lstrip().startswith("***"):
             end = index
             break
-    text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
+    text = " ".join(line.strip() for line in lines[start : end + 1])[:1500]
     if "just a warning" in text:
         return Trace(end + 1, ())
     details = []
-    for index in range(row + 2, min(end, row + 8)):
+    for index in range(start + 2, min(end, start + 8)):
         if lines[index].strip():
             details.append(Message(index, lines[index].strip()))
     problems = []
     for message in details:
         if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE):
             problems.append(message)
-    return Trace(end + 1, (Message(row, lines[row].strip()), *problems[:1]))
+    return Trace(end + 1, (Message(start, lines[start].strip()), *problems[:1]))
 
 
-def _header(lines: Sequence[str], row: int) -> Trace:
+def _header(lines: Sequence[str], start: int) -> Trace:
     """Read a heading such as `Fatal error:`, whose message is the next line that is not empty.
 
     A workflow manager quotes the output of a failed command, which ends with the error: the message
     is then the last quoted line.
     """
-    if lines[row].strip().lower() == "command error:":
+    if lines[start].strip().lower() == "command error:":
         end = next(
             (
                 index
-                for index in range(row + 1, min(len(lines), row + 60))
+                for index in range(start + 1, min(len(lines), start + 60))
                 if _ends_quote(lines[index])
             ),
-            row + 1,
+            start + 1,
         )
-        quoted = [index for index in range(row + 1, end) if lines[index].strip()]
-        return Trace(row + 1, tuple(Message(index, lines[index].strip()) for index in quoted[-1:]))
-    for index in range(row + 1, min(len(lines), row + 4)):
+        quoted = [index for index in range(start + 1, end) if lines[index].strip()]
+        return Trace(
+            start + 1, tuple(Message(index, lines[index].strip()) for index in quoted[-1:])
+        )
+    for index in range(start + 1, min(len(lines), start + 4)):
         if text := lines[index].strip():
-            return Trace(row + 1, (Message(index, _task_exit(lines, index) or peel(text).message),))
-    return Trace(row + 1, ())
+            return Trace(
+                start + 1, (Message(index, _task_exit(lines, index) or peel(text).message),)
+            )
+    return Trace(start + 1, ())
 
 
-def _task_exit(lines: Sequence[str], row: int) -> str:
+def _task_exit(lines: Sequence[str], start: int) -> str:
     """Return the program of a failed Nextflow task and its exit status, "" if there is none.
 
     The program is taken from the command quoted below.
     """
-    ended = _TASK_EXIT.search(lines[row])
-    for index in range(row + 1, min(len(lines), row + 8)) if ended else ():
+    ended = _TASK_EXIT.search(lines[start])
+    for index in range(start + 1, min(len(lines), start + 8)) if ended else ():
         if lines[index].strip() == "Command executed:":
             command = next(
                 (line.split()[0] for line in lines[index + 1 : index + 6] if line.strip()), ""

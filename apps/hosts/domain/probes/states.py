@@ -156,14 +156,14 @@ def measured_matrix(at: datetime) -> Matrix:
     )
     cells: dict[str, dict[int, MatrixCell]] = {}
     measured_probes = set()
-    for row in counts:
-        measured_probes.add(row["probe_id"])
-        cells.setdefault(row["site_name"], {})[row["probe_id"]] = MatrixCell(
-            probe=row["probe__name"],
-            good=row["good_hosts"],
-            hosts=row["all_hosts"],
-            oldest_at=row["oldest_at"],
-            newest_at=row["newest_at"],
+    for counted in counts:
+        measured_probes.add(counted["probe_id"])
+        cells.setdefault(counted["site_name"], {})[counted["probe_id"]] = MatrixCell(
+            probe=counted["probe__name"],
+            good=counted["good_hosts"],
+            hosts=counted["all_hosts"],
+            oldest_at=counted["oldest_at"],
+            newest_at=counted["newest_at"],
         )
 
     probes = list(Probe.objects.filter(pk__in=measured_probes).select_related("service"))

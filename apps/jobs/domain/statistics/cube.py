@@ -374,60 +374,87 @@ def _member(column: Column, values: Collection[int]) -> Column:
     return table[column]
 
 
-def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
-    """Return the sums by dimension and `outcome`: 0 completed, 1 failed, 2 interrupted."""
+class _Keys:
+    """A number for each row, which stands for the combination of its values.
+
+    It is the code of the first dimension, plus the code of the next one times the number of codes
+    of the first, and so on.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.of_rows = np.zeros(rows, np.int64)
+        self.possible = 1
+        self._dimensions: list[tuple[Sequence[str], Column]] = []
+
+    def add(self, names: Sequence[str], values: Column, codes: Column) -> None:
+        """Add dimensions: each row has the values in the line of `values` with its code."""
+        self.of_rows += self.possible * codes
+        self.possible *= max(len(values), 1)
+        self._dimensions.append((names, values))
+
+    def decode(self, keys: Column) -> Columns:
+        """Return the values that these keys stand for, by dimension."""
+        columns: Columns = {}
+        for names, values in self._dimensions:
+            possible = max(len(values), 1)
+            codes = keys % possible
+            keys = keys // possible
+            for number, name in enumerate(names):
+                columns[name] = values[codes, number]
+        return columns
+
+
+def _keys_of(query: Query, columns: Columns) -> _Keys:
+    """Return the keys of rows: of their outcome, and of all dimensions of the query."""
     ids = np.flatnonzero(np.bincount(columns[KIND]))
     parts = query.kinds.parts(ids)
     failed, interrupted = (np.isin(parts["state"], list(states)) for states in query.outcomes)
     parts["outcome"] = failed + 2 * interrupted.astype(np.int64)
-    of_kind = [name for name in query.by if name in OF_KIND]
-    others = [name for name in query.by if name not in OF_KIND]
-    part_columns = [parts[name] for name in ("outcome", *of_kind)]
-    kinds, codes = np.unique(np.stack(part_columns, 1), axis=0, return_inverse=True)
-    table = np.zeros(int(ids.max(initial=0)) + 1, np.int64)
-    table[ids] = codes.reshape(-1)
-    keys = table[columns[KIND]]
-    size = len(kinds)
 
-    present = {}
-    for name in others:
-        most = int(columns[name].max(initial=0)) + 1
+    # Several kinds may be alike in the dimensions of the query, so they share a code.
+    names = ["outcome", *(name for name in query.by if name in OF_KIND)]
+    combinations = np.stack([parts[name] for name in names], 1)
+    values, codes = np.unique(combinations, axis=0, return_inverse=True)
+    code_of_kind = np.zeros(int(ids.max(initial=0)) + 1, np.int64)
+    code_of_kind[ids] = codes.reshape(-1)
+    keys = _Keys(len(columns[KIND]))
+    keys.add(names, values, code_of_kind[columns[KIND]])
+
+    for name in query.by:
+        if name in OF_KIND:
+            continue
+        values_up_to = int(columns[name].max(initial=0)) + 1
         # For few combinations this is faster than finding the values that occur.
-        if size * most <= len(keys) // 4:
-            present[name] = codes = np.arange(most)
-            keys += (size * codes)[columns[name]]
+        if keys.possible * values_up_to <= len(keys.of_rows) // 4:
+            values = np.arange(values_up_to)
+            codes = columns[name]
         else:
-            present[name], codes = dense(columns[name])
-            keys += size * codes
-        size *= max(len(present[name]), 1)
+            values, codes = dense(columns[name])
+        keys.add([name], values[:, np.newaxis], codes)
+    return keys
+
+
+def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
+    """Return the sums by dimension and `outcome`: 0 completed, 1 failed, 2 interrupted."""
+    keys = _keys_of(query, columns)
+    cell_of_row = keys.of_rows
     cells = None
+    size = keys.possible
     if size > MOST_CELLS:
-        cells, keys = np.unique(keys, return_inverse=True)
+        cells, cell_of_row = np.unique(cell_of_row, return_inverse=True)
         size = len(cells)
 
-    jobs = np.bincount(keys, columns.get("jobs"), minlength=size)
-    at = np.flatnonzero(jobs)
-    result = {"jobs": np.rint(jobs[at]).astype(np.int64)}
+    jobs = np.bincount(cell_of_row, columns.get("jobs"), minlength=size)
+    filled = np.flatnonzero(jobs)
+    counted = {"jobs": np.rint(jobs[filled]).astype(np.int64)}
     for name in sums:
         if name != "jobs":
-            totals = np.bincount(keys, columns[name], minlength=size)[at]
-            result[name] = np.rint(totals).astype(np.int64)
+            totals = np.bincount(cell_of_row, columns[name], minlength=size)[filled]
+            counted[name] = np.rint(totals).astype(np.int64)
     if query.rates is not None:
-        result["expected"] = np.bincount(
-            keys, _expected(query.rates, query.kinds, columns), minlength=size
-        )[at]
-
-    # A key is the code of the kind plus the code of each other dimension times the number of
-    # combinations before it. Decode it.
-    remaining = at if cells is None else cells[at]
-    kind = kinds[remaining % max(len(kinds), 1)]
-    for number, name in enumerate(("outcome", *of_kind)):
-        result[name] = kind[:, number]
-    remaining = remaining // max(len(kinds), 1)
-    for name in others:
-        result[name] = present[name][remaining % max(len(present[name]), 1)]
-        remaining = remaining // max(len(present[name]), 1)
-    return result
+        expected = _expected(query.rates, query.kinds, columns)
+        counted["expected"] = np.bincount(cell_of_row, expected, minlength=size)[filled]
+    return counted | keys.decode(filled if cells is None else cells[filled])
 
 
 def _expected(

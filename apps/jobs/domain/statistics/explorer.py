@@ -278,9 +278,10 @@ def _in_order(measure: Measure, rows: Columns, sort: str) -> list[int]:
     name = sort.removeprefix("-")
     # Order by the lower end of the interval, so that one failed job alone does not come first.
     if name == "value" and measure.name == "failure_rate":
-        values = np.array(
-            [wilson(int(f), int(n))[0] for f, n in zip(rows["failed"], rows["jobs"], strict=True)]
-        )
+        lower_ends = []
+        for failed, jobs in zip(rows["failed"], rows["jobs"], strict=True):
+            lower_ends.append(wilson(int(failed), int(jobs))[0])
+        values = np.array(lower_ends)
     elif name == "value":
         values = rows[measure.part] / (np.maximum(rows[measure.whole], 1) if measure.whole else 1)
     elif name in ("jobs", "failed"):

@@ -74,10 +74,10 @@ class Sums:
 
 def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
     """Return the sums by primary key of the request and lower-case stage name, in one query."""
-    requests_by = {(request.key, request.experiment_id): request.pk for request in requests}
-    sums: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
+    pk_of_request = {(request.key, request.experiment_id): request.pk for request in requests}
+    sums: dict[int, dict[str, Sums]] = {pk: {} for pk in pk_of_request.values()}
     totals = (
-        HourlyTotals.objects.filter(request_key__in={key for key, _ in requests_by})
+        HourlyTotals.objects.filter(request_key__in={key for key, _ in pk_of_request})
         .values("request_key", "experiment_id", "stage", "state")
         .annotate(
             jobs=Sum("jobs"),
@@ -88,11 +88,12 @@ def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
         .order_by("stage")
     )
     for total in totals:
-        request = requests_by.get((total["request_key"], total["experiment_id"]))
-        if request is not None:
-            sums[request].setdefault(total["stage"].casefold(), Sums(total["stage"])).add(
-                dict(total)
-            )
+        request = pk_of_request.get((total["request_key"], total["experiment_id"]))
+        if request is None:
+            continue
+        name = total["stage"].casefold()
+        sums_of_stage = sums[request].setdefault(name, Sums(total["stage"]))
+        sums_of_stage.add(dict(total))
     return sums
 
 
@@ -131,7 +132,7 @@ def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) ->
 def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]]) -> Sums:
     """Return the totals of jobs from hourly totals."""
     sums = Sums(query=query)
-    for counts in _sums(totals, "state"):
+    for counts in _counts_by_state(totals):
         sums.add(counts)
     return sums
 
@@ -139,8 +140,17 @@ def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]])
 def wasted_hours(user: User, *, at: datetime) -> Report:
     """Return the wasted hours of the last seven days by end state."""
     since, _ = last_hours(at, DAYS * 24)
-    rows = _sums(_since(user, since), "state")
-    return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
+    ends = HourlyEnds.objects.visible_to(user).filter(hour__gte=since)
+    ended_from = since.isoformat()
+    everything = Sums("all", {"ended_from": ended_from})
+    by_state = []
+    for counts in _counts_by_state(ends):
+        everything.add(counts)
+        state = counts["state"]
+        of_state = Sums(state, {"state": state or NONE, "ended_from": ended_from})
+        of_state.add(counts)
+        by_state.append(of_state)
+    return Report(since, everything, by_state)
 
 
 def accounted_core_seconds(
@@ -157,31 +167,7 @@ def accounted_core_seconds(
     return total
 
 
-def _since(user: User, since: datetime) -> QuerySet[HourlyEnds]:
-    return HourlyEnds.objects.visible_to(user).filter(hour__gte=since)
-
-
-def _sums(totals: QuerySet[Any], *groups: str) -> list[dict[str, Any]]:
-    sums = totals.values(*groups).annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
-    return [dict(counts) for counts in sums.order_by(*groups)]
-
-
-def _all(rows: list[dict[str, Any]], since: datetime) -> Sums:
-    everything = Sums("all", {"ended_from": since.isoformat()})
-    for counts in rows:
-        everything.add(counts)
-    return everything
-
-
-def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) -> list[Sums]:
-    """Sum rows by columns; `filters` maps parameters of the job list to columns."""
-    groups: dict[tuple[str, ...], Sums] = {}
-    for counts in rows:
-        values = {name: str(counts[column]) for name, column in filters.items()}
-        query = {name: value or NONE for name, value in values.items()} | {
-            "ended_from": since.isoformat()
-        }
-        groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(
-            counts
-        )
-    return list(groups.values())
+def _counts_by_state(totals: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Return jobs and core-seconds of hourly totals by end state."""
+    counts = totals.values("state").annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
+    return [dict(counts_of_state) for counts_of_state in counts.order_by("state")]

@@ -10,6 +10,7 @@ from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import Slot
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
+from apps.production.domain.lifecycle.guards import KnownAnswers
 from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lifecycle.transitions import Transition
 from apps.production.domain.lineage.links import may_rearrange
@@ -19,6 +20,7 @@ from apps.production.domain.requests.reschedule import open_class_request
 from apps.production.enums import BEFORE_PRODUCTION, Actor
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, may_reschedule
+from apps.quality.domain.data_quality import CLOSING_CHECK, DataQuality
 
 #: The value of `?do=` that opens the priority form.
 PRIORITY = "priority"
@@ -59,6 +61,7 @@ def actions_on(
     *,
     slots: Iterable[Slot],
     events: Sequence[Event],
+    quality: DataQuality | None,
     open_form: str,
     at: datetime,
 ) -> Actions:
@@ -66,7 +69,10 @@ def actions_on(
 
     `open_form` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`.
     """
-    moves = moves_for(user, request, at, slots=slots)
+    answers: KnownAnswers = {}
+    if quality is not None:
+        answers = {CLOSING_CHECK: quality.refusal_to_close}
+    moves = moves_for(user, request, at, slots=slots, answers=answers)
     prioritises = may_prioritise(user, request)
     reschedules = may_reschedule(user, request)
     sets_priority = open_form == PRIORITY and prioritises

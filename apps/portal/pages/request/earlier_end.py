@@ -20,6 +20,7 @@ from apps.production.domain.holds import ActiveHold
 from apps.production.domain.priority.prospects import (
     Candidate,
     Prospect,
+    QueueNow,
     prospects_if_approved,
     prospects_in_queue,
 )
@@ -62,15 +63,17 @@ def earlier_end(
     holds: Sequence[ActiveHold],
     needs: Sequence[RequiredService],
     class_url: str,
+    queue: QueueNow | None,
     at: datetime,
 ) -> list[EndingChange]:
     """Return the changes that would end an open request earlier, obstacles to its work first.
 
-    `class_url` is where this user sets or requests a class; empty if they may do neither.
+    `class_url` is where this user sets or requests a class; empty if they may do neither. `queue`
+    is the queue now, if it has been read.
     """
     state = RequestState(request.state)
     if state == RequestState.AWAITING_APPROVAL:
-        return [*_signatures(request, approval, estimate, class_url, at)]
+        return [*_signatures(request, approval, estimate, class_url, queue=queue, at=at)]
     if state not in IN_PRODUCTION | {RequestState.QUEUED}:
         return []
     changes = []
@@ -113,6 +116,8 @@ def _signatures(
     approval: Approval,
     estimate: Estimate | None,
     class_url: str,
+    *,
+    queue: QueueNow | None,
     at: datetime,
 ) -> Iterator[EndingChange]:
     """Yield the missing signatures, then the higher classes that would end the request earlier.
@@ -125,7 +130,7 @@ def _signatures(
     own = classes.index(expected_class(request))
     if estimate:
         candidate = Candidate(request, content_of(request), estimate)
-        prospects = [*prospects_if_approved(candidate, at=at).items()][own:]
+        prospects = [*prospects_if_approved(candidate, at=at, queue=queue).items()][own:]
     else:
         prospects = []
 

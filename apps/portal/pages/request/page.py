@@ -13,12 +13,14 @@ from apps.portal.pages.request.activity import Activity, activity_of
 from apps.portal.pages.request.content import RequestedContent, requested_content
 from apps.portal.pages.request.earlier_end import earlier_end
 from apps.portal.pages.request.plan import Plan, plan_of
-from apps.portal.pages.request.production import Production, production_of
+from apps.portal.pages.request.production import Production, production_of, quality_of_output
 from apps.portal.pages.request.schedule import schedule_of
 from apps.portal.pages.request.summary import Summary, summary_of
 from apps.production.domain.approvals.requirements import approval_of, slots_of
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.priority.prospects import read_queue
 from apps.production.domain.priority.shown_forecasts import update_forecasts
+from apps.production.enums import CLOSED, SIGNED
 from apps.production.models import Request
 
 
@@ -65,12 +67,35 @@ def request_page(
     activity = activity_of(request, user)
     events = activity.events
     requested = requested_content(request, content, user, at)
+    quality = quality_of_output(request)
     actions = actions_on(
-        request, content, user, slots=slots, events=events, open_form=open_form, at=at
+        request,
+        content,
+        user,
+        slots=slots,
+        events=events,
+        quality=quality,
+        open_form=open_form,
+        at=at,
     )
     approval = approval_of(request, user, at, slots=slots)
-    plan = plan_of(request, content, user, approval=approval, events=events, checks=checks, at=at)
-    production = production_of(request, totals=requested.totals, estimate=plan.estimate, at=at)
+    # Before approval, the estimate, the checks and the earlier ends all depend on the queue.
+    queue = None
+    if request.state not in SIGNED | CLOSED:
+        queue = read_queue(at=at)
+    plan = plan_of(
+        request,
+        content,
+        user,
+        approval=approval,
+        events=events,
+        checks=checks,
+        queue=queue,
+        at=at,
+    )
+    production = production_of(
+        request, totals=requested.totals, estimate=plan.estimate, quality=quality, at=at
+    )
     changes = earlier_end(
         request,
         approval,
@@ -79,6 +104,7 @@ def request_page(
         holds=requested.holds,
         needs=requested.needs,
         class_url=actions.class_url(request),
+        queue=queue,
         at=at,
     )
     summary = summary_of(

@@ -19,7 +19,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE, Estimate
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.priority.listing import QueueRow, queue_row_of
-from apps.production.domain.priority.prospects import with_expected_end
+from apps.production.domain.priority.prospects import QueueNow, with_expected_end
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Request
@@ -46,9 +46,13 @@ def plan_of(
     approval: Approval,
     events: Sequence[Event],
     checks: bool,
+    queue: QueueNow | None,
     at: datetime,
 ) -> Plan:
-    """Return the plan of a request. With `checks`, an open request is checked now."""
+    """Return the plan of a request. With `checks`, an open request is checked now.
+
+    `queue` is the queue now, if it has been read.
+    """
     is_closed = request.state in CLOSED
     queue_row = queue_row_of(request, user=user, at=at)
     estimate = None
@@ -56,13 +60,15 @@ def plan_of(
     if not is_closed:
         start = queue_row.start.days if queue_row and queue_row.start else None
         estimate = estimate_for(content, request.experiment, at, without=request)
-        estimate = with_expected_end(estimate, request, content, start=start, at=at)
+        estimate = with_expected_end(estimate, request, content, start=start, at=at, queue=queue)
         advice = request_advice(content=content, experiment=request.experiment, user=user, at=at)
 
     warnings = warnings_at_submission(events)
     # Approvers decide on current warnings.
     if request.state == RequestState.AWAITING_APPROVAL or (checks and not is_closed):
-        report = check_report(content, experiment=request.experiment, at=at, request=request)
+        report = check_report(
+            content, experiment=request.experiment, at=at, request=request, queue=queue
+        )
         warnings = warnings_in(report, at=at)
 
     return Plan(

@@ -100,8 +100,20 @@ class Production:
     quality: DataQuality | None
 
 
+def quality_of_output(request: Request) -> DataQuality | None:
+    """Return the data quality of a request once there can be output."""
+    if request.state not in _WITH_OUTPUT:
+        return None
+    return data_quality_of(request)
+
+
 def production_of(
-    request: Request, *, totals: Totals, estimate: Estimate | None, at: datetime
+    request: Request,
+    *,
+    totals: Totals,
+    estimate: Estimate | None,
+    quality: DataQuality | None,
+    at: datetime,
 ) -> Production:
     start_estimate = None
     if request.estimated_core_seconds is not None:
@@ -117,7 +129,6 @@ def production_of(
         outputs = outputs_of(progress)
         uses = uses_of(request, progress, estimate, start_estimate, outputs)
 
-    quality = data_quality_of(request) if request.state in _WITH_OUTPUT else None
     return Production(progress, outputs, uses, start_estimate, quality)
 
 

@@ -459,7 +459,7 @@ def arrivals(requests: Iterable[Request]) -> dict[int, Event]:
         target_type=Request._meta.label_lower, target_id__in=states, new__in=set(states.values())
     )
     newest = {}
-    for e in events.order_by("id"):
-        if states[e.target_id] == e.new:
-            newest[int(e.target_id)] = e
+    for event in events.order_by("id"):
+        if states[event.target_id] == event.new:
+            newest[int(event.target_id)] = event
     return newest

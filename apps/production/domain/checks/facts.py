@@ -50,7 +50,11 @@ from apps.production.domain.estimates.figures import Estimate, PastStage, estima
 from apps.production.domain.estimates.past import past_at_once, past_stages, stage_names
 from apps.production.domain.outputs.datasets import Dataset, find_datasets, listing_fault
 from apps.production.domain.priority.listing import start_of
-from apps.production.domain.priority.prospects import request_of_draft, with_expected_end
+from apps.production.domain.priority.prospects import (
+    QueueNow,
+    request_of_draft,
+    with_expected_end,
+)
 from apps.production.enums import SIGNED, RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
 from apps.statusboard.domain.board.board import board
@@ -89,8 +93,12 @@ def facts_for(
     at: datetime,
     request: Request | None = None,
     by: User | None = None,
+    queue: QueueNow | None = None,
 ) -> Facts:
-    """Return all facts for this content. `by` is its author if there is no request yet."""
+    """Return all facts for this content. `by` is its author if there is no request yet.
+
+    Pass `queue`, the result of `read_queue`, to save its queries.
+    """
     basic = basic_facts(at)
     earlier = Request.objects.filter(experiment=experiment).exclude(state__in=UNCLAIMED)
     if request is not None:
@@ -138,7 +146,7 @@ def facts_for(
         former_contact=author.username if author and not is_liaison(author, experiment.pk) else "",
         changed_at={} if request is None else _changed_at(request),
         completed_at=dict(completed.values_list("name", "last_completed_at")),
-        estimate=_estimate(content, experiment, request, past, datasets or {}, at),
+        estimate=_estimate(content, experiment, request, past, datasets or {}, at=at, queue=queue),
     )
 
 
@@ -148,7 +156,9 @@ def _estimate(
     request: Request | None,
     past: Mapping[str, list[PastStage]],
     datasets: Mapping[str, Dataset],
+    *,
     at: datetime,
+    queue: QueueNow | None,
 ) -> Estimate:
     """Return the estimate with expected start and end.
 
@@ -160,7 +170,7 @@ def _estimate(
     from_today = estimate(content, past=past, datasets=datasets, today=today, at_once=at_once)
     if request is None or request.state not in SIGNED:
         draft = request_of_draft(request, experiment, content)
-        return with_expected_end(from_today, draft, content, start=None, at=at)
+        return with_expected_end(from_today, draft, content, start=None, at=at, queue=queue)
     start = start_of(request, at=at)
     days = start.days if start else None
     return with_expected_end(from_today, request, content, start=days, at=at)

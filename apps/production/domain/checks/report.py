@@ -15,10 +15,12 @@ from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.registry import DRAFT, rules
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.priority.prospects import QueueNow
 from apps.production.domain.types.faults import Problems
 from apps.production.models import Request
 
-#: Rules about upcoming downtimes. Their findings at submission mean nothing later.
+#: Rules about services as they are now, whatever the request says. The desk shows their findings
+#: apart, and those at submission mean nothing later.
 PASSING = frozenset({"no_downtime", "services_up"})
 #: Kinds of the events that keep the findings.
 _CHECKED = frozenset({"request.pass", "request.submit"})
@@ -113,8 +115,10 @@ def check_report(
     at: datetime,
     request: Request | None = None,
     by: User | None = None,
+    queue: QueueNow | None = None,
 ) -> CheckReport:
-    facts = facts_for(content, experiment=experiment, at=at, request=request, by=by)
+    """Return the findings of all rules about this content. The parameters are as in `facts_for`."""
+    facts = facts_for(content, experiment=experiment, at=at, request=request, by=by, queue=queue)
     return CheckReport(tuple(run_checks(content, facts)), facts.estimate)
 
 

@@ -117,9 +117,11 @@ class RequestContent:
 
 
 #: Fields of the request without its stages, and of a stage without its services.
-FIELDS = tuple(f.name for f in fields(RequestContent) if f.name in REQUEST)
+FIELDS = tuple(attribute.name for attribute in fields(RequestContent) if attribute.name in REQUEST)
 STAGE_FIELDS = tuple(
-    f.name for f in fields(StageContent) if f.name in CORE and f.name != "services"
+    attribute.name
+    for attribute in fields(StageContent)
+    if attribute.name in CORE and attribute.name != "services"
 )
 
 

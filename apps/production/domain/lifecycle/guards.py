@@ -1,6 +1,6 @@
 """Guards: conditions of a move besides its actor and the state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from django.conf import settings
@@ -40,38 +40,51 @@ CLOSING_CHECKS: Registry[MoveCheck] = Registry("opsportal.closing_checks", setti
 JOB_CHECKS: Registry[MoveCheck] = Registry("opsportal.job_checks", settings.JOB_CHECKS)
 
 
-def output_is_good(step: Transition, request: "Request") -> str:
-    """Require that no closing check objects. A check that cannot be loaded objects."""
-    return _objection_of(CLOSING_CHECKS, "closing", step, request)
+#: Answers of checks whose facts have been read already, by the name of the check.
+KnownAnswers = Mapping[str, Callable[[Transition], str]]
 
-
-def has_no_jobs(step: Transition, request: "Request") -> str:
-    """Require that nothing was submitted for a request that returns to the queue."""
-    return _objection_of(JOB_CHECKS, "job", step, request)
-
-
-def _objection_of(
-    checks: Registry[MoveCheck], kind: str, step: Transition, request: "Request"
-) -> str:
-    for name in checks.names():
-        try:
-            why = checks.get(name)(step, request)
-        except UnknownPlugin:
-            why = f"the {kind} check “{name}” cannot be loaded."
-        if why:
-            return why
-    return ""
-
-
-GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {
-    guard.__name__: guard for guard in (held_from_there, has_successor, output_is_good, has_no_jobs)
+_GUARDS: dict[str, Callable[[Transition, "Request"], str]] = {
+    "held_from_there": held_from_there,
+    "has_successor": has_successor,
+}
+#: Guards that hold if no check of a registry objects, with the kind of these checks.
+_GUARDS_BY_CHECKS = {
+    "output_is_good": (CLOSING_CHECKS, "closing"),
+    "has_no_jobs": (JOB_CHECKS, "job"),
 }
 #: Guards that depend on input of the move itself. The move is offered before they hold.
-INPUT_GUARDS = {"has_successor"}
+_INPUT_GUARDS = {"has_successor"}
 
 
-def refusal_of(step: Transition, request: "Request", *, offered: bool = False) -> str:
+def refusal_of(step: Transition, request: "Request") -> str:
     """Return why a move cannot be made now, or an empty text."""
-    if not step.guard or (offered and step.guard in INPUT_GUARDS):
+    if not step.guard:
         return ""
-    return GUARDS[step.guard](step, request)
+    if step.guard in _GUARDS_BY_CHECKS:
+        return _objection_of(step, request, {})
+    return _GUARDS[step.guard](step, request)
+
+
+def may_offer(step: Transition, request: "Request", *, answers: KnownAnswers | None = None) -> bool:
+    """Return whether a page offers a move; `answers` save the queries of their checks."""
+    if step.guard in _INPUT_GUARDS:
+        return True
+    if step.guard in _GUARDS_BY_CHECKS:
+        return not _objection_of(step, request, answers or {})
+    return not refusal_of(step, request)
+
+
+def _objection_of(step: Transition, request: "Request", answers: KnownAnswers) -> str:
+    """Return the first objection of a check. A check that cannot be loaded objects."""
+    checks, kind = _GUARDS_BY_CHECKS[step.guard]
+    for name in checks.names():
+        if name in answers:
+            objection = answers[name](step)
+        else:
+            try:
+                objection = checks.get(name)(step, request)
+            except UnknownPlugin:
+                objection = f"the {kind} check “{name}” cannot be loaded."
+        if objection:
+            return objection
+    return ""

@@ -17,7 +17,7 @@ from apps.production.domain.approvals.requirements import slots_of, slots_to_sig
 from apps.production.domain.checks.report import messages_of
 from apps.production.domain.content.revisions import keep_revision
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lifecycle.guards import refusal_of
+from apps.production.domain.lifecycle.guards import KnownAnswers, may_offer
 from apps.production.domain.lifecycle.reopening import take_again
 from apps.production.domain.lifecycle.steps import (
     apply_move,
@@ -323,11 +323,17 @@ MOVE_FUNCTIONS: dict[Verb, Callable[..., Request]] = {
 
 
 def moves_for(
-    user: User, request: Request, at: datetime | None = None, *, slots: Any = None
+    user: User,
+    request: Request,
+    at: datetime | None = None,
+    *,
+    slots: Any = None,
+    answers: KnownAnswers | None = None,
 ) -> list[Transition]:
     """Return the moves that this user can make now with a button.
 
-    Pass `slots`, the result of `slots_of` for this user, to save its queries.
+    Pass `slots`, the result of `slots_of` for this user, and `answers` of checks to save their
+    queries.
     """
     steps = []
     for step in TRANSITIONS:
@@ -342,6 +348,6 @@ def moves_for(
     allowed = {actor: may(user, actor, request, at, slots=slots) for actor in actors}
     moves = []
     for step in steps:
-        if allowed[step.actor] and not refusal_of(step, request, offered=True):
+        if allowed[step.actor] and may_offer(step, request, answers=answers):
             moves.append(step)
     return moves

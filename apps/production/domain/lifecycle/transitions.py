@@ -111,9 +111,9 @@ for _transition in TRANSITIONS:
 
 def transitions_from(state: str, verb: Verb) -> list[Transition]:
     """Return the moves of `verb` from `state`. Guards distinguish several moves."""
-    return [t for t in TRANSITIONS if t.old == state and t.verb == verb]
+    return [step for step in TRANSITIONS if step.old == state and step.verb == verb]
 
 
 def actor_of(verb: Verb) -> Actor:
     """Return the actor of a verb, which is the same from every state."""
-    return next(t.actor for t in TRANSITIONS if t.verb == verb)
+    return next(step.actor for step in TRANSITIONS if step.verb == verb)

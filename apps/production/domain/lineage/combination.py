@@ -39,19 +39,20 @@ class Combination:
 
 def obstacles(first: KeyedContent, second: KeyedContent) -> list[str]:
     """Return why two requests cannot be combined. Empty if they can."""
-    a = first.content
-    b = second.content
-    if a.workflow.key != b.workflow.key or a.workflow.number != b.workflow.number:
-        return [f"It has another type: {b.workflow.title}, version {b.workflow.number}."]
-    if a.scan.strip() or b.scan.strip():
+    mine = first.content
+    other = second.content
+    if mine.workflow.key != other.workflow.key or mine.workflow.number != other.workflow.number:
+        return [f"It has another type: {other.workflow.title}, version {other.workflow.number}."]
+    if mine.scan.strip() or other.scan.strip():
         return ["Parameter scans cannot be combined, as their jobs are divided among their points."]
-    if len(a.stages) != len(b.stages) or not a.stages:
-        return [f"It has {len(b.stages)} stages, but {first.key} has {len(a.stages)}."]
+    if len(mine.stages) != len(other.stages) or not mine.stages:
+        return [f"It has {len(other.stages)} stages, but {first.key} has {len(mine.stages)}."]
 
-    reasons = list(_argument_obstacles(a, b))
-    for position, (mine, theirs) in enumerate(zip(a.stages, b.stages, strict=True), start=1):
-        reasons += [f"Stage {position}: {why}" for why in _stage_obstacles(mine, theirs)]
-    return reasons or list(_input_obstacles(a, b))
+    reasons = list(_argument_obstacles(mine, other))
+    stages = zip(mine.stages, other.stages, strict=True)
+    for position, (stage, other_stage) in enumerate(stages, start=1):
+        reasons += [f"Stage {position}: {why}" for why in _stage_obstacles(stage, other_stage)]
+    return reasons or list(_input_obstacles(mine, other))
 
 
 def combine(requests: Sequence[KeyedContent]) -> Combination:
@@ -60,8 +61,8 @@ def combine(requests: Sequence[KeyedContent]) -> Combination:
         raise InvalidFields({"requests": [f"Choose from 1 to {MAX_COMBINED - 1} other requests."]})
     contents = [request.content for request in requests]
     problems: list[str] = []
-    for a, b in combinations(requests, 2):
-        problems += [f"{a.key} and {b.key}: {why}" for why in obstacles(a, b)]
+    for request, other in combinations(requests, 2):
+        problems += [f"{request.key} and {other.key}: {why}" for why in obstacles(request, other)]
     problems = problems or list(_missing_parts(contents))
     if problems:
         raise InvalidFields({"requests": problems[:20]})
@@ -84,12 +85,14 @@ def combine(requests: Sequence[KeyedContent]) -> Combination:
     return Combination(combined, list(_notes(contents)))
 
 
-def _argument_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
-    for argument in a.workflow.arguments:
-        mine = a.arguments.get(argument.name)
-        theirs = b.arguments.get(argument.name)
+def _argument_obstacles(content: RequestContent, other: RequestContent) -> Iterator[str]:
+    for argument in content.workflow.arguments:
+        mine = content.arguments.get(argument.name)
+        theirs = other.arguments.get(argument.name)
         if argument.type == "runs":
-            if common := _first_common_run(runs(a, argument.name), runs(b, argument.name)):
+            own_runs = runs(content, argument.name)
+            other_runs = runs(other, argument.name)
+            if common := _first_common_run(own_runs, other_runs):
                 if argument.name == NEW_RUNS or mine != theirs:
                     yield f"Both have run {common} as “{argument.title}”."
             elif argument.name != NEW_RUNS and bool(mine) != bool(theirs):

@@ -119,6 +119,46 @@ class QueueRows:
     throughput: Throughput
 
 
+@dataclass(frozen=True)
+class _QueueReading:
+    """What the start of every queued request depends on, besides the work ahead of it."""
+
+    state: QueueState
+    throughput: Throughput
+    holds: set[int | None]
+    at: datetime
+
+    def held_by(self, request: Request) -> str:
+        """Return which hold keeps a request from starting; empty if none does."""
+        return held_by(request, self.holds)
+
+    def shown_start(self, request: Request, entry: QueueEntry | None, ahead: Work) -> Start:
+        """Return the start from the stored forecast.
+
+        It is computed while the request is held, or has no forecast since the last change of the
+        queue.
+        """
+        forecast = current_forecast(request, self.state)
+        if forecast is None or self.held_by(request):
+            return self.computed_start(request, entry, ahead)
+        early, likely, late = forecast.start or (None, None, None)
+        return Start(early, likely, late, forecast.basis)
+
+    def computed_start(self, request: Request, entry: QueueEntry | None, ahead: Work) -> Start:
+        """Return the start that follows from the work ahead and the throughput."""
+        return expected_start(
+            ahead=ahead,
+            throughput=self.throughput,
+            at=self.at,
+            held=self.held_by(request),
+            starts_on=entry.starts_on if entry else "",
+        )
+
+
+def _read_for_starts(state: QueueState, *, at: datetime) -> _QueueReading:
+    return _QueueReading(state, read_throughput(state), experiments_on_hold(), at)
+
+
 def queue_rows(
     *, user: User, at: datetime, after: int = 0, size: int = PAGE, is_computed: bool = False
 ) -> QueueRows:
@@ -127,44 +167,46 @@ def queue_rows(
     Ranks count the requests of all experiments. Dates are the stored ones, or with `is_computed`
     those of now, as beside the preview of a change, whose dates are computed too.
     """
-    read = "pk", "state", "experiment_id", "queue_entry__core_seconds", "arguments__stop_on"
-    line = list(ranked_requests().values_list(*read))
+    columns = "pk", "state", "experiment_id", "queue_entry__core_seconds", "arguments__stop_on"
+    ranked = list(ranked_requests().values_list(*columns))
     scope = scope_of(user)
     state = queue_state()
     if is_computed:
         state.changed_at = at  # no stored date is newer
-    holds = experiments_on_hold()
-    seen = []
-    for rank, (pk, _, experiment, *_) in enumerate(line, start=1):
+    visible = []
+    for rank, (pk, _, experiment, *_) in enumerate(ranked, start=1):
         if scope.sees(experiment):
-            seen.append((rank, pk))
-    following = []
-    for rank, pk in seen:
-        if rank > after:
-            following.append((rank, pk))
-    rows_read = Request.objects.select_related(
-        "experiment", "created_by", "submitted_by", "queue_entry"
-    )
-    requests = rows_read.in_bulk([pk for _, pk in following[:size]])
+            visible.append((rank, pk))
+    following = [(rank, pk) for rank, pk in visible if rank > after]
+    related = "experiment", "created_by", "submitted_by", "queue_entry"
+    requests = Request.objects.select_related(*related).in_bulk([pk for _, pk in following[:size]])
 
     works = work_ahead(
         (status == RequestState.QUEUED, countable_size(core_seconds, stop_on))
-        for _, status, _, core_seconds, stop_on in line
+        for _, status, _, core_seconds, stop_on in ranked
     )
-    throughput = read_throughput(state)
+    reading = _read_for_starts(state, at=at)
 
     rows = []
     for rank, pk in following[:size]:
         if request := requests.get(pk):
-            held = held_by(request, holds)
             entry = getattr(request, "queue_entry", None)
-            start = _start(request, entry, works[rank - 1], state, throughput, at, held)
-            row = _line(request, entry, rank, start, state, user, at)
-            rows.append(row if row.is_held else replace(row, held_with=held))
+            start = reading.shown_start(request, entry, works[rank - 1])
+            row = _queue_row(request, entry, rank, start, state=state, user=user, at=at)
+            if not row.is_held:
+                row = replace(row, held_with=reading.held_by(request))
+            rows.append(row)
 
-    more = rows[-1].rank if rows and len(following) > size else None
+    next_after = rows[-1].rank if rows and len(following) > size else None
+    can_start = works[-1].requests
     return QueueRows(
-        rows, len(line), len(seen), len(line) - works[-1].requests, more, state, throughput
+        rows=rows,
+        total=len(ranked),
+        visible=len(visible),
+        held=len(ranked) - can_start,
+        next_after=next_after,
+        state=state,
+        throughput=reading.throughput,
     )
 
 
@@ -175,7 +217,7 @@ def queue_row_of(request: Request, *, user: User, at: datetime) -> QueueRow | No
         return None
     state = queue_state()
     rank, start = _rank_and_start(request, entry, state, at)
-    return _line(request, entry, rank, start, state, user, at)
+    return _queue_row(request, entry, rank, start, state=state, user=user, at=at)
 
 
 def start_of(request: Request, *, at: datetime) -> Start | None:
@@ -209,8 +251,7 @@ def starts_in_order(
     state: QueueState | None = None,
 ) -> dict[int, Start]:
     """Return the expected starts by primary key if the queue had this order, in three queries."""
-    throughput = read_throughput(state or queue_state())
-    holds = experiments_on_hold()
+    reading = _read_for_starts(state or queue_state(), at=at)
     rows = list(rows)
     sizes = []
     for request, entry in rows:
@@ -219,8 +260,7 @@ def starts_in_order(
     works = work_ahead(sizes)
     starts = {}
     for (request, entry), ahead in zip(rows, works, strict=False):
-        held = held_by(request, holds)
-        starts[request.pk] = _computed_start(entry, ahead, throughput, at, held)
+        starts[request.pk] = reading.computed_start(request, entry, ahead)
     return starts
 
 
@@ -229,42 +269,14 @@ def _rank_and_start(
 ) -> tuple[int | None, Start | None]:
     if not (entry.is_queued and has_rank(request)):
         return None, None
-    read = "request__state", "core_seconds", "request__arguments__stop_on"
-    entries = list(entries_ahead(entry).values_list(*read))
+    columns = "request__state", "core_seconds", "request__arguments__stop_on"
+    entries = list(entries_ahead(entry).values_list(*columns))
     ahead = work_ahead(
         (status == RequestState.QUEUED, countable_size(core_seconds, stop_on))
         for status, core_seconds, stop_on in entries
     )[-1]
-    held = held_by(request, experiments_on_hold())
-    start = _start(request, entry, ahead, state, read_throughput(state), at, held)
+    start = _read_for_starts(state, at=at).shown_start(request, entry, ahead)
     return len(entries) + 1, start
-
-
-def _start(
-    request: Request,
-    entry: QueueEntry | None,
-    ahead: Work,
-    state: QueueState,
-    throughput: Throughput,
-    at: datetime,
-    held: str,
-) -> Start:
-    """Return the start from the forecast.
-
-    It is computed while the request is held, or has no forecast since the last change of the queue.
-    """
-    forecast = current_forecast(request, state)
-    if forecast is None or held:
-        return _computed_start(entry, ahead, throughput, at, held)
-    early, likely, late = forecast.start or (None, None, None)
-    return Start(early, likely, late, forecast.basis)
-
-
-def _computed_start(
-    entry: QueueEntry | None, ahead: Work, throughput: Throughput, at: datetime, held: str
-) -> Start:
-    starts_on = entry.starts_on if entry else ""
-    return expected_start(ahead=ahead, throughput=throughput, at=at, held=held, starts_on=starts_on)
 
 
 def current_forecast(request: Request, state: QueueState) -> Forecast | None:
@@ -280,11 +292,12 @@ def queue_state() -> QueueState:
     return QueueState.objects.filter(pk=1).first() or QueueState()
 
 
-def _line(
+def _queue_row(
     request: Request,
     entry: QueueEntry | None,
     rank: int | None,
     start: Start | None,
+    *,
     state: QueueState,
     user: User,
     at: datetime,
@@ -298,20 +311,19 @@ def _line(
     is_moved = entry is not None and entry.hand_at is not None
     if entry is not None and is_moved:
         terms.append(manual_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
-    can_reorder = rank is not None and may_reorder_queue(user, request)
     forecast = current_forecast(request, state)
     if start and forecast is None:
         forecast = forecast_of_queued(entry, start, at=at)
     slack = slack_of(request.deadline, forecast, today=timezone.localdate(at))
     return QueueRow(
-        request,
-        rank,
-        tuple(terms),
-        start,
-        slack,
-        is_moved,
-        may_prioritise(user, request),
-        can_reorder,
+        request=request,
+        rank=rank,
+        terms=tuple(terms),
+        start=start,
+        slack=slack,
+        is_moved=is_moved,
+        may_set=may_prioritise(user, request),
+        may_reorder=rank is not None and may_reorder_queue(user, request),
     )
 
 

@@ -164,14 +164,17 @@ def with_expected_end(
     *,
     start: Days | None,
     at: datetime,
+    queue: QueueNow | None = None,
 ) -> Estimate:
     """Return the estimate with the end that all pages show, and with the expected `start` if known.
 
-    Before approval, both are those of a request approved now as requested.
+    Before approval, both are those of a request approved now as requested. Pass `queue`, the result
+    of `read_queue`, to save its queries.
     """
     if request.state not in SIGNED:
         candidate = Candidate(request, content, estimate)
-        return estimate.with_forecast(forecasts_if_approved([candidate], at=at)[0])
+        [forecast_if_approved] = forecasts_if_approved([candidate], at=at, queue=queue)
+        return estimate.with_forecast(forecast_if_approved)
     forecast = forecast_of(request)
     if forecast:
         return estimate.with_forecast(replace(forecast, start=start))
@@ -221,10 +224,14 @@ def prospects_of_draft(
     *,
     request: Request | None,
     at: datetime,
+    queue: QueueNow | None = None,
 ) -> dict[str, Prospect]:
-    """Return the prospect by class, if a request with this content were approved now."""
+    """Return the prospect by class, if a request with this content were approved now.
+
+    Pass `queue`, the result of `read_queue`, to save its queries.
+    """
     draft = request_of_draft(request, experiment, content)
-    return prospects_if_approved(Candidate(draft, content, estimate), at=at)
+    return prospects_if_approved(Candidate(draft, content, estimate), at=at, queue=queue)
 
 
 @dataclass(frozen=True)

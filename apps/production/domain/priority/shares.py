@@ -34,17 +34,18 @@ def share_rows(shares: Shares | None = None) -> list[ShareRow]:
     """Return all experiments with their current or proposed shares."""
     shares = shares or read_shares()
     rows = []
-    for e in Experiment.objects.all():
-        if e.pk in shares.weights:
-            rows.append(
-                ShareRow(
-                    e,
-                    shares.weights[e.pk],
-                    shares.share(e.pk),
-                    shares.used_part(e.pk),
-                    shares.used.get(e.pk, 0),
-                )
-            )
+    for experiment in Experiment.objects.all():
+        pk = experiment.pk
+        if pk not in shares.weights:
+            continue
+        row = ShareRow(
+            experiment,
+            shares.weights[pk],
+            shares.share(pk),
+            shares.used_part(pk),
+            shares.used.get(pk, 0),
+        )
+        rows.append(row)
     return rows
 
 
@@ -86,9 +87,8 @@ def set_shares(
         )
     if changed:
         rescore_entries(at=at)
-        note_change(
-            state, by=by, at=at, what=f"shares of {', '.join(e.key for e in changed)} were set"
-        )
+        keys = ", ".join(experiment.key for experiment in changed)
+        note_change(state, by=by, at=at, what=f"shares of {keys} were set")
     return changed
 
 

@@ -10,7 +10,7 @@ from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.scan import Point, scan_of
 from apps.production.domain.content.stages import ArgumentText, argument_texts
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.priority.prospects import prospects_of_draft
+from apps.production.domain.priority.prospects import QueueNow, prospects_of_draft
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms
 
@@ -46,11 +46,14 @@ def review_context(
     experiment: Experiment | None,
     production_request: Request | None,
     user: User,
+    *,
     at: datetime,
+    queue: QueueNow | None = None,
 ) -> dict[str, Any]:
     """Return the context of the sections: `prospects` by class, `resources`, `review`.
 
-    Each of the `resources` is a form, stage and estimate.
+    Each of the `resources` is a form, stage and estimate. `queue` is the queue now, if it has been
+    read.
     """
     content = forms.content
     requesters = {user.pk}
@@ -67,7 +70,7 @@ def review_context(
     prospects = {}
     if experiment and (production_request is None or production_request.approved_at is None):
         prospects = prospects_of_draft(
-            experiment, content, estimate, request=production_request, at=at
+            experiment, content, estimate, request=production_request, at=at, queue=queue
         )
     datasets = [stage.output_dataset for stage in content.stages]
     stages_with_texts = []

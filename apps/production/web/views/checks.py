@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -21,9 +22,10 @@ from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import NO_ESTIMATE
+from apps.production.domain.priority.prospects import QueueNow, read_queue
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import EDITABLE, Actor, RequestState
+from apps.production.enums import EDITABLE, SIGNED, Actor, RequestState
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.forms.review import review_context
@@ -106,6 +108,16 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     )
 
 
+def queue_before_approval(production_request: Request | None, *, at: datetime) -> QueueNow | None:
+    """Return the queue now, on which the dates of a request depend until it is approved.
+
+    None for other requests.
+    """
+    if production_request is None or production_request.state not in SIGNED:
+        return read_queue(at=at)
+    return None
+
+
 def form_workflow(request: AuthenticatedRequest, production_request: Request) -> Workflow:
     """Return the workflow type for the form of a request: for a draft, the chosen one."""
     current = workflow_of(production_request.workflow)
@@ -120,13 +132,21 @@ def _panel(
     experiment: Experiment,
     production_request: Request | None,
 ) -> HttpResponse:
-    report = check_form(forms, experiment, production_request, request.user)
+    at = timezone.now()
+    queue = queue_before_approval(production_request, at=at)
+    report = check_form(forms, experiment, production_request, request.user, queue=queue)
     context = panel_context(forms, report, touched_in(request.POST), experiment, request.user) | {
         "replaces": True,
         "before_submission": production_request is None or production_request.state in EDITABLE,
     }
     context |= review_context(
-        forms, report.estimate, experiment, production_request, request.user, timezone.now()
+        forms,
+        report.estimate,
+        experiment,
+        production_request,
+        request.user,
+        at=at,
+        queue=queue,
     )
     return render(request, "production/form/_checked.html", context)
 
@@ -153,10 +173,13 @@ def check_form(
     production_request: Request | None,
     user: User,
     content: RequestContent | None = None,
+    *,
+    queue: QueueNow | None = None,
 ) -> CheckReport:
     """Return all problems of a form, including the errors of its fields, without duplicates.
 
-    Pass `content` to check it instead of what the form holds.
+    Pass `content` to check it instead of what the form holds, and `queue`, the result of
+    `read_queue`, to save its queries.
 
     A value that cannot be read is reported as unreadable, not as missing. A form without an
     experiment or with damaged stages is not checked further.
@@ -173,6 +196,7 @@ def check_form(
         request=production_request,
         by=user,
         at=timezone.now(),
+        queue=queue,
     )
     unreadable = {forms.place_of(path) for path in forms.unreadable}
     findings = []

@@ -16,7 +16,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.production.domain.desk import DeskRow, Sheet, bulk_approval, desk_of, sheet_of
+from apps.production.domain.desk.desk import DeskRow, bulk_approval, desk_of
+from apps.production.domain.desk.sheet import Sheet, sheet_of
 from apps.production.domain.lifecycle.messages import move_message
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, approve_request
 from apps.production.enums import Verb

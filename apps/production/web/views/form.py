@@ -48,6 +48,7 @@ from apps.production.domain.lineage.clones import (
 )
 from apps.production.domain.lineage.proposals import propose_values
 from apps.production.domain.lineage.templates import content_from, templates_for
+from apps.production.domain.priority.prospects import QueueNow
 from apps.production.domain.requests.drafts import save_draft, save_new
 from apps.production.domain.requests.returns import last_return, notes_on_fields
 from apps.production.domain.types.declaration import Workflow
@@ -73,6 +74,7 @@ from apps.production.web.views.checks import (
     chosen_experiment,
     form_workflow,
     panel_context,
+    queue_before_approval,
     touched_in,
     without_untouched,
 )
@@ -257,7 +259,7 @@ class FormPage:
     def check(self, *, status: int = 200, touched: Collection[str] | None = None) -> HttpResponse:
         """Show the form with the findings of the checks: above it, at the fields, in the panel."""
         experiment = self._experiment()
-        report = check_form(self.forms, experiment, self.production_request, self.request.user)
+        report = self._check(experiment)
         shown = without_untouched(self.forms, report, touched)
         self.forms.add_problems(
             messages_of(finding for finding in shown.findings if finding.blocks)
@@ -322,7 +324,13 @@ class FormPage:
             "notes": self.notes,
             **panel_context(forms, report, touched, experiment, self.request.user),
             **review_context(
-                forms, estimate, experiment, production_request, self.request.user, at
+                forms,
+                estimate,
+                experiment,
+                production_request,
+                self.request.user,
+                at=at,
+                queue=self._queue if report else None,
             ),
             "touched": ALL_TOUCHED if touched is None else " ".join(touched),
             "taken": taken_names(production_request) if production_request else [],
@@ -550,17 +558,33 @@ class FormPage:
         """
 
         def check(content: RequestContent) -> CheckReport:
-            report = check_form(
-                self.forms, experiment, self.production_request, self.request.user, content
-            )
+            report = self._check(experiment, content)
             return without_untouched(self.forms, report, touched_in(self.request.POST))
 
         if action == FIX_ALL:
             return apply_fixes(content, check)
-        report = check_form(self.forms, experiment, self.production_request, self.request.user)
+        report = self._check(experiment)
         rule, path = f"{action}::".split(":")[1:3]
         fix = report.fix_of(rule, path)
         return (fix.applied_to(content), [fix]) if fix else (content, [])
+
+    def _check(
+        self, experiment: Experiment | None, content: RequestContent | None = None
+    ) -> CheckReport:
+        """Return all problems of the form, or of `content` instead."""
+        return check_form(
+            self.forms,
+            experiment,
+            self.production_request,
+            self.request.user,
+            content,
+            queue=self._queue,
+        )
+
+    @cached_property
+    def _queue(self) -> QueueNow | None:
+        """The queue now, read once for all checks and for the dates that the form shows."""
+        return queue_before_approval(self.production_request, at=timezone.now())
 
     def _experiment(self) -> Experiment | None:
         return chosen_experiment(self.forms, self.production_request)

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from apps.jobs.models import Job
 from apps.recovery.domain.decisions.match import ReadRule
-from apps.recovery.domain.decisions.remedies import Asked, remedy_for
+from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
 from apps.recovery.enums import ActionKind, Arm, Mode
 from apps.submission.domain.arrays.changed_resources import Changes
 
@@ -69,7 +69,7 @@ class FailedAttempt:
     job: Job
     name: str
     number: int
-    asked: Asked
+    requested: RequestedResources
     earlier_arm: str | None = None
     request: int | None = None
     other_cluster: str | None = None
@@ -94,7 +94,7 @@ def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
     if attempt.number >= definition.limits.attempts:
         return Choice(Arm.QUESTION, f"It failed {attempt.number} times, which is the limit.")
     remedy = remedy_for(
-        definition.action, attempt.job, attempt.asked, other_cluster=attempt.other_cluster
+        definition.action, attempt.job, attempt.requested, other_cluster=attempt.other_cluster
     )
     if remedy.question:
         return Choice(Arm.QUESTION, remedy.question)

@@ -18,8 +18,8 @@ from apps.recovery.domain.decisions.alike import AlikeJobs
 from apps.recovery.domain.decisions.carry_out import hold_stages
 from apps.recovery.domain.decisions.choice import Budget, FailedAttempt, choose
 from apps.recovery.domain.decisions.earlier_attempts import (
-    asked_by_stages,
     earlier_decisions,
+    resources_of_stages,
     workflow_types,
 )
 from apps.recovery.domain.decisions.match import (
@@ -29,7 +29,7 @@ from apps.recovery.domain.decisions.match import (
     rules_in_order,
     waits_for_company,
 )
-from apps.recovery.domain.decisions.remedies import Asked, choose_cluster
+from apps.recovery.domain.decisions.remedies import RequestedResources, choose_cluster
 from apps.recovery.domain.figures.daily_effects import add_decisions, recount_days
 from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, ActionKind, Arm
 from apps.recovery.models import (
@@ -280,7 +280,7 @@ class _Context:
                 places[job.pk] = (candidate.submission.pk, candidate.index)
         self.budget = Budget(_left_today(self.rules, at), _retries_left(self.rules, submissions))
         halves = any(rule.definition.action.kind == ActionKind.HALF_EVENTS for rule in self.rules)
-        self.asked_of_stage = asked_by_stages(submissions, with_events=halves)
+        self.resources_of_array = resources_of_stages(submissions, with_events=halves)
         self.workflow_type_of_request = workflow_types(submissions)
         self.earlier = earlier_decisions(places, others)
         self.other_clusters: OtherClusters | None = None
@@ -325,10 +325,10 @@ class _Context:
         decision.failed_core_seconds = verdict.job.core_seconds
         earlier = self.earlier.get(verdict.job_id)
         decision.attempt = _attempt(candidate, earlier)
-        asked = self._asked(candidate, earlier)
+        requested = self._requested(candidate, earlier)
         decision.first_asked = {
-            "memory_bytes": asked.memory_bytes,
-            "time_limit_seconds": asked.time_limit_seconds,
+            "memory_bytes": requested.memory_bytes,
+            "time_limit_seconds": requested.time_limit_seconds,
         }
 
         if match is None:
@@ -339,7 +339,7 @@ class _Context:
             job=verdict.job,
             name=_name_in_all_attempts(candidate),
             number=decision.attempt,
-            asked=asked,
+            requested=requested,
             earlier_arm=earlier.arm if earlier else None,
             request=_request_of(candidate),
             other_cluster=self._other_cluster(candidate, match),
@@ -374,13 +374,13 @@ class _Context:
             return ""
         return self.workflow_type_of_request[candidate.submission.request_id]
 
-    def _asked(self, candidate: Candidate, earlier: Decision | None) -> Asked:
+    def _requested(self, candidate: Candidate, earlier: Decision | None) -> RequestedResources:
         job = candidate.verdict.job
         if candidate.submission is not None:
-            return self.asked_of_stage[candidate.submission.pk]
+            return self.resources_of_array[candidate.submission.pk]
         if earlier is not None and earlier.first_asked:
-            return Asked(**earlier.first_asked)
-        return _own_request(job)
+            return RequestedResources(**earlier.first_asked)
+        return _requested_by_owner(job)
 
 
 def _may_retry(candidate: Candidate, match: ReadRule | None) -> bool:
@@ -411,8 +411,8 @@ def _note_rule(decision: Decision, match: ReadRule) -> None:
     decision.version = match.rule.version
 
 
-def _own_request(job: Job) -> Asked:
-    return Asked(
+def _requested_by_owner(job: Job) -> RequestedResources:
+    return RequestedResources(
         memory_bytes=job.requested_memory_bytes or 0,
         time_limit_seconds=job.time_limit_seconds or 0,
     )

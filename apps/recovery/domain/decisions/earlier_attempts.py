@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
-from apps.recovery.domain.decisions.remedies import Asked
+from apps.recovery.domain.decisions.remedies import RequestedResources
 from apps.recovery.models import Decision
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.submissions import arrays_that_take_events, index_of
@@ -37,37 +37,37 @@ def earlier_decisions(places: Mapping[int, Place], others: Sequence[Job]) -> dic
 
 def _decisions_by_place(submissions: set[int]) -> dict[Place, Decision]:
     """Return the decisions on the jobs that these submissions retry, by the place of the retry."""
-    rows = RetryJob.objects.filter(submission__in=submissions, job__recovery__isnull=False)
-    rows = rows.select_related("job__recovery", "submission__retry_of").defer(
+    retry_jobs = RetryJob.objects.filter(submission__in=submissions, job__recovery__isnull=False)
+    retry_jobs = retry_jobs.select_related("job__recovery", "submission__retry_of").defer(
         "submission__script", "submission__retry_of__script"
     )
     decisions = {}
-    for row in rows:
-        retry = row.submission
+    for retry_job in retry_jobs:
+        retry = retry_job.submission
         retried = retry.retry_of if retry else None
         if retry is None or retried is None:
             continue
-        index = index_of(retried, row.job.job_id)
+        index = index_of(retried, retry_job.job.job_id)
         if index is not None:
-            decisions[retry.pk, index] = row.job.recovery
+            decisions[retry.pk, index] = retry_job.job.recovery
     return decisions
 
 
 def _decisions_by_spool_id(jobs: Sequence[Job]) -> dict[tuple[int, str], Decision]:
     """Return the decisions on the jobs that these jobs retry as their owners, by cluster and ID."""
     spool_ids = {job.spool_id for job in jobs}
-    rows = RetryJob.objects.exclude(spool_id="").filter(
+    retry_jobs = RetryJob.objects.exclude(spool_id="").filter(
         spool_id__in=spool_ids, job__recovery__isnull=False
     )
     decisions = {}
-    for row in rows.select_related("job__recovery"):
-        decisions[row.job.cluster_id, row.spool_id] = row.job.recovery
+    for retry_job in retry_jobs.select_related("job__recovery"):
+        decisions[retry_job.job.cluster_id, retry_job.spool_id] = retry_job.job.recovery
     return decisions
 
 
-def asked_by_stages(
+def resources_of_stages(
     submissions: Sequence[Submission], *, with_events: bool = False
-) -> dict[int, Asked]:
+) -> dict[int, RequestedResources]:
     """Return what the stage of each submission asks for, by its primary key, in one query.
 
     `with_events` reads how many events its jobs had, in one more query.
@@ -76,7 +76,7 @@ def asked_by_stages(
     stages = {}
     events = {}
     for stage in Stage.objects.filter(request__in=requests):
-        stages[stage.request_id, stage.position] = Asked(
+        stages[stage.request_id, stage.position] = RequestedResources(
             memory_bytes=stage.memory_bytes or 0,
             time_limit_seconds=stage.wall_seconds or 0,
             retry_memory_bytes=stage.retry_memory_bytes or 0,
@@ -84,15 +84,15 @@ def asked_by_stages(
         )
         events[stage.request_id, stage.position] = (stage.events or 0) // (stage.jobs or 1)
     takes_events = arrays_that_take_events(submissions) if with_events else set()
-    asked = {}
+    requested = {}
     for submission in submissions:
         place = (submission.request_id, submission.position)
-        of_stage = stages.get(place, Asked())
+        of_stage = stages.get(place, RequestedResources())
         if submission.pk in takes_events:
             part = Changes.read(submission.changes).events_part
             of_stage = replace(of_stage, events_per_job=events.get(place, 0), events_part=part)
-        asked[submission.pk] = of_stage
-    return asked
+        requested[submission.pk] = of_stage
+    return requested
 
 
 def workflow_types(submissions: Sequence[Submission]) -> dict[int, str]:

@@ -1,5 +1,6 @@
 """What the next attempt of a failed job gets, and the bounds that it must keep."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from apps.clusters.models import Cluster
@@ -23,7 +24,7 @@ _UNCHANGED = Changes()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedResources:
     """What a job is meant to have: the values of its stage, or of its first attempt; 0: unknown.
 
     `events_per_job` is 0 unless the portal sets it; the failed attempt had one part of
@@ -53,14 +54,14 @@ def increase(had: int, factor: float) -> int:
 
 
 def remedy_for(
-    action: Action, job: Job, asked: Asked, *, other_cluster: str | None = None
+    action: Action, job: Job, requested: RequestedResources, *, other_cluster: str | None = None
 ) -> Remedy:
     """Return what an action gives the next attempt of a failed job.
 
     `other_cluster` is the name of the cluster on which a retry can run instead; empty if there is
     none, None for jobs that the portal did not submit.
 
-    The bound of memory and wall time is the lowest of: `most_factor` times what was asked for, the
+    The bound of memory and wall time is the lowest of: `most_factor` times what was requested, the
     bound of the request, and the limit of the cluster. An attempt that already had as much is a
     question.
     """
@@ -70,11 +71,11 @@ def remedy_for(
         case ActionKind.OTHER_CLUSTER | ActionKind.AVOID_SITE:
             return _elsewhere(action.kind, job, other_cluster)
         case ActionKind.HALF_EVENTS:
-            return _half_events(asked)
+            return _half_events(requested)
         case ActionKind.MORE_MEMORY:
-            return _more_memory(action, job, asked)
+            return _more_memory(action, job, requested)
         case ActionKind.MORE_TIME:
-            return _more_time(action, job, asked)
+            return _more_time(action, job, requested)
     return Remedy()
 
 
@@ -106,41 +107,33 @@ def choose_cluster(
     return other_clusters.choose(candidate.submission, other_site=site)
 
 
-def _half_events(asked: Asked) -> Remedy:
-    if not asked.events_per_job:
+def _half_events(requested: RequestedResources) -> Remedy:
+    if not requested.events_per_job:
         return Remedy(question="The portal does not set the number of events of these jobs.")
-    part = asked.events_part or 1
-    if events_of_part(asked.events_per_job, part) == 1:
+    part = requested.events_part or 1
+    if events_of_part(requested.events_per_job, part) == 1:
         return Remedy(question="It had one event.")
     return Remedy(Changes(events_part=2 * part))
 
 
-def _more_memory(action: Action, job: Job, asked: Asked) -> Remedy:
+def _more_memory(action: Action, job: Job, requested: RequestedResources) -> Remedy:
     had = job.requested_memory_bytes
     if not had:
         return Remedy(question="The memory of the failed attempt is not known.")
-    bound = _bound(
-        action,
-        asked.memory_bytes or had,
-        signed=asked.retry_memory_bytes,
-        limit_of_cluster=job.cluster.max_memory_bytes,
-    )
+    bounds = (requested.retry_memory_bytes, job.cluster.max_memory_bytes)
+    bound = _lowest_bound(action, requested.memory_bytes or had, bounds)
     more = min(increase(had, action.factor), bound)
     if more <= had:
         return Remedy(question=f"It had {round_size(had)}; the bound is {round_size(bound)}.")
     return Remedy(Changes(memory_bytes=more))
 
 
-def _more_time(action: Action, job: Job, asked: Asked) -> Remedy:
+def _more_time(action: Action, job: Job, requested: RequestedResources) -> Remedy:
     had = job.time_limit_seconds
     if not had:
         return Remedy(question="The time limit of the failed attempt is not known.")
-    bound = _bound(
-        action,
-        asked.time_limit_seconds or had,
-        signed=asked.retry_time_limit_seconds,
-        limit_of_cluster=job.cluster.max_wall_seconds,
-    )
+    bounds = (requested.retry_time_limit_seconds, job.cluster.max_wall_seconds)
+    bound = _lowest_bound(action, requested.time_limit_seconds or had, bounds)
     more = min(increase(had, action.factor), bound)
     if more <= had:
         return Remedy(
@@ -149,9 +142,10 @@ def _more_time(action: Action, job: Job, asked: Asked) -> Remedy:
     return Remedy(Changes(time_limit_seconds=more))
 
 
-def _bound(action: Action, asked: int, *, signed: int, limit_of_cluster: int | None) -> int:
-    bound = round(asked * action.most_factor)
-    for limit in (signed, limit_of_cluster):
-        if limit:
-            bound = min(bound, limit)
-    return bound
+def _lowest_bound(action: Action, requested: int, bounds: Iterable[int | None]) -> int:
+    """Return the lowest bound: of the action, or one of the others that are set."""
+    lowest = round(requested * action.most_factor)
+    for bound in bounds:
+        if bound:
+            lowest = min(lowest, bound)
+    return lowest

@@ -22,7 +22,9 @@ MOST_WAIT_MINUTES = 7 * 24 * 60
 HoldReason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MOST_HOLD_REASON)
 ]
-_WHERE = {
+#: How an action runs a job again, if memory and wall time stay.
+_HOW = {
+    ActionKind.HALF_EVENTS: "with half of its events",
     ActionKind.AVOID_HOST: "on another host",
     ActionKind.OTHER_CLUSTER: "on another cluster",
     ActionKind.AVOID_SITE: "at another site",
@@ -34,6 +36,7 @@ _VERDICTS = {
     VerdictKind.USER: "a cancellation by a user",
     VerdictKind.UNKNOWN: "an unknown cause",
 }
+#: What an action multiplies.
 _GROWS = {ActionKind.MORE_MEMORY: "memory", ActionKind.MORE_TIME: "wall time"}
 
 
@@ -207,10 +210,8 @@ class Definition(_Part):
                 f" with {action.factor:g} × {_GROWS[action.kind]}, up to "
                 f"{action.most_factor:g} × what its stage asks for"
             )
-        if action.kind == ActionKind.HALF_EVENTS:
-            how = " with half of its events"
-        if action.kind in _WHERE:
-            how = f" {_WHERE[action.kind]}"
+        if action.kind in _HOW:
+            how = f" {_HOW[action.kind]}"
         retries = self.limits.attempts - 1
         times = {1: "once", 2: "twice"}.get(retries, f"{retries} times")
         return f"run it again{after}{how}, {times} at most"

@@ -123,16 +123,16 @@ def calendar(at: datetime, host: str) -> bytes:
     """
     from icalendar import Calendar, Event
 
-    windows = Calendar()
-    windows.add("prodid", "-//opsportal//maintenance//EN")
-    windows.add("version", "2.0")
-    windows.add("x-wr-calname", "Maintenance")
-    rows = (
+    calendar = Calendar()
+    calendar.add("prodid", "-//opsportal//maintenance//EN")
+    calendar.add("version", "2.0")
+    calendar.add("x-wr-calname", "Maintenance")
+    windows = (
         DowntimeWindow.objects.filter(ends_at__gt=at - PAST)
         .prefetch_related("services")
         .order_by("starts_at", "pk")
     )
-    for window in rows:
+    for window in windows:
         event = Event()
         names = ", ".join(service.name for service in window.services.all())
         event.add("uid", f"window-{window.pk}@{host}")
@@ -145,8 +145,8 @@ def calendar(at: datetime, host: str) -> bytes:
         )
         event.add("sequence", 1 if window.cancelled_at else 0)
         event.add("status", "CANCELLED" if window.cancelled_at else "CONFIRMED")
-        windows.add_component(event)
-    return bytes(windows.to_ical())
+        calendar.add_component(event)
+    return bytes(calendar.to_ical())
 
 
 def atom_feed(at: datetime, page: str) -> str:

@@ -118,9 +118,8 @@ def _plan_jobs(
 
         if not stage_submissions.is_located:  # the next stage reads its outputs from the catalogue
             return None
-        ready = [
-            n for n in ready if stage_submissions.acceptance or points[n].completed >= jobs_each
-        ]
+        if not stage_submissions.acceptance:
+            ready = [point for point in ready if points[point].completed >= jobs_each]
     return None
 
 

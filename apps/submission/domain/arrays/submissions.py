@@ -106,11 +106,11 @@ def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
 
     Accounting counts them as first attempts. Refused arrays do not count.
     """
-    rows = Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION).exclude(
+    arrays = Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION).exclude(
         retry_of=None
     )
-    rows = rows.exclude(state=SubmissionState.FAILED).order_by()
-    sums = rows.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
+    arrays = arrays.exclude(state=SubmissionState.FAILED).order_by()
+    sums = arrays.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
     return {(request, position): jobs for request, position, jobs in sums}
 
 
@@ -513,25 +513,25 @@ def measure(by_stage: Iterable[StageSubmissions]) -> None:
     jobs = Job.objects.filter(spool_id__in={spool for _, spool in by_array})
     is_completed = Q(state=JobState.COMPLETED)
     is_measured = Q(requested_memory_bytes__isnull=False, max_memory_bytes__isnull=False)
-    sums = jobs.filter(submitted_at__gte=since).order_by().values("cluster_id", "spool_id")
-    for row in sums.annotate(
+    jobs_by_array = jobs.filter(submitted_at__gte=since).order_by().values("cluster_id", "spool_id")
+    for used_by_array in jobs_by_array.annotate(
         longest=Max("wall_seconds", filter=is_completed),
         peak=Max("max_memory_bytes", filter=is_completed),
         asked=Sum(F("requested_memory_bytes") / _GB_HOUR * F("wall_seconds"), filter=is_measured),
         used=Sum(F("max_memory_bytes") / _GB_HOUR * F("wall_seconds"), filter=is_measured),
     ):
-        array = by_array.get((row["cluster_id"], row["spool_id"]))
+        array = by_array.get((used_by_array["cluster_id"], used_by_array["spool_id"]))
         if array is None:
             continue
         stage_submissions, _ = array
         stage_submissions.longest_seconds = _larger(
-            stage_submissions.longest_seconds, row["longest"]
+            stage_submissions.longest_seconds, used_by_array["longest"]
         )
         stage_submissions.most_memory_bytes = _larger(
-            stage_submissions.most_memory_bytes, row["peak"]
+            stage_submissions.most_memory_bytes, used_by_array["peak"]
         )
-        stage_submissions.memory_use.asked += row["asked"] or 0
-        stage_submissions.memory_use.used += row["used"] or 0
+        stage_submissions.memory_use.asked += used_by_array["asked"] or 0
+        stage_submissions.memory_use.used += used_by_array["used"] or 0
 
 
 def _larger(first: int | None, second: int | None) -> int | None:

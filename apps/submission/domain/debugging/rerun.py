@@ -6,7 +6,7 @@ of its archived script and environment.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +64,15 @@ class Preview:
     options: Sequence[tuple[str, str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a job comes from: its array, its number there, and the request."""
+
+    submission: Submission
+    index: int
+    request: Request
+
+
 def profiles_for(job: Job) -> list[DebugProfile]:
     """Return the profiles of the job's experiment and those for all; `TRACE` if there are none."""
     debug_profiles = DebugProfile.objects.filter(
@@ -110,14 +119,14 @@ def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Previ
     Raises `NotAllowed`, `InvalidTransition` if the portal did not send the job, `InvalidFields` if
     it cannot run.
     """
-    origin, index, request = _origin(job, by)
-    run = _debug_run(job, profile, origin, index, request, list_files, by, at)
-    before = ComparedJob("", origin.script.splitlines(), None)
+    origin = _origin_of(job, by)
+    run = _unsaved_run(job, profile, origin, list_files, by=by, at=at)
+    before = ComparedJob("", origin.submission.script.splitlines(), None)
     after = ComparedJob("", run.script.splitlines(), None)
-    rows = compare_fully(before, after, exact=True).rows or []
+    line_pairs = compare_fully(before, after, exact=True).rows or []
     # A new array has a new token, whatever the profile.
-    rows = [row for row in rows if "OPSPORTAL_SUBMISSION" not in row.right_text]
-    return Preview(run, rows, _changed_options(origin, run))
+    shown = [pair for pair in line_pairs if "OPSPORTAL_SUBMISSION" not in pair.right_text]
+    return Preview(run, shown, _changed_options(origin.submission, run))
 
 
 def start_debug_run(
@@ -128,15 +137,18 @@ def start_debug_run(
     Raises as `preview`.
     """
     reason = checked_reason(reason, needed=False)
-    return with_listing(lambda listing: _start_debug_run(job, profile, listing, by, at, reason))
+    return with_listing(
+        lambda listing: _start_debug_run(job, profile, listing, by=by, at=at, reason=reason)
+    )
 
 
 @transaction.atomic
 def _start_debug_run(
-    job: Job, profile: DebugProfile, listing: Listing, by: User, at: datetime, reason: str
+    job: Job, profile: DebugProfile, listing: Listing, *, by: User, at: datetime, reason: str
 ) -> Submission:
-    origin, index, request = _origin(job, by)
-    run = _debug_run(job, profile, origin, index, locked(request), listing.files_of, by, at)
+    origin = _origin_of(job, by)
+    origin = replace(origin, request=locked(origin.request))
+    run = _unsaved_run(job, profile, origin, listing.files_of, by=by, at=at)
     run.save(force_insert=True)
 
     publish_event(
@@ -154,59 +166,64 @@ def _start_debug_run(
     return run
 
 
-def _origin(job: Job, by: User) -> tuple[Submission, int, Request]:
-    """Return the array of a job, its number in it, and the request, if the user may submit it."""
-    origin = submission_of(job)
-    index = index_of(origin, job.job_id) if origin else None
-    if origin is None or index is None:
+def _origin_of(job: Job, by: User) -> _Origin:
+    """Return where a job comes from.
+
+    Raises `InvalidTransition` if the portal did not submit it, and the errors of `check_may_submit`
+    and `check_cluster`.
+    """
+    submission = submission_of(job)
+    index = index_of(submission, job.job_id) if submission else None
+    if submission is None or index is None:
         raise InvalidTransition(
             "The portal did not submit this job. Download its bundle to re-run it yourself."
         )
-    request: Request = with_stages(Request.objects.filter(pk=origin.request_id)).get()
+    request: Request = with_stages(Request.objects.filter(pk=submission.request_id)).get()
     check_may_submit(by, request)
-    check_cluster(origin.cluster, request)
-    return origin, index, request
+    check_cluster(submission.cluster, request)
+    return _Origin(submission, index, request)
 
 
-def _debug_run(
+def _unsaved_run(
     job: Job,
     profile: DebugProfile,
-    origin: Submission,
-    index: int,
-    request: Request,
+    origin: _Origin,
     files_of: Callable[[Stage], list[DataFile]],
+    *,
     by: User,
     at: datetime,
 ) -> Submission:
-    """Return the unsaved row: the same job of the stage, with the changes of the profile."""
+    """Return the unsaved array: the same job of the stage, with the changes of the profile."""
+    original = origin.submission
+    request = origin.request
     plan = make_stage_plan(
         key=request.key,
         content=content_of(request),
-        position=origin.position,
+        position=original.position,
         purpose=Purpose.DEBUG,
-        test_events=events_of_test(origin.cluster) if origin.is_test else 0,
-        job=index,
+        test_events=events_of_test(original.cluster) if original.is_test else 0,
+        job=origin.index,
     )
     files: dict[int, Sequence[str]] = {}
-    stage = request.stages.all()[origin.position]
-    if plan.reads_files and origin.is_test:
-        files[index] = files_of_test(request, stage, files_of)
+    stage = request.stages.all()[original.position]
+    if plan.reads_files and original.is_test:
+        files[origin.index] = files_of_test(request, stage, files_of)
     elif plan.reads_files:
-        most = 1 if profile.one_file else None
-        for number, names in files_of_numbers(stage, [index]).items():
-            files[number] = names[:most]
+        most_files = 1 if profile.one_file else None
+        for number, names in files_of_numbers(stage, [origin.index]).items():
+            files[number] = names[:most_files]
 
     run = new_submission(
         request=request,
-        cluster=origin.cluster,
+        cluster=original.cluster,
         plan=plan,
         number=next_number(request),
         by=by,
         at=at,
-        indices=[index],
+        indices=[origin.index],
         files=files,
         overlay=overlay_of(profile),
-        changes=Changes(events_part=Changes.read(origin.changes).events_part),
+        changes=Changes(events_part=Changes.read(original.changes).events_part),
     )
     run.debug_of = job
     run.profile = profile.name

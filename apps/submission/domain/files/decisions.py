@@ -55,7 +55,7 @@ def give_up(
     files = give_up_files(
         stage=stage, later=later, names=names, reason=reason, by=by.username, at=at
     )
-    _publish("submission.files_given_up", request, stage, files, by, at, reason)
+    _publish("submission.files_given_up", request, stage, files=files, by=by, at=at, reason=reason)
     return files
 
 
@@ -87,7 +87,9 @@ def take_back(
         follow_numbers(other, {number for number in numbers if number is not None}, at=at)
     if source is not None:
         _drop_uncounted(source, stage, names, at)
-    _publish("submission.files_taken_back", request, stage, files, by, at, reason)
+    _publish(
+        "submission.files_taken_back", request, stage, files=files, by=by, at=at, reason=reason
+    )
     return files
 
 
@@ -156,7 +158,14 @@ def _checked_names(
 
 
 def _publish(
-    kind: str, request: Request, stage: Stage, files: int, by: User, at: datetime, reason: str
+    kind: str,
+    request: Request,
+    stage: Stage,
+    *,
+    files: int,
+    by: User,
+    at: datetime,
+    reason: str,
 ) -> None:
     data = {"files": files, "stage": stage.name}
     publish(kind=kind, target=request, by=by, at=at, reason=reason, data=data)

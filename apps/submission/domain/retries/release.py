@@ -170,7 +170,8 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     # All processes lock requests in the same order, so that they cannot block each other.
     for request in sorted(by_request, key=lambda request: request.pk):
         if left:
-            left -= _release_of(batch, request, by_request[request][:left], elsewhere, at)
+            candidates = by_request[request][:left]
+            left -= _release_request(batch, request, candidates, elsewhere, at=at)
     owned_ids = [candidate.verdict.job_id for candidate in owned[:left]]
     jobs = batch.jobs.filter(job__in=owned_ids, state=RetryState.WAITING)
     left -= jobs.update(state=RetryState.RELEASED, released_at=at)
@@ -182,11 +183,12 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     return batch.step - left
 
 
-def _release_of(
+def _release_request(
     batch: RetryBatch,
     request: Request,
     candidates: list[Candidate],
     elsewhere: Collection[int],
+    *,
     at: datetime,
 ) -> int:
     """Plan retries of these jobs of a request; return how many.
@@ -226,8 +228,16 @@ def _release_of(
             job_ids = [candidate.verdict.job_id for candidate in members]
             _leave_out(batch, job_ids, f"submission to {changes.cluster} is switched off")
             continue
-        for part in _parts(members, cluster, changes):
-            released += _plan(batch, submission, cluster, request, part, changes, at)
+        for array_members in _arrays(members, cluster, changes):
+            released += _plan_array(
+                batch,
+                array_members,
+                submission=submission,
+                request=request,
+                cluster=cluster,
+                changes=changes,
+                at=at,
+            )
     return released
 
 
@@ -237,7 +247,7 @@ def _jobs_elsewhere(batch: RetryBatch) -> set[int]:
     return set(jobs.values_list("job__pk", flat=True))
 
 
-def _parts(
+def _arrays(
     members: list[Candidate], cluster: Cluster, changes: Changes
 ) -> Iterator[list[Candidate]]:
     """Yield the retries of each array: another cluster may not take as many jobs in one."""
@@ -253,16 +263,20 @@ def _parts(
         yield members[start : start + size]
 
 
-def _plan(
+def _plan_array(
     batch: RetryBatch,
-    submission: Submission,
-    cluster: Cluster,
-    request: Request,
     members: list[Candidate],
+    *,
+    submission: Submission,
+    request: Request,
+    cluster: Cluster,
     changes: Changes,
     at: datetime,
 ) -> int:
-    """Plan an array of retries on a cluster; return how many. Left out if it cannot be planned."""
+    """Plan an array of retries of jobs of `submission`, on a cluster; return how many.
+
+    If it cannot be planned, the jobs are left out.
+    """
     job_ids = [candidate.verdict.job_id for candidate in members]
     why = batch.reason or f"Retry batch {batch.pk}."
     if changes.cluster:

@@ -13,20 +13,20 @@ from apps.submission.models import StageScouts
 class ShownScouts:
     """The scouts of a stage: its other jobs wait, were stopped, or got other resources."""
 
-    row: StageScouts
+    scouts: StageScouts
     stage: Stage
 
     @property
     def is_stopped(self) -> bool:
-        return self.row.state == ScoutState.BROKEN
+        return self.scouts.state == ScoutState.BROKEN
 
     @property
     def has_set_resources(self) -> bool:
-        return self.row.state == ScoutState.SOUND
+        return self.scouts.state == ScoutState.SOUND
 
     @property
     def waiting_jobs(self) -> int:
-        return max(0, (self.stage.jobs or 0) - self.row.allowed)
+        return max(0, (self.stage.jobs or 0) - self.scouts.allowed)
 
 
 def shown_scouts(request: Request) -> list[ShownScouts]:
@@ -36,12 +36,12 @@ def shown_scouts(request: Request) -> list[ShownScouts]:
     """
     stages = {stage.position: stage for stage in request.stages.all()}
     is_as_asked = Q(memory_bytes=None, wall_seconds=None)
-    rows = request.scouts.exclude(is_as_asked, state=ScoutState.SOUND)
-    rows = rows.select_related("group", "hold")
+    noteworthy = request.scouts.exclude(is_as_asked, state=ScoutState.SOUND)
+    noteworthy = noteworthy.select_related("group", "hold")
     shown = []
-    for row in rows.order_by("position"):
-        is_over = row.hold is None or row.hold.lifted_at is not None
-        if row.position not in stages or (row.state == ScoutState.BROKEN and is_over):
+    for scouts in noteworthy.order_by("position"):
+        is_over = scouts.hold is None or scouts.hold.lifted_at is not None
+        if scouts.position not in stages or (scouts.state == ScoutState.BROKEN and is_over):
             continue
-        shown.append(ShownScouts(row, stages[row.position]))
+        shown.append(ShownScouts(scouts, stages[scouts.position]))
     return shown

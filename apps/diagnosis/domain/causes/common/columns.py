@@ -189,13 +189,13 @@ def _copied(period: Period) -> list[Codes]:
     ):
         data = b"".join(bytes(chunk) for chunk in copy)
     fields = [("fields", ">i2")]
-    for n in range(len(expressions)):
-        fields += [(f"size{n}", ">i4"), (f"at{n}", ">i4")]
+    for number in range(len(expressions)):
+        fields += [(f"size{number}", ">i4"), (f"value{number}", ">i4")]
     layout = np.dtype(fields)
     rows = np.frombuffer(
         data, layout, count=(len(data) - _HEADER_BYTES) // layout.itemsize, offset=_HEADER_BYTES
     )
-    return [rows[f"at{n}"].astype(np.int64) for n in range(len(expressions))]
+    return [rows[f"value{number}"].astype(np.int64) for number in range(len(expressions))]
 
 
 def _outages(

@@ -215,57 +215,66 @@ def _cause(name: str, value: int, parts: _Parts, result: _Excess) -> FoundCause:
 
 def _within(parts: _Parts) -> _Excess:
     """Compare the jobs of each value with the other jobs of the same submissions."""
-    n = parts.jobs
-    k = parts.failed
-    all_n = np.bincount(parts.unit, n)[parts.unit]
-    all_k = np.bincount(parts.unit, k)[parts.unit]
-    others = all_n - n
-    share = all_k / all_n
+    jobs = parts.jobs
+    failed = parts.failed
+    jobs_of_unit = np.bincount(parts.unit, jobs)[parts.unit]
+    failed_of_unit = np.bincount(parts.unit, failed)[parts.unit]
+    others = jobs_of_unit - jobs
+    share = failed_of_unit / jobs_of_unit
     mixed = (others > 0).astype(float)  # a submission with one value has nothing to compare
-    spread = n * share * (1 - share) * others / np.maximum(all_n - 1, 1)
+    spread = jobs * share * (1 - share) * others / np.maximum(jobs_of_unit - 1, 1)
     # Expected from the other jobs alone: the value's own failures would hide part of the excess.
-    rate = (all_k - k) / np.maximum(others, 1)
+    rate = (failed_of_unit - failed) / np.maximum(others, 1)
 
     def summed(figures: Numbers) -> Numbers:
         return np.bincount(parts.value, figures * mixed, minlength=parts.values).astype(np.float64)
 
-    counted = summed(k)
-    chance = _poisson_tails(counted, summed(n * share))
+    counted = summed(failed)
+    chance = _poisson_tails(counted, summed(jobs * share))
     for value in np.flatnonzero((chance < 0) & (counted <= _EXACT)):
-        has = (parts.value == value) & (others > 0) & (all_k > 0)
-        chance[value] = _exact_tail(int(counted[value]), n[has], all_n[has], all_k[has])
-    return _Excess(counted, summed(n * rate), summed(spread), chance)
+        has = (parts.value == value) & (others > 0) & (failed_of_unit > 0)
+        chance[value] = _exact_tail(
+            int(counted[value]), jobs[has], jobs_of_unit[has], failed_of_unit[has]
+        )
+    return _Excess(counted, summed(jobs * rate), summed(spread), chance)
 
 
 def _between(parts: _Parts, stage_of: Codes) -> _Excess:
     """Compare the submissions of each value with the other submissions of the same stages."""
-    n = parts.jobs
-    k = parts.failed
+    jobs = parts.jobs
+    failed = parts.failed
     stages = int(stage_of.max(initial=0)) + 1
     stage = stage_of[parts.unit]
-    stage_n = np.bincount(stage, n, minlength=stages)
-    stage_k = np.bincount(stage, k, minlength=stages)
+    jobs_of_stage = np.bincount(stage, jobs, minlength=stages)
+    failed_of_stage = np.bincount(stage, failed, minlength=stages)
     cells, cell = np.unique(parts.value * stages + stage, return_inverse=True)
-    cell_n = np.bincount(cell, n)
-    cell_k = np.bincount(cell, k)
-    others = stage_n[cells % stages] - cell_n
-    rate = (stage_k[cells % stages] - cell_k + 0.5) / (others + 1)
-    known = (others >= LEAST_OTHERS).astype(float)
-    p = rate[cell]
-    usable = known[cell]
-    scatter = _scatter(n, k, (stage_k / np.maximum(stage_n, 1))[stage])
+    jobs_of_cell = np.bincount(cell, jobs)
+    failed_of_cell = np.bincount(cell, failed)
+    others = jobs_of_stage[cells % stages] - jobs_of_cell
+    rate = (failed_of_stage[cells % stages] - failed_of_cell + 0.5) / (others + 1)
+    is_known = (others >= LEAST_OTHERS).astype(float)
+    usual_rate = rate[cell]
+    usable = is_known[cell]
+    scatter = _scatter(jobs, failed, (failed_of_stage / np.maximum(jobs_of_stage, 1))[stage])
 
     def summed(figures: Numbers) -> Numbers:
         return np.bincount(parts.value, figures * usable, minlength=parts.values).astype(np.float64)
 
-    variance = summed(n * p * (1 - p) * (1 + (n - 1) * scatter))
-    mean_size = float((n * n).sum() / max(n.sum(), 1.0))
+    # Jobs of a submission fail together, so their number varies more than if they were independent.
+    variance = summed(jobs * usual_rate * (1 - usual_rate) * (1 + (jobs - 1) * scatter))
+    mean_size = float((jobs * jobs).sum() / max(jobs.sum(), 1.0))
+    # The usual rates are themselves only known from the other submissions.
     of_rate = (
-        cell_n**2 * rate * (1 - rate) * known * (1 + scatter * mean_size) / np.maximum(others, 1)
+        jobs_of_cell**2
+        * rate
+        * (1 - rate)
+        * is_known
+        * (1 + scatter * mean_size)
+        / np.maximum(others, 1)
     )
     variance = variance + np.bincount(cells // stages, of_rate, minlength=parts.values)
-    excess = summed(k - n * p)
-    alike = excess / np.sqrt(np.maximum(summed((k - n * p) ** 2), 1e-9))
+    excess = summed(failed - jobs * usual_rate)
+    alike = excess / np.sqrt(np.maximum(summed((failed - jobs * usual_rate) ** 2), 1e-9))
     sigma = excess / np.sqrt(np.maximum(variance, 1e-9))
     # The tail of the normal distribution, by its bound exp(-z²/2) / z.
     chance = np.where(
@@ -273,16 +282,16 @@ def _between(parts: _Parts, stage_of: Codes) -> _Excess:
         -(sigma**2) / 2 - np.log(np.maximum(sigma, 1)),
         0.0,
     )
-    return _Excess(summed(k), summed(n * p), variance, chance)
+    return _Excess(summed(failed), summed(jobs * usual_rate), variance, chance)
 
 
-def _scatter(n: Numbers, k: Numbers, p: Numbers) -> float:
+def _scatter(jobs: Numbers, failed: Numbers, rate: Numbers) -> float:
     """Return the correlation of jobs of a submission by moments; 0 if they fail independently."""
-    single = n * p * (1 - p)
-    pairs = float((single * (n - 1)).sum())
+    variance = jobs * rate * (1 - rate)
+    pairs = float((variance * (jobs - 1)).sum())
     if not pairs:
         return 0.0
-    return max(0.0, float(((k - n * p) ** 2 - single).sum()) / pairs)
+    return max(0.0, float(((failed - jobs * rate) ** 2 - variance).sum()) / pairs)
 
 
 def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
@@ -305,14 +314,18 @@ def _exact_tail(least: int, drawn: Numbers, jobs: Numbers, failed: Numbers) -> f
     """
     # Probabilities of 0, 1, … failures; the last item is that of `least` or more together.
     below = np.ones(1)
-    for n, all_n, all_k in zip(
+    for drawn_jobs, all_jobs, all_failed in zip(
         drawn.astype(int), jobs.astype(int), failed.astype(int), strict=True
     ):
-        numbers = range(max(0, n + all_k - all_n), min(n, all_k) + 1)
-        single = np.zeros(numbers.stop)
-        for k in numbers:
-            single[k] = exp(
-                _log_choose(all_k, k) + _log_choose(all_n - all_k, n - k) - _log_choose(all_n, n)
+        least_failed = max(0, drawn_jobs + all_failed - all_jobs)
+        most_failed = min(drawn_jobs, all_failed)
+        single = np.zeros(most_failed + 1)
+        for count in range(least_failed, most_failed + 1):
+            # The hypergeometric distribution.
+            single[count] = exp(
+                _log_choose(all_failed, count)
+                + _log_choose(all_jobs - all_failed, drawn_jobs - count)
+                - _log_choose(all_jobs, drawn_jobs)
             )
         below = np.convolve(below, single)
         if len(below) > least + 1:

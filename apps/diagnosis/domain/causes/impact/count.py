@@ -227,7 +227,11 @@ def _outages(incident: Incident, start: datetime) -> str:
         service=incident.service_id, state__in=(State.DOWN, State.DEGRADED)
     )
     spans = intervals.overlapping(start - BASELINE, start).values_list("started_at", "ended_at")
-    return "{" + ",".join(f"[{a.isoformat()},{b.isoformat() if b else ''})" for a, b in spans) + "}"
+    ranges = []
+    for started_at, ended_at in spans:
+        end = ended_at.isoformat() if ended_at else ""
+        ranges.append(f"[{started_at.isoformat()},{end})")
+    return f"{{{','.join(ranges)}}}"
 
 
 def count_bins(incident: Incident, at: datetime) -> Impact:

@@ -48,16 +48,16 @@ def runs_not_processed(content: RequestContent, facts: Facts) -> Iterator[Proble
     """
     first = content.stages[0] if content.stages else None
     alike = set()
-    for o in facts.others:
-        if first and (o.release, o.configuration) == (first.release, first.configuration):
-            alike.add(o.key)
+    for other in facts.others:
+        if first and (other.release, other.configuration) == (first.release, first.configuration):
+            alike.add(other.key)
     for argument in content.workflow.arguments:
         if argument.type == "runs" and argument.name != NEW_RUNS:
-            for other, common in _same_runs(content, facts, argument.name):
-                if other in alike:
+            for key, common in _same_runs(content, facts, argument.name):
+                if key in alike:
                     yield Problem(
                         f"arguments.{argument.name}",
-                        f"{other} processes {common} with the same release and configuration.",
+                        f"{key} processes {common} with the same release and configuration.",
                     )
 
 
@@ -100,12 +100,15 @@ def seeds_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     if not first or stage is None or not stage.configuration:
         return
     last = first + (stage.jobs or 1) - 1
-    taken = [o for o in facts.others if o.first_seed and o.configuration == stage.configuration]
     clash = []
-    for o in taken:
-        if o.first_seed and o.first_seed <= last and first <= o.first_seed + max(o.jobs, 1) - 1:
-            clash.append(o)
-    free = max((o.first_seed + max(o.jobs, 1) for o in taken if o.first_seed), default=0)
+    free = 0
+    for other in facts.others:
+        if not other.first_seed or other.configuration != stage.configuration:
+            continue
+        next_seed = other.first_seed + max(other.jobs, 1)
+        free = max(free, next_seed)
+        if other.first_seed <= last and first < next_seed:
+            clash.append(other)
     for other in clash:
         yield Problem(
             "arguments.first_seed",

@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from apps.production.domain.checks.base import Severity
-from apps.production.domain.checks.report import CheckReport
+from apps.production.domain.checks.report import PASSING, CheckReport
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.requests.returns import name_in_notes
-
-#: Rules about services as they are now, whatever the request says.
-_ABOUT_OUTAGES = frozenset({"services_up", "no_downtime"})
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def unusual_values(
     """
     paths: dict[tuple[Severity, str], list[str]] = {}
     for finding in report.findings:
-        if finding.rule not in _ABOUT_OUTAGES:
+        if finding.rule not in PASSING:
             paths.setdefault((finding.severity, finding.message), []).append(finding.path)
 
     values = []
@@ -89,7 +86,7 @@ def unusual_values(
 
 def outages(report: CheckReport) -> list[str]:
     """Return each finding about services that are down now, or will be, once."""
-    messages = [finding.message for finding in report.findings if finding.rule in _ABOUT_OUTAGES]
+    messages = [finding.message for finding in report.findings if finding.rule in PASSING]
     return list(dict.fromkeys(messages))
 
 
