@@ -21,7 +21,7 @@ from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.priority.listing import QueueRow, queue_row_of
 from apps.production.domain.priority.prospects import with_expected_end
 from apps.production.domain.priority.ranks import ranked_requests
-from apps.production.enums import CLOSED, RequestState
+from apps.production.enums import CLOSED, EDITABLE, RequestState
 from apps.production.models import Request
 
 
@@ -60,8 +60,9 @@ def plan_of(
         advice = request_advice(content=content, experiment=request.experiment, user=user, at=at)
 
     warnings = warnings_at_submission(events)
-    # Approvers decide on current warnings.
-    if request.state == RequestState.AWAITING_APPROVAL or (checks and not is_closed):
+    # Approvers decide on current warnings, and liaisons see what a submission still needs.
+    is_undecided = request.state in EDITABLE or request.state == RequestState.AWAITING_APPROVAL
+    if is_undecided or (checks and not is_closed):
         report = check_report(content, experiment=request.experiment, at=at, request=request)
         warnings = warnings_in(report, at=at)
 
