@@ -15,6 +15,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
+from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import (
     ApprovalFacts,
     Right,
@@ -32,6 +33,7 @@ from apps.production.enums import (
     EDITABLE,
     IN_PRODUCTION,
     NOT_STARTED,
+    Actor,
     AttentionKind,
     RequestState,
     Verb,
@@ -166,7 +168,12 @@ def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: s
 
 
 def step_for(user: User, request: Request, wait: RequestState | AttentionKind, step: str) -> str:
-    """Return a next step as this user takes it: of two ways to help a late request, their own."""
+    """Return a next step as this user takes it: of two ways to help a late request, their own.
+
+    A user who cannot take it reads who does.
+    """
+    if wait == AttentionKind.STUCK and not may(user, Actor.OPERATOR, request):
+        return "Approvers and shifters retry its failed jobs or continue without them"
     if wait != AttentionKind.LATE or step != NEXT_STEPS[wait]:
         return step
     if may_prioritise(user, request):
