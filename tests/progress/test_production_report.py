@@ -238,6 +238,7 @@ def test_nought_leads_nowhere(ran, liaison, client):
     Job.objects.filter(state="failed").delete()
     client.force_login(liaison)
     page = client.get(reverse("progress:request-report", args=[ran.key])).content.decode()
+    assert '<a href="/requests/" aria-current="page">' in page, "a report belongs to its request"
     assert "0 attempts failed" in " ".join(strip_tags(page).split())
     assert not any(
         text in {"0", "0.0"} or "any_failure" in address for address, _, text in links_of(page)
