@@ -15,7 +15,6 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
-from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import (
     ApprovalFacts,
     Right,
@@ -33,13 +32,12 @@ from apps.production.enums import (
     EDITABLE,
     IN_PRODUCTION,
     NOT_STARTED,
-    Actor,
     AttentionKind,
     RequestState,
     Verb,
 )
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
-from apps.production.permissions import may_prioritise, may_reschedule
+from apps.production.permissions import may_operate, may_prioritise, may_reschedule
 
 _LIAISONS = (Role.LIAISON,)
 _OPG = (Role.APPROVER, Role.SHIFTER)
@@ -172,7 +170,7 @@ def step_for(user: User, request: Request, wait: RequestState | AttentionKind, s
 
     A user who cannot take it reads who does.
     """
-    if wait == AttentionKind.STUCK and not may(user, Actor.OPERATOR, request):
+    if wait == AttentionKind.STUCK and not may_operate(user, request):
         return "Approvers and shifters retry its failed jobs or continue without them"
     if wait != AttentionKind.LATE or step != NEXT_STEPS[wait]:
         return step
