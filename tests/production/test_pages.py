@@ -20,6 +20,7 @@ from apps.production.domain.priority.free_clusters import (
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Actor, RequestState, Verb
 from apps.production.models import Request
+from apps.production.web.templatetags.requests import changed_fields
 from tests.factories.requests import AT, draft, request_in, stage
 
 HOSTILE = "<script>alert(1)</script>"
@@ -126,6 +127,15 @@ def test_draft_names_what_keeps_it_from_being_submitted(nova, liaison, browse):
     complete = draft(liaison, nova)
     page = browse(liaison).get(detail(complete)).content.decode()
     assert "Nothing is missing: the checks let it be submitted." in page
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"), [("2026-12-05", "5 Dec 2026"), ("2026-13-05", "2026-13-05"), ("", "")]
+)
+def test_dates_of_the_activity_are_shown_as_elsewhere(stored, shown):
+    change = {"path": "deadline", "old": stored, "new": "2026-12-31"}
+    [row] = changed_fields(Event(data={"changes": [change]}))
+    assert (row["place"], row["old"], row["new"]) == ("deadline", shown, "31 Dec 2026")
 
 
 def test_comment_with_a_proposal_says_who_decides(nova, liaison, approver, browse):

@@ -23,6 +23,7 @@ from apps.production.domain.priority.prospects import with_expected_end
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.enums import CLOSED, EDITABLE, RequestState
 from apps.production.models import Request
+from apps.production.permissions import may_edit
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ def plan_of(
 
     warnings = warnings_at_submission(events)
     # Approvers decide on current warnings, and liaisons see what a submission still needs.
-    is_undecided = request.state in EDITABLE or request.state == RequestState.AWAITING_APPROVAL
-    if is_undecided or (checks and not is_closed):
+    is_written = request.state in EDITABLE and may_edit(user, request)
+    is_to_sign = request.state == RequestState.AWAITING_APPROVAL
+    if is_written or is_to_sign or (checks and not is_closed):
         report = check_report(content, experiment=request.experiment, at=at, request=request)
         warnings = warnings_in(report, at=at)
 
