@@ -72,6 +72,11 @@ def may_prioritise(user: Principal, request: "Request") -> bool:
     return request.state in PRIORITISED and _approver(user, request)
 
 
+def may_operate(user: Principal, request: "Request") -> bool:
+    """Whether a user may start, hold and retry the jobs of a request."""
+    return _operator(user, request)
+
+
 def may_reschedule(user: Principal, request: "Request") -> bool:
     """Whether the user may postpone the deadline of a submitted request, and request a class."""
     return request.state in POSTPONABLE and is_liaison_of(user, request)

@@ -34,7 +34,7 @@ def test_late_request_is_postponed_and_another_class_is_set(
     page.get_by_label("Reason").fill("The freeze moved.")
     page.get_by_role("button", name="Save").click()
     expect(
-        page.get_by_text(f"{late.key} is rescheduled. Class urgent is requested.")
+        page.get_by_text(f"Class urgent is requested for {late.key}. An approver decides.")
     ).to_be_visible()
     assert Request.objects.get().deadline == day
 
@@ -44,7 +44,7 @@ def test_late_request_is_postponed_and_another_class_is_set(
     expect(page.get_by_label("Class")).to_have_value("urgent")
     page.get_by_label("Reason").fill("Agreed.")
     page.get_by_role("button", name="Set priority").click()
-    expect(page.get_by_text(f"{late.key} has priority urgent")).to_be_visible()
+    expect(page.get_by_text(f"The priority of {late.key} is now urgent")).to_be_visible()
     assert page.problems == []
 
 

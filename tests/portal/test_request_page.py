@@ -500,6 +500,7 @@ def test_job_that_completed_as_its_retry_did_counts_once(made, client, shifter):
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
     assert "75 % of the jobs of reco" in text
     assert "3 of 4 completed 1 failed merge: 1 completed, 1 failed" in text
+    assert "failed attempt" not in text, "none was retried"
     assert "not submitted here" not in text
 
     # Progress, data quality and report agree with a recount: job 3 of reco completed twice.

@@ -52,8 +52,11 @@ def test_totals_count_each_request_once(
         1,
     )
 
+    assert campaign.late == 1, "the running one: it ends after its deadline"
     client.force_login(liaison)
     page = client.get("/requests/campaigns/")
+    assert "1 late</a>" in page.text
+    assert "1 request is late." in client.get(f"/requests/?{campaign.query}").text
     assert [row for row, _ in page.context["rows"]] == [campaign]
     assert '<rect class="f-done"' in page.text
     rows = client.get(f"/requests/?{campaign.query}").context["page"].rows

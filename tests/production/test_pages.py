@@ -12,9 +12,15 @@ from apps.core.models import Event
 from apps.production import filters
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request, submit_request
 from apps.production.domain.lifecycle.transitions import actor_of
+from apps.production.domain.priority.free_clusters import (
+    FreeCluster,
+    Room,
+    store_free_clusters,
+)
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Actor, RequestState, Verb
 from apps.production.models import Request
+from apps.production.web.templatetags.requests import changed_fields
 from tests.factories.requests import AT, draft, request_in, stage
 
 HOSTILE = "<script>alert(1)</script>"
@@ -99,6 +105,49 @@ def test_approve_moves_and_says_so(nova, liaison, approver, browse):
     )
     assert "NOVA-0001 is approved as normal, 1st of 1 in the queue." in page.content.decode()
     assert Request.objects.get().approved_by == approver
+
+
+def test_message_of_an_approval_names_the_cluster_that_starts_the_request(
+    nova, liaison, approver, browse
+):
+    store_free_clusters([FreeCluster("alps", Room(jobs=10, of_others=10))])
+    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    page = browse(approver).post(
+        move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True
+    )
+    message = "NOVA-0001 is approved as normal. alps has room for it and starts it within minutes."
+    assert message in page.content.decode()
+
+
+def test_draft_names_what_keeps_it_from_being_submitted(nova, liaison, browse):
+    obj = draft(liaison, nova, purpose="")
+    page = " ".join(browse(liaison).get(detail(obj)).content.decode().split())
+    assert "1 problem keeps it from being submitted:" in page
+    assert "<li>Enter the purpose" in page
+    complete = draft(liaison, nova)
+    page = browse(liaison).get(detail(complete)).content.decode()
+    assert "Nothing is missing: the checks let it be submitted." in page
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"), [("2026-12-05", "5 Dec 2026"), ("2026-13-05", "2026-13-05"), ("", "")]
+)
+def test_dates_of_the_activity_are_shown_as_elsewhere(stored, shown):
+    change = {"path": "deadline", "old": stored, "new": "2026-12-31"}
+    [row] = changed_fields(Event(data={"changes": [change]}))
+    assert (row["place"], row["old"], row["new"]) == ("deadline", shown, "31 Dec 2026")
+
+
+def test_comment_with_a_proposal_says_who_decides(nova, liaison, approver, browse):
+    obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
+    url = f"{reverse('production:comment', args=[obj.key])}?about=stages.0.memory_bytes"
+    client = browse(approver)
+    assert "This is a proposal" not in client.get(url).content.decode()
+    page = " ".join(client.get(f"{url}&text=I+propose+4+GB.").content.decode().split())
+    assert "The liaisons of NOvA decide" in page
+    Request.objects.filter(pk=obj.pk).update(state="running")
+    page = " ".join(client.get(f"{url}&text=I+propose+4+GB.").content.decode().split())
+    assert "approvers and shifters decide whether to retry its jobs with the new value" in page
 
 
 def test_reject_without_reason_says_so_beside_the_field(nova, liaison, approver, browse):

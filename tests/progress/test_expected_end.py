@@ -18,7 +18,8 @@ from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
-from apps.production.models import Request, ShareUse, Stage, StageHistory
+from apps.production.models import Attention, Request, ShareUse, Stage, StageHistory
+from apps.progress.domain.needs import note_attention
 from apps.progress.domain.progress import progress_now
 from apps.progress.domain.stored_forecasts import keep_forecasts
 from tests.factories import clusters
@@ -144,6 +145,54 @@ def test_without_past_jobs_the_time_limit_counts_at_the_share_of_the_experiment(
     assert second.at == began + 5 * DAY
     ShareUse.objects.update(core_seconds=30 * 86_400)
     assert "about 1 job at a time" in ends(running)[0].basis
+
+
+def test_a_new_portal_says_that_the_end_is_unknown_and_notifies_nobody(running, nova):
+    """What few jobs took so far shows nothing: no end years ahead, which would count as late."""
+    Stage.objects.filter(request=running).update(jobs=5_000, wall_seconds=8 * 3600)
+    Request.objects.filter(pk=running.pk).update(deadline=END.date() + timedelta(days=30))
+    StageHistory.objects.all().delete()
+    ShareUse.objects.create(experiment=nova, core_seconds=5 * 86_400, days=30, as_of=END)
+    assert ends(running)[0].basis == "no past jobs of this stage"
+    history(Request.objects.earliest("pk"), name="generation", completed=3, per_day=(1.0,) * 5)
+    assert ends(running)[0].basis == "only 3 past jobs of this stage: too few to estimate"
+    keep_forecasts(at=END)
+    note_attention(at=END)
+    assert not Attention.objects.filter(request=running, kind="late").exists()
+
+
+def test_first_jobs_of_a_stage_show_no_pace(alps, running):
+    """Some run before the others, so that the next ones wait for them."""
+    Stage.objects.filter(request=running).update(jobs=5_000)
+    half_done(alps, running)
+    assert ends(running)[0].basis == "50 jobs in 5 h, 4,950 to go: too few to estimate yet"
+    history(Request.objects.earliest("pk"), name="generation", per_day=(500.0,) * 5)
+    first = ends(running)[0]
+    assert first.at == SENT - timedelta(hours=1) + 10 * DAY
+    assert first.basis.startswith("from the start, by 100 past jobs")
+    # Half a day is enough for jobs that are not the first few.
+    later = END + timedelta(hours=8)
+    accounting_read_until(alps, later)
+    beat_heart(name=TOTALS_HEART, at=later)
+    assert ends(running, at=later)[0].basis == "50 jobs in 13 h, 4,950 to go"
+
+
+def test_a_job_whose_retry_completed_counts_once_and_is_not_failed(alps, running):
+    times = {"submitted_at": SENT, "ended_at": END - timedelta(hours=2)}
+    Stage.objects.filter(request=running, position=0).update(jobs=2)
+    retry = record(2, attempt=2, **times)
+    ran(alps, running, "generation", record(1, **times), failed(2, attempt=1, **times), retry)
+    now = progress_now(fresh(running), at=END)
+    assert (now.completed, now.failed_now, now.failed) == (2, 0, 1)
+
+
+def test_jobs_that_failed_and_are_not_retried_leave_no_end(alps, running):
+    """Whatever the pace was: nothing that runs would complete the stage."""
+    times = {"submitted_at": SENT, "ended_at": END - timedelta(hours=2)}
+    Stage.objects.filter(request=running, position=0).update(jobs=2)
+    ran(alps, running, "generation", record(1, **times), failed(2, **times))
+    first = ends(running)[0]
+    assert (first.at, first.basis) == (None, "1 job failed and is not retried")
 
 
 def test_before_a_request_runs_its_stages_have_no_ends_beside_the_stored_forecast(alps, running):

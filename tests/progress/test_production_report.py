@@ -214,7 +214,8 @@ def test_rows_lead_to_their_own_jobs(ran_everywhere, liaison, client):
     assert listed("Stages", "All")[2] == ["11", "12", "14", "3"]
     assert listed("Sites", "A &amp; B") == [["13", "14"], ["14"]]
     assert listed("Sites", "not known") == [["1", "11", "12", "2", "3", "3"], ["11", "3"]]
-    assert listed("Failures by cause", "service XRD-AUTH xrootd") == [["11"]]
+    cause = "service Authentication failed (XRootD) XRD-AUTH xrootd"
+    assert listed("Failures by cause", cause) == [["11"]]
     assert listed("Failures by cause", "service no known error") == [["14"]]
 
 
@@ -237,7 +238,8 @@ def test_nought_leads_nowhere(ran, liaison, client):
     Job.objects.filter(state="failed").delete()
     client.force_login(liaison)
     page = client.get(reverse("progress:request-report", args=[ran.key])).content.decode()
-    assert "0 failed" in strip_tags(page)
+    assert '<a href="/requests/" aria-current="page">' in page, "a report belongs to its request"
+    assert "0 attempts failed" in " ".join(strip_tags(page).split())
     assert not any(
         text in {"0", "0.0"} or "any_failure" in address for address, _, text in links_of(page)
     )

@@ -15,7 +15,7 @@ from apps.core.tasks import deliver_waiting
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.notifications.models import Notification
-from apps.production.domain.approvals.inbox import inbox_items, waiting_for
+from apps.production.domain.approvals.inbox import inbox_items, step_for, waiting_for
 from apps.production.domain.desk.desk import bulk_approval, desk_of
 from apps.production.domain.desk.sheet import sheet_of
 from apps.production.domain.forecast import Days, Expected
@@ -23,7 +23,7 @@ from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.free_clusters import store_free_clusters
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
-from apps.production.enums import Verb
+from apps.production.enums import AttentionKind, Verb
 from apps.production.models import Attention, Request
 from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts, note_starts
@@ -110,6 +110,7 @@ def test_a_code_failure_is_stuck_at_once_everywhere_and_recovers(
     page = browse(shifter).get(f"/requests/{request.key}/").content.decode()
     assert '<div class="main-line">Stuck: 1 failed job of one needs a decision.</div>' in page
     assert "<p>Retry its failed jobs or continue without them." in page
+    assert step_for(liaison, request, AttentionKind.STUCK, "Retry them").startswith("Approvers and")
     assert "In production." not in page
     assert f'href="/requests/{request.key}/#submissions">Retry or continue</a>' in page
     for url in ("/", "/requests/inbox/", "/requests/?attention=stuck", "/requests/?attention=yes"):

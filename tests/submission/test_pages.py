@@ -293,11 +293,17 @@ def test_start_without_jobs_is_returned_to_the_queue(browse, make, cluster, appr
 
     started = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
     assert plan_next(assignment=started, at=AT)
-    assert "Return to queue" not in text_of(client.get(own))
-    with pytest.raises(InvalidTransition, match="planned or submitted jobs"):
+    assert "Return to queue…" in text_of(client.get(own)), "its button says why it is not possible"
+    reason = text_of(client.get(f"{own}?do=return-to-queue"))
+    assert "cannot return to the queue:</b> jobs are planned for it" in reason
+    assert "Put it on hold" in reason
+    with pytest.raises(InvalidTransition, match="jobs are planned for it"):
         make_move(
             verb=Verb.RETURN_TO_QUEUE, request=started.request, by=approver, at=AT, reason="No."
         )
+    dispatch.claim_next(cluster=cluster, at=AT)
+    assert "Return to queue" not in text_of(client.get(own))
+    assert "has submitted jobs" in text_of(client.get(f"{own}?do=return-to-queue"))
 
 
 def test_started_request_needs_no_cluster_where_none_submits(browse, make, cluster, approver):

@@ -212,7 +212,8 @@ class Steps:
         self._requests |= requests
 
         stages = Stage.objects.filter(request__in=requests).order_by("request", "position")
-        related = ("request__experiment", "request__created_by", "location", "counts")
+        of_request = ("request__experiment", "request__created_by")
+        related = (*of_request, "location", "counts", "output_totals")
         previous: Stage | None = None
         for stage in stages.select_related(*related) if requests else ():
             if previous is not None and previous.request_id != stage.request_id:

@@ -61,7 +61,9 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
             except DomainError as error:
                 form.add_error(None, str(error))
             else:
-                messages.success(request, f"{made} will be made in {made.catalogue}.")
+                messages.success(
+                    request, f"The dataset {made.name} will be made in {made.catalogue} shortly."
+                )
                 address = reverse("submission:files", args=[key])
                 return redirect(f"{address}?stage={made.position + 1}#made-datasets")
         position = form.cleaned_data.get("position") or 0

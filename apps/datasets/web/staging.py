@@ -36,7 +36,9 @@ def stage(request: AuthenticatedRequest, key: str) -> HttpResponse:
             request_staging(
                 request=production_request, dataset=dataset, by=request.user, at=timezone.now()
             )
-            messages.success(request, f"{dataset} will be requested on disk.")
+            messages.success(
+                request, f"The catalogue will be asked shortly to bring {dataset} to disk."
+            )
         return _back(production_request)
 
     dataset = request.GET.get("dataset", "")

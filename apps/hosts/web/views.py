@@ -138,7 +138,9 @@ def exclude(request: AuthenticatedRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
             excluded = exclude_host(by=request.user, at=at, **form.cleaned_data)
-            messages.success(request, f"{excluded} gets no new jobs.")
+            messages.success(
+                request, f"The host {excluded.host} of {excluded.cluster} gets no new jobs."
+            )
             return redirect(excluded)
     status = 400 if request.method == "POST" else 200
     return render(request, "hosts/exclude.html", {"form": form}, status=status)

@@ -22,12 +22,19 @@ MAIN_SECTIONS = [
     (
         "Requests",
         "production:request-list",
-        ("/requests/", "/quality/", "/submissions/", "/datasets/"),
+        (
+            "/requests/",
+            "/quality/",
+            "/submissions/",
+            "/datasets/",
+            "/reports/requests/",
+            "/reports/frozen/",
+        ),
     ),
     ("Jobs", "jobs:list", ("/jobs/", "/hosts/", "/sites/", "/users/")),
     ("Failures", "diagnosis:failures", ("/failures/", "/retries/", "/recovery/")),
     ("Archive", "archive:jobs", ("/archive/",)),
-    ("Statistics", "jobs:statistics", ("/statistics/", "/reports/")),
+    ("Statistics", "jobs:statistics", ("/statistics/", "/reports/weekly/")),
 ]
 #: Tabs above the lists of a place, by the URL name of its first page: name and URL name.
 SECTIONS = {

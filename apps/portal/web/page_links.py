@@ -46,7 +46,7 @@ PAGE_LINKS = {
         ("Report", "progress:request-report"),
     ],
     "stages": [("Provenance", "datasets:dataset")],
-    "dataset": [("Submissions", "submission:request")],
+    "dataset": [("Submissions", "submission:request"), ("Files", "submission:files")],
     "stage_scripts": [("Scripts", "archive:jobs")],
     "group": [("Retry jobs…", "submission:retry-jobs")],
     "example": [("Debug newest job…", "submission:debug-run")],

@@ -79,7 +79,7 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
         move(request=production_request, by=request.user, at=timezone.now(), **fields)
         if cluster:
             production_request.refresh_from_db(fields=["state"])
-        messages.success(request, move_message(production_request, verb))
+        messages.success(request, move_message(production_request, verb, at=timezone.now()))
     if form.errors.keys() & form.fields.keys() or (cluster and form.errors):
         return _page(request, production_request, open_form=verb, form=form)
     # The errors are in the content of the request.
@@ -98,7 +98,7 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
             messages.success(
-                request, f"{production_request} has priority {production_request.level}."
+                request, f"The priority of {production_request} is now {production_request.level}."
             )
     if form.errors:
         return _page(request, production_request, open_form=PRIORITY, form=form)
@@ -110,15 +110,20 @@ def reschedule_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Postpone the deadline, request a class, or both."""
     production_request = request_or_404(request.user, key)
     form = RescheduleForm(request.POST)
+    deadline_before = production_request.deadline
     if form.is_valid():
         with show_errors(request, form):
-            reschedule(
+            changed = reschedule(
                 request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
             )
-            message = f"{production_request} is rescheduled."
+            if changed.deadline and changed.deadline != deadline_before:
+                messages.success(
+                    request, f"The deadline of {changed} is now {changed.deadline:%-d %b %Y}."
+                )
             if requested := form.cleaned_data["requested_class"]:
-                message += f" Class {requested} is requested."
-            messages.success(request, message)
+                messages.success(
+                    request, f"Class {requested} is requested for {changed}. An approver decides."
+                )
     if form.errors:
         return _page(request, production_request, open_form=RESCHEDULE, form=form)
     return redirect(production_request)

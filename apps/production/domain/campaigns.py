@@ -7,10 +7,12 @@ from urllib.parse import urlencode
 
 from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison, scope_of
+from apps.production.domain.slack import is_late_on
 from apps.production.enums import CLOSED, PHASES, RequestState
 from apps.production.models import Attention, Request, Stage
 
@@ -23,8 +25,8 @@ class Campaign:
 
     Rejected, cancelled and superseded requests count only in `dropped`. `jobs` are the requested
     jobs, and `completed` counts those of them that have completed. `deadline` is the next and
-    `expected_end` the last of the open requests. `phases` counts requests by the state shown to
-    users.
+    `expected_end` the last of the open requests; `late` of them miss their own deadline, as
+    `is_late_on` decides. `phases` counts requests by the state shown to users.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Campaign:
     done: int = 0
     dropped: int = 0
     attention: int = 0
+    late: int = 0
     jobs: int = 0
     completed: float = 0.0
     deadline: date | None = None
@@ -77,6 +80,8 @@ class Campaign:
             return
         self.open += sums["count"]
         self.attention += sums["marked"]
+        if state != RequestState.DRAFT:
+            self.late += sums["late"]
         self.without_end += sums["without_end"]
         self.deadline = min((day for day in (self.deadline, sums["due"]) if day), default=None)
         self.expected_end = max(
@@ -126,6 +131,7 @@ def _by_state(requests: QuerySet[Request]) -> Any:
         requested_jobs=Sum("jobs_of_request"),
         completed=Coalesce(Sum(F("jobs_of_request") * F("part_done")), 0.0),
         marked=Count("pk", filter=Q(is_marked=True)),
+        late=Count("pk", filter=is_late_on(timezone.localdate())),
         due=Min("deadline"),
         end=Max("expected_end"),
         without_end=Count("pk", filter=Q(expected_end=None)),

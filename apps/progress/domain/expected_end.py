@@ -11,7 +11,12 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyTotals
-from apps.production.domain.estimates.figures import StageEstimate
+from apps.production.domain.estimates.figures import (
+    ENOUGH,
+    MOST_EXTRAPOLATED,
+    StageEstimate,
+    is_enough,
+)
 from apps.production.domain.estimates.past import past_of_stages
 from apps.production.domain.forecast import NOT_BEFORE, ON_HOLD, Expected
 from apps.production.domain.holds import stage_holds
@@ -21,6 +26,9 @@ from apps.progress.domain.stage_counts import StageProgress
 
 #: The pace is measured over the last 24 hours.
 WINDOW = timedelta(hours=24)
+#: A pace measured over a shorter time is applied to at most `MOST_EXTRAPOLATED` times its jobs:
+#: the first jobs of a stage run before the others, and one that just ended shows no pace.
+_STEADY = timedelta(hours=12)
 #: Longer estimates mean nothing, and dates have a limit.
 _FAR = timedelta(days=3650)
 
@@ -58,6 +66,10 @@ def why_no_end(
     if stage_progress.requested_jobs is None:
         return "the request does not state its number of jobs"
     is_running = request.state == RequestState.RUNNING
+    if is_running and stage_progress.ended >= stage_progress.requested_jobs:
+        missing = stage_progress.requested_jobs - stage_progress.completed
+        verb = "is" if missing == 1 else "are"
+        return f"{missing:,} job{'' if missing == 1 else 's'} failed and {verb} not retried"
     if is_running:
         return ""
     return f"the request is “{RequestState(request.state).label}”"
@@ -124,6 +136,18 @@ def _not_before(input_stage: str, input_end: Expected, end: Expected) -> Expecte
     )
 
 
+def _pace_text(left: int, done: int, during: timedelta) -> str:
+    hours = max(1, round(during.total_seconds() / 3600))
+    return f"{done:,} job{'s' if done != 1 else ''} in {hours} h, {left:,} to go"
+
+
+def _why_no_days(past: StageEstimate) -> str:
+    """Return why past jobs do not show how long a stage takes."""
+    if 0 < past.past_jobs < ENOUGH:
+        return f"only {past.jobs_text} of this stage: too few to estimate"
+    return "no past jobs of this stage"
+
+
 class _Chain:
     """The stages of a request, with the basis of their expected ends. Each basis is read once."""
 
@@ -182,17 +206,16 @@ class _Chain:
     def end_of(
         self, stage_progress: StageProgress, previous: tuple[StageProgress, Expected] | None
     ) -> Expected:
-        pace = self.pace.get(stage_progress.stage.casefold())
         if why := why_no_end(self.request, stage_progress, self.acceptance_of(stage_progress)):
             return Expected(None, why)
         if stage_progress.requested_stage and (
             held := self.held.get(stage_progress.requested_stage.pk)
         ):
             return Expected(None, f"{held.what} {ON_HOLD}")
+        pace = self.pace.get(stage_progress.stage.casefold())
         if pace is not None and pace[1] < self.at:
-            return self._end_by_pace(
-                (stage_progress.requested_jobs or 0) - stage_progress.completed, *pace
-            )
+            left = (stage_progress.requested_jobs or 0) - stage_progress.completed
+            return self._end_by_new_pace(stage_progress, previous, left, *pace)
         if stage_progress.completed or stage_progress.requested_stage is None:
             return Expected(
                 None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"
@@ -201,16 +224,31 @@ class _Chain:
             self.past[stage_progress.requested_stage.pk], self._start(previous)
         )
 
+    def _end_by_new_pace(
+        self,
+        stage_progress: StageProgress,
+        previous: tuple[StageProgress, Expected] | None,
+        left: int,
+        done: int,
+        since: datetime,
+    ) -> Expected:
+        """Return the end by the pace, or by past jobs while the pace shows too little."""
+        is_steady = self.at - since >= _STEADY
+        if left <= done * MOST_EXTRAPOLATED or (is_steady and is_enough(done, left)):
+            return self._end_by_pace(left, done, since)
+        stage = stage_progress.requested_stage
+        if stage is not None:
+            end = self._end_by_past_jobs(self.past[stage.pk], self._start(previous))
+            if end.at is not None:
+                return end
+        return Expected(None, f"{_pace_text(left, done, self.at - since)}: too few to estimate yet")
+
     def _end_by_pace(self, left: int, done: int, since: datetime) -> Expected:
         seconds = (self.at - since).total_seconds()
         if left * seconds / done > _FAR.total_seconds():
             return Expected(None, "not within ten years at its present pace")
         end = max(self.at + timedelta(seconds=left * seconds / done), self.now)
-        basis = (
-            f"{done:,} job{'s' if done != 1 else ''} in {max(1, round(seconds / 3600))} h, "
-            f"{left:,} to go"
-        )
-        return Expected(end, basis, end, end)
+        return Expected(end, _pace_text(left, done, self.at - since), end, end)
 
     def _start(self, previous: tuple[StageProgress, Expected] | None) -> Expected:
         """Return when a stage without completed jobs may start or could have started.
@@ -238,7 +276,7 @@ class _Chain:
         if past.exceeds_limit:
             return Expected(None, f"nearly all of {past.jobs_text} took longer than its time limit")
         if past.days is None:
-            return Expected(None, "no past jobs of this stage")
+            return Expected(None, _why_no_days(past))
         if start.at is None or start.early is None or start.late is None:
             return start
         if start.late - self.at + timedelta(days=min(past.days.high, 2 * _FAR.days)) > _FAR:

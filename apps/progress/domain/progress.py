@@ -137,8 +137,13 @@ class RequestNow:
 
     @property
     def failed(self) -> int:
-        """The number of failed jobs of the stages that state their number of jobs."""
+        """The failed attempts of the stages that state their number of jobs, also retried ones."""
         return sum(stage.progress.sums.failed for stage in self.with_number)
+
+    @property
+    def failed_now(self) -> int:
+        """The jobs of these stages that ended without completing and are not queued again."""
+        return sum(stage.failed_now for stage in self.with_number)
 
     @property
     def with_number(self) -> list[StageNow]:

@@ -13,6 +13,7 @@ _ID = re.compile("[1-9][0-9]{0,17}", re.ASCII)
 
 class _SigningForm(forms.Form):
     reason = forms.CharField(
+        label="Reason (required)",
         help_text="Shown with your name to everyone who can see the request.",
         max_length=MAX_REASON,
         widget=forms.Textarea(attrs={"rows": 3}),

@@ -34,10 +34,12 @@ def debug_run(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     if request.method == "POST" and not previews and form.is_valid():
         with show_errors(request, form):
             reason = form.cleaned_data["reason"]
-            run = rerun.start_debug_run(
+            rerun.start_debug_run(
                 job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason
             )
-            messages.success(request, f"Debug re-run {run} will be submitted in a moment.")
+            messages.success(
+                request, f"A debug re-run of job {job.job_id} will be submitted shortly."
+            )
             return redirect("submission:debug-run", pk=job.pk)
 
     origin = submission_of(job)

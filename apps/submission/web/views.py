@@ -138,7 +138,7 @@ def again(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
     submission = _submission(_for_operator(request, key), number)
     with show_errors(request):
         assignment.send_refused_again(submission=submission, by=request.user, at=timezone.now())
-        messages.success(request, f"{submission} will be submitted again.")
+        messages.success(request, f"Array {submission.number} of {key} will be submitted again.")
     return redirect("submission:request", key=key)
 
 
@@ -154,8 +154,8 @@ def release(request: AuthenticatedRequest, key: str, number: int) -> HttpRespons
             )
             messages.success(
                 request,
-                f"Held jobs of {submission} will be released. The next reading of the queue"
-                " shows it.",
+                f"The held jobs of array {submission.number} of {submission.request} will be "
+                "released. The queue shows it once it is read again.",
             )
         return redirect(f"{reverse('jobs:list')}?tab=held")
     context = {

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.datasets.models import Catalogue, KnownDataset
+from apps.datasets.models import Catalogue, KnownDataset, OutputTotals
 from apps.datasets.web import graph, views
 from apps.production.enums import RequestState
 from apps.production.models import StageLocation
@@ -271,3 +271,17 @@ def test_search_finds_datasets_by_part_of_their_name(
     assert "dataset/?name=" not in text_of(client.get("/find/?q=re"))
     location = browse(other_liaison).get("/find/?q=reco.v1").headers["Location"]
     assert location == page_of("dune.reco.v1")
+
+
+def test_made_by_shows_the_output_files_that_files_shows(produce, browse, liaison):
+    request = produce(("raw", "nova.reco"))
+    OutputTotals.objects.create(
+        stage=request.stages.get(),
+        files=3,
+        counting_files=2,
+        counting_events=5_000,
+        counting_bytes=3_000_000_000,
+    )
+    page = " ".join(text_of(browse(liaison).get(page_of("nova.reco"))).split())
+    assert "2 files, 5,000 events, 3 GB" in page
+    assert f'href="/submissions/{request.key}/files/">Files</a>' in page

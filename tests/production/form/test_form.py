@@ -439,7 +439,11 @@ def test_words_of_the_approver_are_in_the_form_and_beside_their_fields(
 
 @pytest.mark.parametrize(
     ("verb", "label"),
-    [("reject", "Reason"), ("request-changes", "Reason"), ("approve", "Reason (optional)")],
+    [
+        ("reject", "Reason (required)"),
+        ("request-changes", "Reason (required)"),
+        ("approve", "Reason (optional)"),
+    ],
 )
 def test_missing_reason_leaves_the_label_as_it_was(verb, label, nova, liaison, approver, browse):
     made = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)

@@ -104,7 +104,7 @@ def test_page_previews_and_saves(queue, approver, liaison, browse):
     assert not Event.objects.filter(kind="request.priority_set").exists()
     assert browse(approver).post(address, sent).status_code == 400  # no reason
     saved = browse(approver).post(address, sent | {"reason": "freeze"}, follow=True)
-    assert f"{last.key} has priority high 7." in saved.text
+    assert f"The priority of {last.key} is now high 7." in saved.text
     address = reverse("production:queue-priority", args=[queue[0].key])
     assert browse(liaison).post(address, sent | {"do": "preview"}).status_code == 403
 

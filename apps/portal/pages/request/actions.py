@@ -10,17 +10,18 @@ from apps.production.domain.actors import may
 from apps.production.domain.approvals.requirements import Slot
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.lifecycle.guards import KnownAnswers
+from apps.production.domain.lifecycle.guards import KnownAnswers, refusal_of
 from apps.production.domain.lifecycle.moves import moves_for
-from apps.production.domain.lifecycle.transitions import Transition
+from apps.production.domain.lifecycle.transitions import Transition, transitions_from
 from apps.production.domain.lineage.links import may_rearrange
 from apps.production.domain.lineage.templates import may_manage
 from apps.production.domain.priority.prospects import ranks_by_class
 from apps.production.domain.requests.reschedule import open_class_request
-from apps.production.enums import BEFORE_PRODUCTION, Actor
+from apps.production.enums import BEFORE_PRODUCTION, Actor, RequestState, Verb
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.quality.domain.data_quality import CLOSING_CHECK, DataQuality
+from apps.submission.domain.dispatch.returns import has_only_planned_jobs
 
 #: The value of `?do=` that opens the priority form.
 PRIORITY = "priority"
@@ -30,7 +31,11 @@ RESCHEDULE = "reschedule"
 
 @dataclass(frozen=True)
 class Actions:
-    """What a user can do with a request; `step` is the move whose form is open."""
+    """What a user can do with a request; `step` is the move whose form is open.
+
+    `explains_return` is whether the page of a running request offers to say why it cannot return
+    to the queue, `why_no_return` the reason once the user asks for it.
+    """
 
     moves: list[Transition]
     step: Transition | None
@@ -44,6 +49,8 @@ class Actions:
     may_clone: bool
     may_keep: bool
     may_rearrange: bool
+    explains_return: bool = False
+    why_no_return: str = ""
 
     def class_url(self, request: Request) -> str:
         """Return where the user sets or requests a priority class; empty if they may do neither."""
@@ -89,4 +96,26 @@ def actions_on(
         may_clone=may(user, Actor.LIAISON, request),
         may_keep=may_manage(user, request.experiment_id),
         may_rearrange=request.state in BEFORE_PRODUCTION and may_rearrange(user, request),
+        explains_return=_explains_return(request, moves),
+        why_no_return=_why_no_return(request, user) if open_form == Verb.RETURN_TO_QUEUE else "",
     )
+
+
+def _explains_return(request: Request, moves: Iterable[Transition]) -> bool:
+    """Return whether users would miss the move that returns a running request to the queue.
+
+    That is before any job was submitted; later, none expects it.
+    """
+    verbs = {move.verb for move in moves}
+    is_operated = request.state == RequestState.RUNNING and Verb.COMPLETE in verbs
+    if not is_operated or Verb.RETURN_TO_QUEUE in verbs:
+        return False
+    return has_only_planned_jobs(request)
+
+
+def _why_no_return(request: Request, user: User) -> str:
+    """Return why a running request cannot return to the queue; empty for other requests."""
+    for step in transitions_from(request.state, Verb.RETURN_TO_QUEUE):
+        if may(user, step.actor, request):
+            return refusal_of(step, request)
+    return ""

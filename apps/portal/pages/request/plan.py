@@ -21,8 +21,9 @@ from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.priority.listing import QueueRow, queue_row_of
 from apps.production.domain.priority.prospects import QueueNow, with_expected_end
 from apps.production.domain.priority.ranks import ranked_requests
-from apps.production.enums import CLOSED, RequestState
+from apps.production.enums import CLOSED, EDITABLE, RequestState
 from apps.production.models import Request
+from apps.production.permissions import may_edit
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,10 @@ def plan_of(
         advice = request_advice(content=content, experiment=request.experiment, user=user, at=at)
 
     warnings = warnings_at_submission(events)
-    # Approvers decide on current warnings.
-    if request.state == RequestState.AWAITING_APPROVAL or (checks and not is_closed):
+    # Approvers decide on current warnings, and liaisons see what a submission still needs.
+    is_written = request.state in EDITABLE and may_edit(user, request)
+    is_to_sign = request.state == RequestState.AWAITING_APPROVAL
+    if is_written or is_to_sign or (checks and not is_closed):
         report = check_report(
             content, experiment=request.experiment, at=at, request=request, queue=queue
         )

@@ -21,7 +21,7 @@ from apps.production.enums import CLOSED, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.progress.domain.expected_end import is_done
 from apps.progress.domain.progress import RequestNow, StageNow
-from apps.submission.domain.arrays.submissions import assignment_of
+from apps.submission.domain.arrays.submissions import assignment_of, may_submit
 from apps.submission.domain.arrays.trials import Result, failed_test
 from apps.submission.domain.dispatch.start import automatic_clusters
 
@@ -79,11 +79,11 @@ def next_turn(
     )
 
     if without_cluster:
-        status = replace(
-            status,
-            answer="Started, but no cluster is chosen.",
-            next_step="Choose a cluster, or submit its jobs by hand.",
-        )
+        step = "Choose a cluster, or submit its jobs by hand."
+        if not may_submit(user, request):
+            step = "Approvers and shifters choose a cluster, or submit its jobs by hand."
+        answer = "Started, but no cluster is chosen."
+        status = replace(status, answer=answer, next_step=step)
     if needed_changes and not troubles - {AttentionKind.IDLE, AttentionKind.NEEDS_CHANGE}:
         marks = [need.since for need in attention if need.kind == AttentionKind.NEEDS_CHANGE]
         status = replace(

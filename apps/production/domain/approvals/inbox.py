@@ -37,7 +37,7 @@ from apps.production.enums import (
     Verb,
 )
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
-from apps.production.permissions import may_prioritise, may_reschedule
+from apps.production.permissions import may_operate, may_prioritise, may_reschedule
 
 _LIAISONS = (Role.LIAISON,)
 _OPG = (Role.APPROVER, Role.SHIFTER)
@@ -166,7 +166,12 @@ def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: s
 
 
 def step_for(user: User, request: Request, wait: RequestState | AttentionKind, step: str) -> str:
-    """Return a next step as this user takes it: of two ways to help a late request, their own."""
+    """Return a next step as this user takes it: of two ways to help a late request, their own.
+
+    A user who cannot take it reads who does.
+    """
+    if wait == AttentionKind.STUCK and not may_operate(user, request):
+        return "Approvers and shifters retry its failed jobs or continue without them"
     if wait != AttentionKind.LATE or step != NEXT_STEPS[wait]:
         return step
     if may_prioritise(user, request):

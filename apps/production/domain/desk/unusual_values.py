@@ -69,11 +69,14 @@ def unusual_values(
     for (severity, message), [path, *others] in paths.items():
         label = labels.get(path, "") if path else ""
         value, most = _compared(path, content, report.estimate)
+        text = texts.get(path, "")
+        if path == "deadline" and content.deadline:
+            text = f"{content.deadline:%-d %b %Y}"
         unusual = UnusualValue(
             is_error=severity != Severity.WARNING,
             path=path,
             label=_desk_label(path, label, content),
-            text=texts.get(path, ""),
+            text=text,
             message=message,
             note=f"{name_in_notes(label)}: {message}" if label else message,
             more=len(set(others) - {path}),

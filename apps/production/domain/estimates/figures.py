@@ -22,6 +22,12 @@ _WEIGHTS = (0.175, 0.20, 0.25, 0.20, 0.175)
 MEDIAN = QUANTILES.index(0.50)
 #: Below this number of completed jobs, less similar jobs count too.
 ENOUGH = 20
+#: Without past jobs, a stage whose jobs run in more rounds than this, each until the time limit,
+#: has no days: so few jobs at once show that little was done so far, not how many can run.
+MOST_ROUNDS = 100
+#: A pace is applied to at most this many times the jobs that it was measured with, if these are
+#: fewer than `ENOUGH`.
+MOST_EXTRAPOLATED = 20
 DAY = 86_400
 
 
@@ -394,6 +400,11 @@ def _from_past_jobs(
     )
 
 
+def is_enough(completed: int, jobs: int) -> bool:
+    """Return whether the pace of so many completed jobs shows how long these jobs take."""
+    return completed >= ENOUGH or jobs <= completed * MOST_EXTRAPOLATED
+
+
 def _count_jobs(past: Iterable[PastStage]) -> int:
     return sum(past_stage.completed for past_stage in past)
 
@@ -505,6 +516,8 @@ def _days(
         pace = Range(*map(max, (pace.low, pace.mid, pace.high), shared))
     if not stage.jobs or pace is None or not pace.low:
         return None
+    if not is_enough(_count_jobs(similar), stage.jobs):
+        return None
     return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))
 
 
@@ -521,9 +534,12 @@ def _median_within_limit(stage: StageContent, walls: "Distribution") -> float:
 def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:
     """Return the days for all jobs if each runs until its time limit, at least the time of one job.
 
-    Past jobs may have been so short that fewer than one ran at a time, but one at a time can run.
+    None if so few run at once that there are more than `MOST_ROUNDS` rounds. Past jobs may have
+    been so short that fewer than one ran at a time, but one at a time can run.
     """
     if not (stage.jobs and stage.wall_seconds and at_once):
+        return None
+    if stage.jobs > MOST_ROUNDS * max(1.0, at_once.mid):
         return None
     days_of_job = stage.wall_seconds / DAY
     concurrencies = [max(1.0, jobs) for jobs in (at_once.high, at_once.mid, at_once.low)]

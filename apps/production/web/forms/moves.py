@@ -19,7 +19,8 @@ class ReasonForm(forms.Form):
     def __init__(self, *args: Any, reason_needed: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if reason_needed:
-            self.fields["reason"].label = "Reason"
+            self.fields["reason"].label = "Reason (required)"
+            self.fields["reason"].widget.attrs["aria-required"] = "true"
         else:
             self.fields["reason"].label = "Reason (optional)"
         self.fields["reason"].help_text = self.hint

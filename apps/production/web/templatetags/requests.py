@@ -1,6 +1,7 @@
 """Requests on pages: ranks, quantities, and details of events."""
 
-from datetime import datetime
+import re
+from datetime import date, datetime
 from typing import Any
 
 from django import template
@@ -29,6 +30,7 @@ _WIDTHS = {
     "requested_priority": "quarter",
 }
 
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 #: Maximum number of changed fields in a line of the timeline.
 SHOWN_CHANGES = 6
 
@@ -171,7 +173,7 @@ def _ranks(event: Event) -> str:
 
 @register.filter
 def changed_fields(event: Event) -> list[dict[str, str]]:
-    """Return the first changes of an event, each with the label of its field.
+    """Return the first changes of an event, each with the label of its field, and plain dates.
 
     Empty for events of submissions, whose changes are those of resources.
     """
@@ -180,8 +182,25 @@ def changed_fields(event: Event) -> list[dict[str, str]]:
         return []
     shown = []
     for change in changes[:SHOWN_CHANGES]:
-        shown.append({**change, "place": place(change["path"])})
+        shown.append(
+            {
+                **change,
+                "place": place(change["path"]),
+                "old": _with_plain_day(change["old"]),
+                "new": _with_plain_day(change["new"]),
+            }
+        )
     return shown
+
+
+def _with_plain_day(text: str) -> str:
+    """Return `2026-12-05` as `5 Dec 2026`, and any other text as it is."""
+    if not _DAY.fullmatch(text):
+        return text
+    try:
+        return f"{date.fromisoformat(text):%-d %b %Y}"
+    except ValueError:
+        return text
 
 
 @register.filter

@@ -59,7 +59,7 @@ def decide(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
             MOVE_FUNCTIONS[Verb(verb)](
                 request=production_request, by=request.user, at=at, **form.cleaned_data
             )
-            messages.success(request, move_message(production_request, verb))
+            messages.success(request, move_message(production_request, verb, at=at))
             return _back(following)
     if form.errors:
         return _desk(request, chosen=key, forms={verb: form})

@@ -14,6 +14,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.production.domain import discussion
+from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Comment, Request
 from apps.production.web.forms.moves import CommentForm
 from apps.production.web.lookup import request_or_404
@@ -23,7 +24,8 @@ from apps.production.web.lookup import request_or_404
 def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Comment on a field, `?about=stages.0.jobs`, or reply in a thread, `?thread=7`.
 
-    `?text=` fills in a comment that the user can change before it is sent.
+    `?text=` fills in a comment that the user can change before it is sent: a proposal, whose page
+    says who decides.
     """
     production_request = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
@@ -39,7 +41,8 @@ def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
             "text": sent.get("text", "")[: discussion.MAX_TEXT],
         }
         form = CommentForm(fields=fields, initial=initial)
-        return _page(request, production_request, form, thread)
+        is_proposal = bool(initial["field"] and initial["text"])
+        return _page(request, production_request, form, thread, is_proposal=is_proposal)
 
     form = CommentForm(request.POST, fields=fields)
     if form.is_valid():
@@ -130,8 +133,16 @@ def _page(
     thread: Comment | None,
     *,
     edited: bool = False,
+    is_proposal: bool = False,
 ) -> HttpResponse:
-    context = {"object": production_request, "form": form, "thread": thread, "edited": edited}
+    context = {
+        "object": production_request,
+        "form": form,
+        "thread": thread,
+        "edited": edited,
+        "is_proposal": is_proposal,
+        "has_started": production_request.state in IN_PRODUCTION,
+    }
     return render(
         request, "production/desk/comment.html", context, status=400 if form.errors else 200
     )

@@ -83,8 +83,9 @@ from apps.production.web.views.checks import (
 #: its message names.
 FIX_ALL = "fix-all"
 MOST_NAMED = 5
-#: Checks whose warnings the bars beside memory and wall time show.
-SHOWN_BY_BARS = frozenset({"memory_sufficient", "wall_time_sufficient"})
+#: Checks whose warnings the form shows beside their fields in another way: the bars beside memory
+#: and wall time, and the ends by class below the deadline.
+SHOWN_OTHERWISE = frozenset({"memory_sufficient", "wall_time_sufficient", "deadline_reachable"})
 #: The button for one more stage.
 ADD = "add"
 #: The button that gives the outputs of a clone new names.
@@ -265,8 +266,8 @@ class FormPage:
             messages_of(finding for finding in shown.findings if finding.blocks)
         )
         for finding in shown.of(Severity.WARNING):
-            # Outages and downtimes are no fault of the field; the bars show what past jobs used.
-            if finding.rule not in PASSING | SHOWN_BY_BARS:
+            # Outages and downtimes are no fault of the field.
+            if finding.rule not in PASSING | SHOWN_OTHERWISE:
                 self.forms.add_advice(finding.path, finding.message)
         if experiment is None or self.forms.is_damaged:
             status = 400

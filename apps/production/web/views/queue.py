@@ -96,7 +96,7 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
         with show_errors(request, form):
             set_priority(request=production_request, by=request.user, at=at, **cleaned)
             messages.success(
-                request, f"{production_request} has priority {production_request.level}."
+                request, f"The priority of {production_request} is now {production_request.level}."
             )
     if form.errors:
         return _queue(request, query=request.POST, changed=UnsavedChange(key, "level", form))

@@ -15,6 +15,7 @@ from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.tables import csv_file
 from apps.core.web.templatetags.formatting import percent
+from apps.production.domain.campaigns import Campaign, campaigns_for
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
 from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.filters import ORDERS, RequestFilter, ordered
@@ -70,6 +71,7 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
 
     more_open = True
     is_filtered = True
+    campaigns: list[Campaign] = []
     if request_filter.is_valid():
         cleaned = request_filter.form.cleaned_data
         more_open = any(
@@ -78,6 +80,11 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
             if name not in request_filter.FIRST
         )
         is_filtered = any(value not in (None, "", []) for value in cleaned.values())
+        if cleaned.get("campaign"):
+            of_campaign = visible.filter(campaign=cleaned["campaign"])
+            if cleaned.get("experiment"):
+                of_campaign = of_campaign.filter(experiment=cleaned["experiment"])
+            campaigns = campaigns_for(request.user, of_campaign)
     page = in_order(shown, by=by, query=request.GET)
     forecasts = shown_forecasts(page.rows, at=timezone.now())
     context = {
@@ -89,6 +96,7 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
         "filter": request_filter,
         "filtered": is_filtered,
         "page": page,
+        "campaigns": campaigns,
         "rows": list(zip(page.rows, forecasts, strict=True)),
         "may_write": writable_experiments(request.user).exists(),
     }
