@@ -279,7 +279,7 @@ class AccountMap(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.account} is {self.experiment.key}"
+        return f"{self.account} of {self.experiment.key}"
 
 
 class SubmittedArray(models.Model):
