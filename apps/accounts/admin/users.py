@@ -36,7 +36,7 @@ class ClusterLoginInline(admin.TabularInline):
 
     model = ClusterLogin
     extra = 0
-    verbose_name = "login on a cluster"
+    verbose_name = "login"
     verbose_name_plural = "logins on clusters"
 
     def get_formset(self, *args: Any, **kwargs: Any) -> Any:

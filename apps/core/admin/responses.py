@@ -3,8 +3,11 @@
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IS_POPUP_VAR
 from django.contrib.admin.utils import quote
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -49,6 +52,21 @@ class PlainResponses(admin.ModelAdmin):
             return super().response_delete(request, obj_display, obj_id)
         messages.success(request, f"Deleted the {self.name_of_record} “{obj_display}”.")
         return self.response_post_save_change(request, None)
+
+    def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        """Refuse keys that no record can have, which Django would pass to the database."""
+        for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
+            if not self._can_be_key(key):
+                messages.error(request, "Nothing was done. Choose the records in the list again.")
+                return redirect(request.get_full_path())
+        return super().response_action(request, queryset)
+
+    def _can_be_key(self, text: str) -> bool:
+        try:
+            self.opts.pk.to_python(text)
+        except ValidationError:
+            return False
+        return "\x00" not in text
 
     def _sentence(self, verb: str, request: HttpRequest, obj: Any) -> SafeString:
         """Write `Added the cluster “alps”.`, with a link to the record."""

@@ -191,3 +191,20 @@ def test_page_of_an_event_is_in_plain_words(client, admin, nova):
     assert "experiment: NOvA" in page
     for raw in ("Target id", "Target type", "most_in_flight", "accounts.user"):
         assert raw not in page
+
+
+@pytest.mark.parametrize("period", ["abc", "", "9" * 30, "-1"])
+def test_period_that_is_not_offered_shows_all(client, admin, period):
+    publish(kind="user.created", target=admin, by=admin, at=timezone.now())
+    client.force_login(admin)
+    page = client.get(f"{LIST}?by=all&when={period}")
+    assert page.status_code == 200
+    assert page.context["cl"].result_count == 1
+
+
+@pytest.mark.parametrize("key", ["abc", "1\x00", ""])
+def test_action_on_what_is_no_record_is_refused(client, admin, key):
+    client.force_login(admin)
+    sent = {"action": "delete_selected", "_selected_action": key, "post": "yes"}
+    page = client.post("/admin/accounts/membership/", sent, follow=True)
+    assert "Nothing was done. Choose the records in the list again." in page.text
