@@ -14,7 +14,7 @@ from apps.accounts.models import Experiment, User
 
 USERNAME_RULE = "Use only letters, digits and @ . + - _ in the user name."
 #: Django's own texts speak to the person who signs in, not to an admin.
-PASSWORD_HELP = "At least 8 characters, no common password, and unlike the user's name and address."  # noqa: S105
+STRENGTH_HELP = "At least 8 characters, no common password, and unlike the user's name and address."
 
 
 class UserForm(forms.ModelForm):
@@ -38,7 +38,7 @@ class PasswordForm(AdminPasswordChangeForm):
             choice.label = "Signs in by password"
             choice.choices = [("true", "Yes"), ("false", "No")]
             choice.help_text = "No: the password is deleted, and only single sign-on is left."
-        self.fields["password1"].help_text = PASSWORD_HELP
+        self.fields["password1"].help_text = STRENGTH_HELP
         self.fields["password2"].label = "Password again"
         self.fields["password2"].help_text = ""
 
@@ -96,7 +96,7 @@ class NewUserForm(forms.ModelForm):
             self.fields["sign_on_subject"].widget = forms.HiddenInput()
         for name in ("password", "password_again"):
             self.fields[name].widget = forms.PasswordInput(attrs={"autocomplete": "new-password"})
-        self.fields["password"].help_text = PASSWORD_HELP
+        self.fields["password"].help_text = STRENGTH_HELP
 
     def clean_username(self) -> str:
         """Reject names that differ from another only by upper and lower case."""

@@ -616,6 +616,8 @@ class MaskingRule(models.Model):
 
     def clean(self) -> None:
         """Raise `ValidationError` for the field `pattern` if it is not valid."""
+        if not self.pattern:  # refused as missing
+            return
         try:
             self.as_rule()
         except ValueError as error:
