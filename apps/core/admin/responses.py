@@ -53,13 +53,15 @@ class PlainResponses(admin.ModelAdmin):
         messages.success(request, f"Deleted the {self.name_of_record} “{obj_display}”.")
         return self.response_post_save_change(request, None)
 
-    def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Any], *more: Any, **options: Any
+    ) -> HttpResponse | None:
         """Refuse keys that no record can have, which Django would pass to the database."""
         for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
             if not self._can_be_key(key):
                 messages.error(request, "Nothing was done. Choose the records in the list again.")
                 return redirect(request.get_full_path())
-        return super().response_action(request, queryset)
+        return super().response_action(request, queryset, *more, **options)
 
     def _can_be_key(self, text: str) -> bool:
         try:
