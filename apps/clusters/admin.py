@@ -81,8 +81,7 @@ class ClusterAdmin(PortalAdmin):
         "site": "Statistics and failures are compared by site.",
         "options": (
             "How its scheduler is reached. Leave {} if the scheduler's commands work on the hosts "
-            'of the workers. Otherwise, names with texts, such as {"bin": '
-            '"/opt/slurm/bin"}; see docs/slurm.md.'
+            "of the workers. Otherwise, write names with texts; see docs/slurm.md."
         ),
     }
     search_fields = ["name", "site__name"]
