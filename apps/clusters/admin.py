@@ -86,8 +86,9 @@ class ClusterAdmin(PortalAdmin):
     }
     search_fields = ["name", "site__name"]
     instead_of_deleting = (
-        "Untick “Collects jobs” and “Submits jobs” instead: its jobs and figures stay, and it gets no more. "
-        "One with a mistyped name is removed, with all its jobs, by “manage.py cluster remove”."
+        "Untick “Collects jobs” and “Submits jobs” instead: its jobs and figures stay, and it gets "
+        "no more. One with a mistyped name is removed, with all its jobs, by “manage.py cluster "
+        "remove”."
     )
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
