@@ -114,6 +114,24 @@ FIRST_TASKS = {
             "production",
             view="portal:storage",
         ),
+        Task(
+            "Keep data for a time",
+            "How long scripts and environments of jobs are kept",
+            "archive",
+            "archive.RetentionRule",
+        ),
+        Task(
+            "Post an announcement",
+            "On the home page of all users, or of an experiment",
+            "administration",
+            view="statusboard:post-announcement",
+        ),
+        Task(
+            "Mail and webhooks",
+            "Which notifications you get, and where the portal posts events",
+            "notifications",
+            view="notifications:settings",
+        ),
     ),
     "People": (
         Task(
@@ -181,6 +199,18 @@ FIRST_TASKS = {
             "diagnosis",
             "diagnosis.ExitCodeMeaning",
         ),
+        Task(
+            "Review experiment packs",
+            "Known errors and rules that an experiment keeps in its repository",
+            "experiment-packs",
+            view="diagnosis:packs",
+        ),
+        Task(
+            "Retry jobs by rules",
+            "Which failures are retried automatically, and whether it helps",
+            "recovery",
+            view="recovery:rules",
+        ),
     ),
     "Clusters and services": (
         Task("Connect a cluster", "Scheduler and accounting", "slurm", "clusters.Cluster"),
@@ -241,7 +271,7 @@ class RecordsByName(AutocompleteJsonView):
 class PortalSite(AdminSite):
     """Django's admin site, with an index by task and internal records below it."""
 
-    site_title = site_header = "opsportal admin"
+    site_title = site_header = "opsportal"
     index_template = "admin/tasks.html"
     # A list of all models would take a quarter of the width from each table.
     enable_nav_sidebar = False
@@ -270,7 +300,16 @@ class PortalSite(AdminSite):
             models = [model for model in app["models"] if model["model"]._meta.label not in listed]
             if models:
                 internal.append({**app, "models": models})
-        context = {"internal": internal, "first_tasks": self._first_tasks(request)}
+        # This module is loaded before the models that the steps read.
+        from apps.portal.pages.setup_steps import setup_steps
+
+        steps = setup_steps()
+        context = {
+            "internal": internal,
+            "first_tasks": self._first_tasks(request),
+            "setup_steps": steps,
+            "steps_left": len([step for step in steps if not (step.is_done or step.is_optional)]),
+        }
         return super().index(request, {**(extra_context or {}), **context})
 
     def _first_tasks(self, request: HttpRequest) -> list[tuple[str, list[Task]]]:

@@ -9,8 +9,12 @@ declare(
     EventKind("user.deactivated", "deactivated the user", "was deactivated"),
     EventKind("user.reactivated", "reactivated the user", "was reactivated"),
     EventKind("user.removed", "removed the person", "was removed"),
-    EventKind("membership.granted", "granted a role for {experiment}", "was granted a role"),
-    EventKind("membership.revoked", "revoked a role for {experiment}", "had a role revoked"),
+    EventKind(
+        "membership.granted", "granted the role {new} for {experiment}", "was granted a role"
+    ),
+    EventKind(
+        "membership.revoked", "revoked the role {old} for {experiment}", "had a role revoked"
+    ),
     EventKind("token.created", "created an API token", "has a new API token"),
     EventKind("token.revoked", "revoked an API token", "had an API token revoked"),
     EventKind("account.logins_changed", "changed the cluster logins", "has other cluster logins"),

@@ -8,7 +8,8 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models.functions import Lower
+from django.db.models import Value
+from django.db.models.functions import Coalesce, Concat, Lower, NullIf, Trim
 from knox.models import AbstractAuthToken
 
 from apps.accounts.enums import Role, TokenScope
@@ -80,6 +81,15 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
             raise ValidationError({"time_zone": UNKNOWN_ZONE.format(self.time_zone)})
 
 
+def shown_name(prefix: str = "") -> Lower:
+    """Return what users are sorted by: the full name as it is shown, or else the user name.
+
+    `prefix` leads to the user, such as `user__`.
+    """
+    full_name = Trim(Concat(f"{prefix}first_name", Value(" "), f"{prefix}last_name"))
+    return Lower(Coalesce(NullIf(full_name, Value("")), f"{prefix}username"))
+
+
 #: The actor of a change: a user, or the name of a component of the portal.
 Principal: TypeAlias = User | str
 
@@ -121,6 +131,8 @@ class Membership(models.Model):
     role = models.CharField(max_length=16, choices=Role)
 
     class Meta:
+        verbose_name = "role"
+        verbose_name_plural = "roles"
         constraints = [
             models.UniqueConstraint(
                 fields=["user", "experiment", "role"], nulls_distinct=False, name="membership_once"

@@ -70,6 +70,8 @@ class ClusterAdmin(PortalAdmin):
         "max_memory_bytes": "Memory limit of a job",
         "max_wall_seconds": "Time limit of a job",
         "submission": "Submission options",
+        "collects": "Collects jobs",
+        "submits": "Submits jobs",
     }
     help_texts = {
         "name": (
@@ -77,11 +79,16 @@ class ClusterAdmin(PortalAdmin):
             "it should not change later."
         ),
         "site": "Statistics and failures are compared by site.",
+        "options": (
+            "How its scheduler is reached. Leave {} if the scheduler's commands work on the hosts "
+            "of the workers. Otherwise, write names with texts; see docs/slurm.md."
+        ),
     }
     search_fields = ["name", "site__name"]
     instead_of_deleting = (
-        "Untick “Collects” and “Submits” instead: its jobs and figures stay, and it gets no more. "
-        "One with a mistyped name is removed, with all its jobs, by “manage.py cluster remove”."
+        "Untick “Collects jobs” and “Submits jobs” instead: its jobs and figures stay, and it gets "
+        "no more. One with a mistyped name is removed, with all its jobs, by “manage.py cluster "
+        "remove”."
     )
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

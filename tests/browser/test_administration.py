@@ -16,7 +16,7 @@ def test_experiment_is_set_up(
 ):
     page = open_as(admin, width=width, javascript=javascript)
     page.goto("/admin/")
-    page.get_by_role("link", name="Set up an experiment").click()
+    page.get_by_role("link", name="Set up an experiment").first.click()
     page.get_by_role("button", name="Check").click()
     page.get_by_label("Key", exact=False).first.fill("nova")
     page.get_by_label("Name:", exact=True).fill("Short-Baseline Near Detector")
@@ -84,6 +84,8 @@ def test_phone_shows_whole_dates_and_fields_within_their_card(
     for cell in page.locator("#result_list tbody tr:first-child > :not(.action-checkbox)").all():
         assert cell.bounding_box()["width"] >= 70
     assert_no_sideways_scrolling(page)
+    here = page.locator("#user-tools").get_by_role("link", name="Back office").bounding_box()
+    assert here["x"] + here["width"] <= 390
     page.goto("/admin/accounts/membership/add/")
     card = page.locator("fieldset.module").first.bounding_box()
     for field in page.locator(".form-row select:visible, .form-row .select2-container").all():

@@ -37,7 +37,7 @@ LINKS = re.compile(
     |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
     |(chip\.)?query                 # of views: “?” and urlencode()
-    |(cause|change|count|error|failures|fix|item|job|next_button|option|reason|link|place|service_now|task|turn\.action|waits_for)\.url
+    |(cause|change|count|error|failures|fix|item|job|next_button|option|reason|link|place|service_now|step|task|turn\.action|waits_for)\.url
     |results\.(jobs|scripts|datasets)_url
     |change\.(target\|request_url|proposal_url)
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.accounts import domain
 from apps.accounts.enums import Role
-from apps.accounts.models import Membership
+from apps.accounts.models import Membership, shown_name
 from apps.accounts.web.http_request import user_of
 from apps.core.admin import PortalAdmin
 from apps.core.web.people import name_of
@@ -73,7 +73,7 @@ class MembershipAdmin(PortalAdmin):
     list_title = "Roles of users"
     record_name = "role"
     list_display = ["full_name", "user", "role", "scope"]
-    ordering = ["user__last_name", "user__username", "pk"]
+    ordering = [shown_name("user__"), "user__username", "pk"]
     empty_choices = {"experiment": "all experiments"}
     search_help_text = "Searches names, user names, e-mail addresses and experiments."
     column_titles = {"user": "user name"}
@@ -90,7 +90,7 @@ class MembershipAdmin(PortalAdmin):
     list_per_page = 50
     autocomplete_fields = ["user", "experiment"]
 
-    @admin.display(description="name", ordering="user__last_name")
+    @admin.display(description="name", ordering=shown_name("user__"))
     def full_name(self, obj: Membership) -> str:
         return obj.user.get_full_name() or obj.user.get_username()
 

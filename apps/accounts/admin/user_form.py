@@ -5,15 +5,16 @@ from typing import Any, ClassVar, cast
 from django import forms
 from django.conf import settings
 from django.contrib.auth.forms import AdminPasswordChangeForm
-from django.contrib.auth.password_validation import (
-    password_validators_help_texts,
-    validate_password,
-)
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
 from apps.accounts.domain import ways_to_sign_in
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import Experiment, User
+
+USERNAME_RULE = "Use only letters, digits and @ . + - _ in the user name."
+#: Django's own texts speak to the person who signs in, not to an admin.
+STRENGTH_HELP = "At least 8 characters, no common password, and unlike the user's name and address."
 
 
 class UserForm(forms.ModelForm):
@@ -24,6 +25,7 @@ class UserForm(forms.ModelForm):
         fields = ("username", "first_name", "last_name", "email", "time_zone")
         labels: ClassVar = {"username": "User name", "email": "E-mail"}
         help_texts: ClassVar = {"username": "Fixed after the first sign-in: records name it."}
+        error_messages: ClassVar = {"username": {"invalid": USERNAME_RULE}}
 
 
 class PasswordForm(AdminPasswordChangeForm):
@@ -36,7 +38,7 @@ class PasswordForm(AdminPasswordChangeForm):
             choice.label = "Signs in by password"
             choice.choices = [("true", "Yes"), ("false", "No")]
             choice.help_text = "No: the password is deleted, and only single sign-on is left."
-        self.fields["password1"].help_text = " ".join(password_validators_help_texts())
+        self.fields["password1"].help_text = STRENGTH_HELP
         self.fields["password2"].label = "Password again"
         self.fields["password2"].help_text = ""
 
@@ -79,7 +81,7 @@ class NewUserForm(forms.ModelForm):
             ),
         }
         error_messages: ClassVar = {
-            "username": {"required": "Enter a user name."},
+            "username": {"required": "Enter a user name.", "invalid": USERNAME_RULE},
             "sign_on_subject": {"unique": "Another user has this identity."},
         }
 
@@ -94,7 +96,7 @@ class NewUserForm(forms.ModelForm):
             self.fields["sign_on_subject"].widget = forms.HiddenInput()
         for name in ("password", "password_again"):
             self.fields[name].widget = forms.PasswordInput(attrs={"autocomplete": "new-password"})
-        self.fields["password"].help_text = " ".join(password_validators_help_texts())
+        self.fields["password"].help_text = STRENGTH_HELP
 
     def clean_username(self) -> str:
         """Reject names that differ from another only by upper and lower case."""

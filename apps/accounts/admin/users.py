@@ -20,9 +20,11 @@ from django.utils.text import get_text_list
 from apps.accounts import domain
 from apps.accounts.admin.user_form import NewUserForm, PasswordForm, UserForm
 from apps.accounts.enums import Role, SignIn
-from apps.accounts.models import ApiToken, ClusterLogin, Membership, User
+from apps.accounts.models import ApiToken, ClusterLogin, Membership, User, shown_name
 from apps.accounts.web.http_request import user_of
 from apps.core.admin import PortalAdmin
+from apps.core.admin.form_errors import name_field_in_errors
+from apps.core.admin.history import message_about_addition
 from apps.core.domain.events import events_of
 from apps.core.errors import NotAllowed
 
@@ -34,6 +36,14 @@ class ClusterLoginInline(admin.TabularInline):
 
     model = ClusterLogin
     extra = 0
+    verbose_name = "login"
+    verbose_name_plural = "logins on clusters"
+
+    def get_formset(self, *args: Any, **kwargs: Any) -> Any:
+        formset = super().get_formset(*args, **kwargs)
+        for name, field in formset.form.base_fields.items():
+            name_field_in_errors(field, name)
+        return formset
 
 
 @admin.register(User)
@@ -60,6 +70,7 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
     inlines = (ClusterLoginInline,)
     list_display = ("full_name", "username", "email", "roles", "last_login", "is_active")
     list_display_links = ("full_name",)
+    ordering = (shown_name(), "username")
     list_filter = ("is_active", "memberships__role", "memberships__experiment")
     list_per_page = 50
     column_titles = {"username": "user name", "last_login": "last sign-in", "email": "e-mail"}
@@ -70,7 +81,7 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
         users: QuerySet[User] = super().get_queryset(request)
         return users.prefetch_related("memberships__experiment")
 
-    @admin.display(description="name", ordering="last_name")
+    @admin.display(description="name", ordering=shown_name())
     def full_name(self, user: User) -> str:
         return user.get_full_name() or user.get_username()
 
@@ -116,6 +127,25 @@ class UserAdmin(PortalAdmin, DjangoUserAdmin):
             at=timezone.now(),
         )
         obj.pk = added.pk
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> list[dict[str, Any]]:
+        """Say of a new user who it is and what it may do, not which boxes were ticked."""
+        if not add:
+            return super().construct_change_message(request, form, formsets, add)
+        user = form.instance
+        roles = _roles_in_words(User.objects.get(pk=user.pk))
+        way = SignIn(form.cleaned_data["sign_in"])
+        sign_in = "With a password" if way == SignIn.PASSWORD else way.label
+        return message_about_addition(
+            [
+                ("Name", user.get_full_name()),
+                ("E-mail", user.email),
+                ("Roles", get_text_list(roles, "and")),
+                ("Signs in", sign_in),
+            ]
+        )
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         if not change:

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from apps.core.admin.deletion import reasons_against_deletion, without_links
+from apps.core.admin.form_errors import name_duplicates, name_field_in_errors
 from apps.core.admin.history import history_of, with_values
 from apps.core.admin.lists import (
     EMPTY,
@@ -29,6 +30,7 @@ from apps.core.admin.lists import (
     in_words,
     yes_or_no,
 )
+from apps.core.admin.responses import PlainResponses
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation
 from apps.core.web.pagination import KeysFirst
@@ -47,7 +49,7 @@ def offer_only_to_add(widget: Any) -> None:
             setattr(widget, name, False)
 
 
-class PortalAdmin(admin.ModelAdmin):
+class PortalAdmin(PlainResponses):
     """Defaults for every model in the admin."""
 
     formfield_overrides = {
@@ -60,8 +62,6 @@ class PortalAdmin(admin.ModelAdmin):
     document = ""
     #: The title of the list, if the plural name of the model says too little.
     list_title = ""
-    #: What one record is called, if the name of the model says too little.
-    record_name = ""
     #: Actions of the list that the page of a record offers, too.
     record_actions: tuple[str, ...] = ()
     #: Plain labels and help texts of fields whose model says too little.
@@ -158,7 +158,7 @@ class PortalAdmin(admin.ModelAdmin):
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def get_form(self, *args: Any, **kwargs: Any) -> Any:
-        """Link the pages of the documentation that help texts name."""
+        """Link the pages of the documentation that help texts name; name fields in errors."""
         form = super().get_form(*args, **kwargs)
         for name, field in form.base_fields.items():
             field.label = self.labels.get(name, field.label)
@@ -168,6 +168,8 @@ class PortalAdmin(admin.ModelAdmin):
                 help_text = f"{help_text} Times in {zone}.".strip()
             field.help_text = with_links(str(help_text), documentation.titles())
             offer_only_to_add(field.widget)
+            name_field_in_errors(field, name, self.name_of_record)
+        name_duplicates(form, self.name_of_record)
         return form
 
     def construct_change_message(
@@ -188,6 +190,10 @@ class PortalAdmin(admin.ModelAdmin):
             context["history"] = history_of(record, with_portal=with_portal)
             context["title"] = f"History of {record}"
         return super().history_view(request, object_id, context)
+
+    def title_of_record(self, record: Any) -> str:
+        """Return the heading of the page of a record."""
+        return str(record)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return "add" not in self.never and super().has_add_permission(request)
@@ -229,7 +235,8 @@ class PortalAdmin(admin.ModelAdmin):
         if obj is not None:
             offered = self.get_actions(request)
             actions = [(name, offered[name][2]) for name in self.record_actions if name in offered]
-            context |= {"title": str(obj), "subtitle": None, "record_actions": actions}
+            title = self.title_of_record(obj)
+            context |= {"title": title, "subtitle": None, "record_actions": actions}
         elif self.record_name and context["title"] == f"Add {self.opts.verbose_name}":
             context["title"] = f"Add {self.record_name}"
         return super().render_change_form(request, context, add, change, form_url, obj)
@@ -287,6 +294,14 @@ class ReadOnlyAdmin(LongListAdmin):
     """The admin of rows that only domain functions write."""
 
     never: tuple[str, ...] = ("add", "change", "delete")
+
+    def get_form(self, *args: Any, **kwargs: Any) -> Any:
+        """Name the fields of a record as the columns of the list."""
+        labels = {}
+        for field in self.opts.fields:
+            title = self.column_titles.get(field.name) or column_title(field)
+            labels[field.name] = self.labels.get(field.name) or capfirst(title)
+        return super().get_form(*args, **{"labels": labels, **kwargs})
 
 
 def register_read_only(

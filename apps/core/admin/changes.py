@@ -1,16 +1,22 @@
 """The admin of changes that were made in the back office, also of records that are deleted."""
 
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
-from apps.core.admin.base import ReadOnlyAdmin
+from apps.core.admin.base import PortalAdmin, ReadOnlyAdmin
 from apps.core.admin.history import entry_of_log
 from apps.core.admin.lists import PeriodFilter
+from apps.core.web.people import name_of
 
 
 class ChangePeriod(PeriodFilter):
@@ -23,6 +29,31 @@ class ActionFilter(admin.ChoicesFieldListFilter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.title = "what was done"
+
+
+class RecordKindFilter(admin.SimpleListFilter):
+    """The kind of the changed records, as the lists of the back office name it."""
+
+    title = "kind of record"
+    parameter_name = "content_type__id__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        logged = LogEntry.objects.order_by().values("content_type")
+        choices = []
+        for content_type in ContentType.objects.filter(pk__in=logged):
+            choices.append((str(content_type.pk), capfirst(_name_of_kind(content_type))))
+        return sorted(choices, key=itemgetter(1))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(content_type=self.value()) if self.value() else queryset
+
+
+def _name_of_kind(content_type: ContentType) -> str:
+    model = content_type.model_class()
+    model_admin = admin.site._registry.get(model) if model else None
+    if isinstance(model_admin, PortalAdmin):
+        return model_admin.name_of_record
+    return str(content_type.name)
 
 
 @admin.register(LogEntry)
@@ -41,19 +72,26 @@ class LogEntryAdmin(ReadOnlyAdmin):
         ChangePeriod,
         ("user", admin.RelatedOnlyFieldListFilter),
         ("action_flag", ActionFilter),
-        ("content_type", admin.RelatedOnlyFieldListFilter),
+        RecordKindFilter,
     )
     search_fields = ("object_repr", "user__username", "change_message")
     list_select_related = ("user", "content_type")
-    fields = ("action_time", "user", "content_type", "object_repr", "what")
-    readonly_fields = ("what",)
+    fields = ("action_time", "by", "kind", "record", "what")
+    readonly_fields = ("by", "kind", "record", "what")
     search_help_text = "Searches records, user names and values."
     column_titles = MappingProxyType({"action_time": "time", "user": "by"})
-    filter_titles = MappingProxyType({"user": "by", "content_type": "kind of record"})
+    filter_titles = MappingProxyType({"user": "by"})
+
+    def title_of_record(self, record: LogEntry) -> str:
+        return f"{record.object_repr}: {record.get_action_flag_display().lower()} by {record.user}"
+
+    @admin.display(description="by")
+    def by(self, log_entry: LogEntry) -> str:
+        return name_of(log_entry.user)
 
     @admin.display(description="kind of record", ordering="content_type__model")
     def kind(self, log_entry: LogEntry) -> str:
-        return str(log_entry.content_type.name) if log_entry.content_type else "–"
+        return _name_of_kind(log_entry.content_type) if log_entry.content_type else "–"
 
     @admin.display(description="record", ordering="object_repr")
     def record(self, log_entry: LogEntry) -> str:

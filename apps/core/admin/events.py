@@ -7,16 +7,18 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 
 from apps.core.admin.base import EMPTY, ReadOnlyAdmin, register_read_only
-from apps.core.admin.lists import PeriodFilter
+from apps.core.admin.lists import PeriodFilter, in_words
 from apps.core.domain.event_kinds import kind_in_words, value_in_words, what_was_done
 from apps.core.domain.events import people
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
+from apps.core.web.people import name_of
 
 
 class ActorFilter(admin.SimpleListFilter):
@@ -82,6 +84,26 @@ class EventAdmin(ReadOnlyAdmin):
     search_fields = ("target_label", "actor")
     search_help_text = "Searches targets, such as NOVA-0219, and user names."
     column_titles = MappingProxyType({"at": "time", "actor": "by"})
+    fields = ("at", "by", "what", "target", "change", "reason", "details", "technical_name")
+    readonly_fields = ("by", "what", "target", "change", "details", "technical_name")
+
+    def title_of_record(self, record: Event) -> str:
+        return f"{record.target_label}: {record.actor} {what_was_done(record)}"
+
+    @admin.display(description="by")
+    def by(self, event: Event) -> str:
+        """Name a person with the user name, and a part of the portal as it is recorded."""
+        user = get_user_model().objects.filter(username=event.actor).first()
+        return name_of(user) if user else event.actor
+
+    @admin.display(description="details")
+    def details(self, event: Event) -> str:
+        return in_words(event.data)
+
+    @admin.display(description="kind of event")
+    def technical_name(self, event: Event) -> str:
+        """Name the kind as the API, webhooks and the documentation do."""
+        return event.kind
 
     @admin.display(description="what", ordering="kind")
     def what(self, event: Event) -> str:

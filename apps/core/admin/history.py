@@ -23,6 +23,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.text import capfirst, get_text_list
 
+from apps.core.admin.form_errors import label_of
 from apps.core.admin.lists import yes_or_no
 from apps.core.domain.event_kinds import kind_of, value_in_words, what_was_done
 from apps.core.domain.events import events_of, people
@@ -124,7 +125,7 @@ def _field_changes(form: Any) -> Iterator[list[dict[str, Any]]]:
         if name not in form.fields:
             continue
         form_field = form.fields[name]
-        label = _label_of(form_field, name)
+        label = label_of(form_field, name)
         old = form.get_initial_for_field(form_field, name)
         new = form.cleaned_data.get(name)
         if _is_secret(form_field, name):
@@ -143,7 +144,7 @@ def _first_values(form: Any) -> Iterator[list[dict[str, Any]]]:
         is_link = isinstance(form_field, forms.models.InlineForeignKeyField)
         if value in (None, "", [], {}) or is_key or is_link:
             continue
-        label = _label_of(form_field, name)
+        label = label_of(form_field, name)
         if _is_secret(form_field, name):
             yield [_addition(label, _HIDDEN)]
         elif isinstance(value, dict):
@@ -152,10 +153,6 @@ def _first_values(form: Any) -> Iterator[list[dict[str, Any]]]:
         else:
             text = _in_words(form_field, value)
             yield [] if text == _NOTHING else [_addition(label, text)]
-
-
-def _label_of(form_field: forms.Field, name: str) -> str:
-    return str(form_field.label or capfirst(name.replace("_", " ")))
 
 
 def _is_secret(form_field: forms.Field, name: str) -> bool:

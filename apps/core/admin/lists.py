@@ -139,7 +139,8 @@ class PeriodFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Narrow the rows by their keys, which rise with their times and have an index."""
         days = self.value()
-        if days is None:
+        offered = [value for value, _ in self.lookup_choices]
+        if days not in offered:
             return queryset
         since = timezone.now() - timedelta(days=int(days))
         rows = queryset.model._default_manager.order_by("-pk")

@@ -43,12 +43,14 @@ class JsonText(forms.JSONField):
         return json.dumps(value, indent=2, ensure_ascii=False)
 
     def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and not value.strip() and callable(self.initial):
+            return self.initial()  # the value of a new record, such as an empty object
         if isinstance(value, str) and value.strip():
             try:
                 json.loads(value)
             except json.JSONDecodeError as error:
                 raise forms.ValidationError(
-                    f"Line {error.lineno}, column {error.colno}: {error.msg}."
+                    f"Line {error.lineno}, column {error.colno}: {error.msg}. Write valid JSON."
                 ) from error
             except (ValueError, RecursionError) as error:
                 raise forms.ValidationError(

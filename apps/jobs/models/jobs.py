@@ -279,7 +279,7 @@ class AccountMap(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.account} is {self.experiment.key}"
+        return f"{self.account} of {self.experiment.key}"
 
 
 class SubmittedArray(models.Model):
@@ -616,6 +616,8 @@ class MaskingRule(models.Model):
 
     def clean(self) -> None:
         """Raise `ValidationError` for the field `pattern` if it is not valid."""
+        if not self.pattern:  # refused as missing
+            return
         try:
             self.as_rule()
         except ValueError as error:

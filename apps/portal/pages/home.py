@@ -39,6 +39,7 @@ from apps.portal.pages.home_answers import (
 )
 from apps.portal.pages.home_changes import Changes, changes_since
 from apps.portal.pages.incident import offer_for
+from apps.portal.pages.setup_steps import is_empty
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
 from apps.production.domain.approvals.wait_counts import WaitCounts, count_waits
 from apps.production.domain.forecast import Forecast
@@ -155,6 +156,7 @@ class HomePage:
     # What the user can do.
     may_request: bool
     may_operate: bool
+    is_empty: bool
     no_role: bool
 
 
@@ -209,6 +211,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         holds=wide_holds(user),
         may_request=scope_of(user).has_anywhere(Role.LIAISON),
         may_operate=is_opg(user),
+        is_empty=not services and is_empty(),
         no_role=not scope_of(user).roles,
     )
 

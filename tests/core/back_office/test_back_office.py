@@ -105,8 +105,8 @@ def test_limits_are_written_with_units(client, admin, memory, wall, stored):
         ("4", "2 h", "Enter a size with its unit, such as 4 GB or 3900 MB."),
         ("4 GiB", "7200", "Enter a duration such as 8 h"),
         ("-4 GiB", "", "Enter a size with its unit"),
-        ("99999999999 TB", "", "less than or equal to"),
-        ("", "9999999 d", "less than or equal to"),
+        ("99999999999 TB", "", "Enter a smaller value for “Memory limit of a job”."),
+        ("", "9999999 d", "Enter a smaller value for “Time limit of a job”."),
         ("4 parsecs", "", "Enter a size with its unit"),
     ],
 )
@@ -227,7 +227,7 @@ def test_scheduler_is_one_of_those_installed(client, admin):
     client.force_login(admin)
     values = {"name": "alps", "scheduler": "slurmm", "options": "{}", "submission": "{}"}
     page = text_of(client.post("/admin/clusters/cluster/add/", values))
-    assert "slurmm is not one of the available choices" in page
+    assert "“slurmm” is no choice for “Scheduler”: choose one of the list." in page
     assert not Cluster.objects.exists()
 
 
@@ -324,7 +324,7 @@ def test_lists_have_plain_titles(client, admin, nova):
     publish(kind="membership.granted", target=shifter, by=admin, at=timezone.now())
     client.force_login(admin)
     memberships = client.get("/admin/accounts/membership/").text
-    assert "<title>Roles of users · opsportal admin</title>" in memberships
+    assert "<title>Roles of users · opsportal</title>" in memberships
     assert 'class="field-scope">all experiments</td>' in memberships
     assert "To change a role, delete it and add another." in memberships
     events = client.get("/admin/core/event/").text
@@ -336,7 +336,7 @@ def test_page_of_a_record_is_named_after_it_and_leads_back(client, admin):
     cluster = clusters.cluster()
     client.force_login(admin)
     page = text_of(client.get(reverse("admin:clusters_cluster_change", args=[cluster.pk])))
-    assert "<title>alps · opsportal admin</title>" in page
+    assert "<title>alps · opsportal</title>" in page
     assert "<h1>alps</h1>" in page
     crumbs = page.partition('class="breadcrumbs"')[2].partition("</div>")[0]
     assert (

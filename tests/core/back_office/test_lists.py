@@ -11,6 +11,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.test import Client
 from django.utils import timezone
 
+from apps.accounts.enums import Role
 from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.core.web.pagination import KeysFirst
@@ -83,8 +84,8 @@ def test_audit_trail_shows_people_first_in_words(client, admin, nova, at):
     client.force_login(admin)
     page = client.get(LIST)
     assert [event.kind for event in page.context["cl"].result_list] == ["membership.granted"]
-    assert "granted a role for NOVA" in page.text
-    assert "granted a role for …</a>" in page.text
+    assert "granted the role liaison for NOVA" in page.text
+    assert "granted the role … for …</a>" in page.text
     assert "jobs.linked" not in re.sub(r'href="[^"]*"', "", page.text)
     assert {event.kind for event in shown(client, "by=portal")} == {"jobs.linked"}
     assert len(shown(client, "by=all")) == 2
@@ -152,3 +153,58 @@ def test_several_records_are_deleted_only_where_it_is_usual(client, admin, nova)
     experiments = client.get("/admin/accounts/experiment/").text
     assert "delete_selected" not in experiments
     assert "action-checkbox" not in experiments
+
+
+def test_people_are_sorted_by_the_name_that_is_shown(client, admin, nova):
+    for username, first_name, last_name in [
+        ("zz", "Ada", "Zimmer"),
+        ("aa", "zoe", "Adams"),
+        ("mm", "", ""),
+    ]:
+        user = people.person(username, (Role.LIAISON, nova))
+        user.first_name = first_name
+        user.last_name = last_name
+        user.save()
+    client.force_login(admin)
+    for address in ("/admin/accounts/user/", "/admin/accounts/membership/?role=liaison"):
+        page = client.get(address)
+        names = [getattr(row, "user", row).username for row in page.context["cl"].result_list]
+        assert [name for name in names if name in ("zz", "aa", "mm")] == ["zz", "mm", "aa"]
+
+
+def test_page_of_an_event_is_in_plain_words(client, admin, nova):
+    admin.first_name = "Ada"
+    admin.last_name = "Novak"
+    admin.save()
+    event = publish(
+        kind="membership.granted",
+        target=people.person("lena"),
+        by=admin,
+        at=timezone.now(),
+        new="liaison",
+        data={"experiment": "NOvA", "most_in_flight": None},
+    )
+    client.force_login(admin)
+    page = text_of(client.get(f"/admin/core/event/{event.pk}/change/"))
+    assert f"<h1>lena: {admin.username} granted the role liaison for NOvA</h1>" in page
+    assert f"Ada Novak ({admin.username})" in page
+    assert "experiment: NOvA" in page
+    for raw in ("Target id", "Target type", "most_in_flight", "accounts.user"):
+        assert raw not in page
+
+
+@pytest.mark.parametrize("period", ["abc", "", "9" * 30, "-1"])
+def test_period_that_is_not_offered_shows_all(client, admin, period):
+    publish(kind="user.created", target=admin, by=admin, at=timezone.now())
+    client.force_login(admin)
+    page = client.get(f"{LIST}?by=all&when={period}")
+    assert page.status_code == 200
+    assert page.context["cl"].result_count == 1
+
+
+@pytest.mark.parametrize("key", ["abc", "1\x00", ""])
+def test_action_on_what_is_no_record_is_refused(client, admin, key):
+    client.force_login(admin)
+    sent = {"action": "delete_selected", "_selected_action": key, "post": "yes"}
+    page = client.post("/admin/accounts/membership/", sent, follow=True)
+    assert "Nothing was done. Choose the records in the list again." in page.text

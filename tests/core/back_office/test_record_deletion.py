@@ -32,7 +32,7 @@ def test_cluster_in_use_says_by_what_and_what_to_do_instead(office, at, monkeypa
     )
     page = text_of(office.post(deletion_of(cluster), {"post": "yes"}))
     assert "<h1>alps cannot be deleted</h1>" in page
-    assert "alps cannot be deleted: it is used by more than 2 hosts. Untick “Collects”" in page
+    assert "alps cannot be deleted: it is used by more than 2 hosts. Untick “Collects jobs”" in page
     assert "with all its jobs, by “manage.py cluster remove”" in page
     assert "your account doesn" not in page
     assert Cluster.objects.filter(pk=cluster.pk).exists()
@@ -52,7 +52,7 @@ def test_deletion_says_what_goes_with_the_record(office, nova, at):
     page = text_of(office.get(deletion_of(nova)))
     assert "<h1>Delete the experiment “NOvA”?</h1>" in page
     assert "All of these are deleted, and cannot be restored:" in page
-    assert "<li>1 memberships</li>" in page
+    assert "<li>1 roles</li>" in page
     assert office.post(deletion_of(nova), {"post": "yes"}).status_code == 302
     assert not ExperimentShare.objects.exists()
     assert not Membership.objects.filter(role="liaison").exists()
