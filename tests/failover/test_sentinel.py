@@ -58,7 +58,8 @@ def service_by_tls(tmp_path_factory):
 
 
 def sender(url: str) -> Celery:
-    app = Celery("sender")
+    # The application of the portal stays the current one, for the tasks of other tests.
+    app = Celery("sender", set_as_current=False)
     app.conf.broker_url = broker_url(url)
     app.conf.broker_use_ssl = broker_tls(url)
     options = settings.CELERY_BROKER_TRANSPORT_OPTIONS | broker_options(url)

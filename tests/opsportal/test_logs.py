@@ -7,7 +7,7 @@ import re
 import kombu.exceptions
 import pytest
 import redis.exceptions
-from celery import Celery
+from celery import Celery, current_app
 from celery.contrib.testing.worker import start_worker
 from django.conf import settings
 from django.db import OperationalError
@@ -15,6 +15,7 @@ from django_guid import clear_guid, get_guid, set_guid
 from django_guid.log_filters import CorrelationId
 
 from apps.accounts.models import User
+from apps.core.domain.background import celery_app
 from apps.core.domain.secrets.log_formats import formatter
 from apps.portal.web import views
 from opsportal import logs
@@ -175,15 +176,27 @@ def test_request_has_an_id_in_log_response_and_page(client, db, monkeypatch, cap
     assert caplog.records[-1].request_id == request_id
 
 
-def test_task_has_the_id_of_the_request_that_sent_it():
-    app = Celery("ids", broker="memory://", backend="cache+memory://")
+@pytest.fixture
+def another_application():
+    """A Celery application beside the portal's.
+
+    A worker in this process makes it the current one: afterwards, that is the portal's again.
+    """
+    yield Celery("ids", set_as_current=False, broker="memory://", backend="cache+memory://")
+    portal = celery_app()
+    portal.set_current()
+    portal.set_default()
+    assert current_app.main == "opsportal"
+
+
+def test_task_has_the_id_of_the_request_that_sent_it(another_application):
     ids = []
 
-    @app.task(shared=False)
+    @another_application.task(shared=False)
     def note() -> None:
         ids.append(get_guid())
 
-    with start_worker(app, perform_ping_check=False, pool="solo"):
+    with start_worker(another_application, perform_ping_check=False, pool="solo"):
         set_guid(ID)
         note.delay().get(timeout=30)
         clear_guid()

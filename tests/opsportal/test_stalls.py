@@ -65,7 +65,8 @@ def test_worker_that_stopped_taking_messages_is_started_again(transactional_db, 
         "REDIS_URL": redis_url,
         "VAR_DIR": str(tmp_path / "var"),
     }
-    sender = Celery("sender", broker=broker_url(redis_url))
+    # The application of the portal stays the current one, for the tasks of other tests.
+    sender = Celery("sender", set_as_current=False, broker=broker_url(redis_url))
     heart = Heartbeat.objects.filter(name=health.QUEUE)
     log = tmp_path / "worker.log"
     command = ("-A", "opsportal", "worker", "--queues=default", "--concurrency=1")
