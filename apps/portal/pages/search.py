@@ -22,7 +22,12 @@ from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
 from apps.jobs.domain.records.conversion import day_of
-from apps.jobs.domain.records.jobs import jobs_for_list, matches_host, short_host
+from apps.jobs.domain.records.jobs import (
+    has_raw_id,
+    jobs_for_list,
+    matches_host,
+    short_host,
+)
 from apps.jobs.models import SHORT_HOST, Job, StatisticsValue
 from apps.production.models import Request
 from apps.statusboard.models import Incident, Service
@@ -46,11 +51,20 @@ _GROUP = re.compile(r"F-(\d{1,18})", re.IGNORECASE | re.ASCII)
 
 @dataclass(frozen=True)
 class Error:
-    """A known error, its number of recently failed jobs, and the URL of their list."""
+    """A known error, its number of recently failed jobs, and the URL of their list.
+
+    A cause that the catalogue does not list has no `title`, and no page at `about_url`.
+    """
 
     name: str
+    title: str
     jobs: int
     url: str
+    about_url: str
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of its failed jobs, or of its page if there are none."""
+        return self.url if self.jobs or not self.about_url else self.about_url
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,7 @@ class Found:
         urls = [page.get_absolute_url() for page in pages]
         urls += [reverse("jobs:host", args=[host]) for host in self.hosts]
         urls += [_jobs_url(cluster=cluster.name) for cluster in self.clusters]
-        urls += [error.url for error in self.errors]
+        urls += [error.get_absolute_url() for error in self.errors]
         datasets = reverse("datasets:dataset")
         urls += [f"{datasets}?{urlencode({'name': name})}" for name in self.datasets]
         urls += [reverse("archive:job", args=[archived.pk]) for archived, _ in self.scripts]
@@ -181,13 +195,21 @@ def _jobs_url(**query: str) -> str:
 
 
 def jobs_with_id(query: str, user: User) -> tuple[list[Job], str]:
-    """Return the jobs with this ID; if there are none, tasks of the array and their list's URL."""
+    """Return the jobs with this ID, and no URL.
+
+    If there are none, return tasks of the array with this ID and the URL of their list, else the
+    tasks that have the number in the scheduler, such as Slurm's `JobIDRaw`, and no URL. The IDs of
+    a job's steps batch and extern, which `sacct` prints, stand for the job.
+    """
+    query = query.removesuffix(".batch").removesuffix(".extern")
     jobs = jobs_for_list(user)
-    if with_id := list(jobs.filter(job_id=query).order_by("-ended_at", "-pk")[:SHOWN]):
+    newest = jobs.order_by("-ended_at", "-pk")
+    if with_id := list(newest.filter(job_id=query)[:SHOWN]):
         return with_id, ""
     # An array has any number of tasks, so they are not sorted.
-    tasks = list(jobs.filter(spool_id=query)[:SHOWN])
-    return tasks, _jobs_url(job=query) if tasks else ""
+    if tasks := list(jobs.filter(spool_id=query)[:SHOWN]):
+        return tasks, _jobs_url(job=query)
+    return list(newest.filter(has_raw_id(query))[:SHOWN]), ""
 
 
 def _jobs(query: str, user: User) -> tuple[list[Job], str]:
@@ -261,7 +283,8 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
         of_cause &= Q(cause__icontains=term)
     if not terms:
         return []
-    jobs = dict.fromkeys(named.values_list("pk", flat=True), 0)
+    titles = dict(named.values_list("pk", "title"))
+    jobs = dict.fromkeys(titles, 0)
 
     since = day_of(at - ERRORS_SINCE)
     totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=since)
@@ -273,5 +296,9 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
     link = reverse("diagnosis:failed-jobs")
     errors = []
     for name, n in most_first[:SHOWN]:
-        errors.append(Error(name, n, f"{link}?{urlencode({'cause': name, 'start': start})}"))
+        url = f"{link}?{urlencode({'cause': name, 'start': start})}"
+        about_url = ""
+        if name in titles:
+            about_url = reverse("diagnosis:known-error", args=[name])
+        errors.append(Error(name, titles.get(name, ""), n, url, about_url))
     return errors
