@@ -129,6 +129,18 @@ def test_search_names_known_errors_by_code_and_title(world, client, liaison):
         assert error.get_absolute_url() == (error.url if error.jobs else error.about_url)
 
 
+def test_search_finds_failure_groups_by_words_of_their_titles(
+    world, now, client, liaison, other_liaison
+):
+    group = FailureGroup.objects.get()
+    FailureGroup.objects.update(title="Killed for using more memory than requested")
+    client.force_login(liaison)
+    assert found(client, "memory killed").groups == [group]
+    assert found(client, "memory lost").groups == []
+    client.force_login(other_liaison)
+    assert found(client, "memory killed").groups == []
+
+
 def test_search_finds_known_errors_and_their_jobs(world, now, client, liaison, other_liaison):
     client.force_login(liaison)
     html = client.get("/find/", {"q": "samweb-5"}).content.decode()

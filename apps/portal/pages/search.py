@@ -34,6 +34,10 @@ from apps.statusboard.models import Incident, Service
 
 #: Maximum number of results of each kind.
 SHOWN = 20
+#: Maximum number of failure groups found by words of their titles.
+MOST_GROUPS = 10
+#: Known errors without failed jobs are listed up to so many known errors.
+MOST_WITHOUT_JOBS = 8
 #: Failures by known errors are counted over this time.
 ERRORS_SINCE = timedelta(days=30)
 #: Shorter texts are part of the names of many known errors.
@@ -178,6 +182,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         jobs=jobs,
         people=list(find_people(query, user)[:SHOWN]) if len(query) >= SHORTEST_NAME else [],
         requests=list(requests.filter(title__icontains=query).order_by("-pk")[:SHOWN]),
+        groups=_groups(query, user, at),
         services=list(Service.objects.filter(name__icontains=query)[:SHOWN]),
         clusters=list(Cluster.objects.filter(name__iexact=query)),
         errors=_errors(query, user, at),
@@ -271,6 +276,17 @@ def _scripts(
     return [(row, hits.get(row.script_id, [])) for row in matching], url if matching else ""
 
 
+def _groups(query: str, user: User, at: datetime) -> list[FailureGroup]:
+    """Return the failure groups seen recently with these words in their title, newest first."""
+    terms = [term for term in _SEPARATORS.split(query) if term]
+    if len(query) < SHORTEST_ERROR or not terms or _GROUP.fullmatch(query):
+        return []
+    groups = visible_groups(user).filter(last_seen_at__gte=at - ERRORS_SINCE)
+    for term in terms:
+        groups = groups.filter(title__icontains=term)
+    return list(groups.order_by("-last_seen_at")[:MOST_GROUPS])
+
+
 def _errors(query: str, user: User, at: datetime) -> list[Error]:
     """Return the known errors with these words in ID or title, those with most failures first."""
     if len(query) < SHORTEST_ERROR or _GROUP.fullmatch(query):
@@ -294,8 +310,10 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
     start = f"{since:%Y-%m-%dT%H:%MZ}"
     most_first = sorted(jobs.items(), key=lambda item: (-item[1], item[0]))
     link = reverse("diagnosis:failed-jobs")
-    errors = []
+    errors: list[Error] = []
     for name, n in most_first[:SHOWN]:
+        if not n and len(errors) >= MOST_WITHOUT_JOBS:
+            break
         url = f"{link}?{urlencode({'cause': name, 'start': start})}"
         about_url = ""
         if name in titles:
