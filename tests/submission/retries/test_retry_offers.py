@@ -364,7 +364,7 @@ def test_liaison_sees_that_the_opg_retries_other_jobs(pages, liaison, browse):
         "2 cannot be retried."
     )
     by_rules_only = replace(planned, planned=3, left_out=[(LeftOut.FORBIDDEN, 3)])
-    assert by_rules_only.who_retries == "3 will be retried by recovery rules."
+    assert by_rules_only.who_retries == "All 3 will be retried by recovery rules."
     assert by_rules_only.why_none == ""
     job = Job.objects.get(job_id="1").get_absolute_url()
     text = text_of(browse(liaison).get(job))

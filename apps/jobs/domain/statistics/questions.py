@@ -24,6 +24,7 @@ PERIOD_LABELS = {
 }
 #: The labels of jobs without a value, by dimension. Without a label, the value is unknown.
 NO_VALUE = {
+    "experiment": "no experiment",
     "verdict": "no verdict",
     "cause": "no known error",
     "reason": "no reason",

@@ -135,7 +135,10 @@ class RetryOffer:
         ]
         if not in_batches and not by_rules:
             return ""
-        return ", ".join(f"{jobs:,} {who}" for jobs, who in counts if jobs) + "."
+        parts = [f"{jobs:,} {who}" for jobs, who in counts if jobs]
+        if len(parts) == 1 and self.failed > 1:
+            return f"All {parts[0]}."
+        return f"{', '.join(parts)}."
 
     @property
     def label(self) -> str:
