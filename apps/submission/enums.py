@@ -109,7 +109,7 @@ class LeftOut(models.TextChoices):
     UNSETTLED = "unsettled", "not counted yet, or the scheduler may restart it"
     FORBIDDEN = (
         "forbidden",
-        "not yours to retry: you may not submit jobs of its request or experiment",
+        "left to others: you may not submit jobs of its request or experiment",
     )
     NOT_SENT = "not-sent", "not submitted by the portal"
     NO_SCRIPT = (

@@ -12,8 +12,9 @@ from apps.archive.domain import comparison
 from apps.archive.domain.comparison import ComparedJob, compare_lines, compare_variables, normalised
 from apps.archive.domain.differences import difference
 from apps.archive.models import ArchivedJob
+from apps.jobs.models import Job
 from tests.archive.spool_writer import environment_bytes
-from tests.factories import people
+from tests.factories import jobs, people
 from tests.factories.archive import captured_job, store
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "srun x 1", "srun x 2", "", "fi"]), max_size=30)
@@ -279,6 +280,25 @@ def test_page_compares_with_the_last_success_of_the_stage(client, pair, liaison)
         "OUT",
         "SLURM_JOB_ID",
     ]
+
+
+def test_comparison_leads_back_to_the_job_that_it_was_opened_from(client, pair, liaison, shifter):
+    archived = pair["2"]
+    task = {"job_id": f"{archived.job_id}_7", "spool_id": archived.job_id}
+    jobs.store(
+        archived.cluster,
+        jobs.failed(1, **task),
+        jobs.failed(2, job_id="99", spool_id="99"),
+    )
+    job = Job.objects.get(job_id=task["job_id"])
+    other = Job.objects.get(job_id="99")
+    client.force_login(shifter)
+    page = client.get(*address(archived, of=job.pk)).content.decode()
+    assert f'<a href="/jobs/{job.pk}/">Job {task["job_id"]}</a>' in page
+    assert f'name="of" value="{job.pk}"' in page
+    for of in (other.pk, "x", ""):
+        page = client.get(*address(archived, of=of)).content.decode()
+        assert 'name="of"' not in page, "the script is not that of this job"
 
 
 def test_every_byte_counts_if_asked_for(client, pair, liaison):

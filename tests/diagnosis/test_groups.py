@@ -223,7 +223,7 @@ def test_list_has_sections_views_and_bulk_actions(client, fail, shifter):
     client.force_login(shifter)
     url = reverse("diagnosis:failures")
     html = client.get(url, {"view": "unexplained"}).content.decode()
-    assert ("Unexplained: no error in the log" in html, "Auth failed" in html) == (True, False)
+    assert ("Unexplained: no known error matched" in html, "Auth failed" in html) == (True, False)
     keys = list(FailureGroup.objects.values_list("pk", flat=True))
     client.post(
         reverse("diagnosis:act-on-groups"),

@@ -37,6 +37,7 @@ from apps.jobs.enums import Counted
 from apps.jobs.models import Collection, DirtyHour, Job, StatisticsBlock, StatisticsValue
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict
+from tests.pages import text_of
 
 SINCE, UNTIL = AT - timedelta(days=4), AT + timedelta(hours=1)
 FIELD = {
@@ -488,6 +489,48 @@ def test_wrong_question_is_named_by_page_and_api(client, db, liaison, query):
     name = query[1:].partition("=")[0]
     assert name in client.get(f"/statistics/{query}").context["parsed"].problems
     assert client.get(f"/api/v1/statistics/{query}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence", "of_api"),
+    [
+        ("measure=luck", "There is no measure “luck”. Choose one of: wasted", "wasted_core_hours,"),
+        ("by=colour", "There is no dimension “colour”. Choose one of: experiment,", "cpu_model,"),
+        ("period=1y", "There is no period “1y”. Choose one of: last 24 hours,", "24h, 7d"),
+        ("weekday=x", "<b>Weekday:</b> There is no weekday “x”. Choose one of: Mon,", "Mon, Tue"),
+    ],
+)
+def test_page_names_possible_values_by_labels(client, db, liaison, query, sentence, of_api):
+    client.force_login(liaison)
+    page = text_of(client.get(f"/statistics/?{query}"))
+    assert sentence in page
+    assert "_" not in page.partition("Choose one of: ")[2].partition(".")[0]
+    assert of_api in client.get(f"/api/v1/statistics/?{query}").content.decode()
+
+
+def test_experiments_have_their_names(client, counted_jobs, liaison):
+    client.force_login(liaison)
+    page = ask(client, "?measure=jobs&by=experiment&experiment=NOVA")
+    assert [row["cells"] for row in page.context["rows"]] == [[("NOvA", "")]]
+    assert page.context["chips"][0][:2] == ("experiment", "NOvA")
+    assert "experiment=NOVA" in page.context["rows"][0]["query"]
+    by_name = ask(client, "?measure=jobs&by=experiment&experiment=NOvA")
+    assert by_name.context["answer"].all.jobs == page.context["answer"].all.jobs
+
+
+def test_shares_differ_by_percentage_points(client, alps, nova, liaison):
+    now = timezone.now()
+    store(
+        alps,
+        record(1, ended_at=now - timedelta(hours=30)),
+        failed(2, ended_at=now - timedelta(hours=2)),
+        at=now,
+    )
+    recompute_dirty_hours(at=now)
+    client.force_login(liaison)
+    page = ask(client, "?measure=failure_rate&by=host&period=24h&compare=previous")
+    assert page.context["change_of_all"] == {"before": "0.0 %", "difference": "+100.0 pp"}
+    assert "Percentage points" in page.text
 
 
 def test_api_gives_rows_with_intervals_and_hides_other_experiments(client, counted_jobs, liaison):

@@ -16,6 +16,7 @@ from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job
 from apps.portal.pages.home_answers import (
     MOST_BANDS,
+    Broken,
     broke_since_yesterday,
     can_run,
     failures_by_hour,
@@ -23,6 +24,8 @@ from apps.portal.pages.home_answers import (
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
+from apps.submission.domain.retries.offers import RetryOffer
+from apps.submission.enums import LeftOut
 from tests.factories import clusters, jobs, statusboard
 from tests.factories.requests import request_in, stage
 from tests.factories.statusboard import service
@@ -141,6 +144,35 @@ def test_home_leads_to_the_list_of_the_incidents_that_it_counts(client, shifter)
     assert len(client.get("/services/").context["incidents"]) == 1
 
 
+def test_home_counts_the_jobs_of_an_outage_as_their_retries_do(shifter):
+    now = timezone.now()
+    samweb = service("samweb", now - timedelta(hours=5))
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="503", by=shifter, at=now - timedelta(hours=1)
+    )
+    broken = Broken(now, [incident], {incident.pk: 105}, incident, is_counted=True)
+    offer = RetryOffer(
+        jobs=67,
+        as_owner=0,
+        bundle=0,
+        bundle_list=LeftOut.NOT_SENT,
+        left_out=[(LeftOut.BY_RULE, 127)],
+        needs={},
+    )
+    counted = broken.with_offer(offer)
+    assert (counted.confirmed, counted.victims_by_service) == (194, {samweb.pk: 194})
+    assert broken.with_offer(None) == broken
+
+
+def test_chart_has_a_legend_of_the_verdicts_in_it(client, shifter):
+    now = timezone.now()
+    jobs.store(clusters.cluster(), jobs.failed(5, ended_at=now - timedelta(hours=2)))
+    Collection.objects.update(collected_until=now)
+    recompute_dirty_hours(at=now)
+    assert failures_by_hour(user=shifter, at=now).legend == [("unknown", 1)]
+    assert "unknown 1</span>" in page_text(client, shifter, "/")
+
+
 def test_home_names_the_service_that_is_down_before_those_that_are_degraded(client, shifter):
     now = timezone.now()
     for name, state in (("samweb", State.DOWN), ("dcache", State.DEGRADED), ("rucio", State.DOWN)):
@@ -190,12 +222,31 @@ def test_home_says_how_far_accounting_is_read(client, shifter):
     page = " ".join(page_of(client, shifter, "/").split())
     assert f"Jobs of {cluster.name} are not counted" in page, "it was never read"
     Collection.objects.update(last_success_at=now - timedelta(hours=3))
-    assert "its accounting cannot be read." in " ".join(page_of(client, shifter, "/").split())
+    for address in ("/", "/failures/", "/statistics/", "/jobs/"):
+        page = page_text(client, shifter, address)
+        assert "its accounting cannot be read. It was last read" in page
+        assert 'href="/health/#accounting"' in page
+        assert 'href="/help/jobs/#accounting-that-cannot-be-read"' in page
+    assert 'id="accounting"' in page_of(client, shifter, "/health/")
+    assert 'id="accounting-that-cannot-be-read"' in page_of(client, shifter, "/help/jobs/")
     Collection.objects.update(collected_until=now, last_error="")
     page = page_of(client, shifter, "/")
     assert "No job failed in the last 24 hours" in page
     assert "No jobs failed since" in page
     assert f"Jobs of {read.cluster.name}" not in page_of(client, shifter, "/")
+
+
+def test_who_sees_no_portal_health_is_not_sent_there(client, other_liaison):
+    late = timezone.now() - timedelta(hours=3)
+    Collection.objects.create(
+        cluster=clusters.cluster(collects=True),
+        collected_until=late,
+        last_success_at=late,
+        last_error="sacct: connection refused",
+    )
+    page = page_text(client, other_liaison, "/jobs/")
+    assert "its accounting cannot be read." in page
+    assert "/health/" not in page
 
 
 def page_text(client, user, address):

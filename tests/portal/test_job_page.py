@@ -91,6 +91,14 @@ def client_page(client, user, job):
     return client.get(f"/jobs/{job.pk}/")
 
 
+def test_activity_has_the_verdict_once(world, client, shifter):
+    client.force_login(shifter)
+    entries = client.get(world.job.get_absolute_url()).context["activity"]
+    assert [entry.text for entry in entries if "verdict" in entry.text] == [
+        "decided the verdict: service"
+    ]
+
+
 def test_job_page_without_script_log_or_verdict(world, client, shifter):
     (job,) = store(world.job.cluster, record(99, started_at=None, ended_at=world.job.ended_at))
     page = page_of(client, shifter, f"/jobs/{job.pk}/")

@@ -7,11 +7,12 @@ import pytest
 from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.html import escape
 
 from apps.accounts.models import ClusterLogin, User
 from apps.archive.domain.search.word_index import index_batch
 from apps.diagnosis.models import FailureGroup
-from apps.jobs.domain.records.jobs import jobs_for_list, matches_host
+from apps.jobs.domain.records.jobs import has_raw_id, jobs_for_list, matches_host
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.statusboard.domain.incidents.incidents import open_incident
@@ -93,6 +94,53 @@ def test_search_finds_an_array_by_its_id_and_a_host_without_its_domain(
     assert "Nothing has this name" in client.get("/find/", {"q": words}).content.decode()
 
 
+@pytest.mark.parametrize("words", ["8443219", "8443211_7", "8443211_7.batch", "8443211_7.extern"])
+def test_search_leads_to_a_task_by_each_of_its_ids(world, client, liaison, other_liaison, words):
+    """Slurm counts tasks of arrays as jobs of their own: `sacct` prints that number, too."""
+    task = failed(7, job_id="8443211_7", raw_id=8443219, spool_id="8443211")
+    store(world.job.cluster, failed(6, job_id="8443211_6", spool_id="8443211"), task)
+    job = Job.objects.get(job_id="8443211_7")
+    client.force_login(liaison)
+    assert client.get("/find/", {"q": words}).headers["Location"] == f"/jobs/{job.pk}/"
+    client.force_login(other_liaison)
+    assert "Nothing has this name" in client.get("/find/", {"q": words}).content.decode()
+
+
+def test_job_list_finds_a_task_by_its_number_in_the_scheduler(world, client, liaison):
+    task = failed(7, job_id="8443211_7", raw_id=8443219, spool_id="8443211")
+    store(world.job.cluster, failed(6, job_id="8443211_6", spool_id="8443211"), task)
+    client.force_login(liaison)
+    for number, jobs in (("8443219", 1), ("8443211", 2), ("9" * 40, 0), ("٣", 0)):
+        assert len(client.get("/jobs/", {"job": number}).context["page"].rows) == jobs, number
+
+
+def test_search_says_what_is_found_if_nothing_is(world, client, liaison):
+    client.force_login(liaison)
+    page = client.get("/find/", {"q": "8443999"}).content.decode()
+    assert "<code>JobIDRaw</code>" in page
+    assert "Jobs are found once they have ended" in page
+
+
+def test_search_names_known_errors_by_code_and_title(world, client, liaison):
+    client.force_login(liaison)
+    page = client.get("/find/", {"q": "memory"}).content.decode()
+    for error in found(client, "memory").errors:
+        assert escape(error.title) in page
+        assert error.get_absolute_url() == (error.url if error.jobs else error.about_url)
+
+
+def test_search_finds_failure_groups_by_words_of_their_titles(
+    world, now, client, liaison, other_liaison
+):
+    group = FailureGroup.objects.get()
+    FailureGroup.objects.update(title="Killed for using more memory than requested")
+    client.force_login(liaison)
+    assert found(client, "memory killed").groups == [group]
+    assert found(client, "memory lost").groups == []
+    client.force_login(other_liaison)
+    assert found(client, "memory killed").groups == []
+
+
 def test_search_finds_known_errors_and_their_jobs(world, now, client, liaison, other_liaison):
     client.force_login(liaison)
     html = client.get("/find/", {"q": "samweb-5"}).content.decode()
@@ -168,12 +216,14 @@ def test_search_finds_an_archived_job_that_has_not_finished(world, client, liais
         (matches_host("wn-1"), "job_on_host"),
         (matches_host("wn-1.b"), "job_on_host"),
         (Q(spool_id="1"), "job_in_spool"),
+        (has_raw_id("1"), "job_by_raw_id"),
     ],
 )
 def test_search_reads_jobs_by_an_index(world, shifter, condition, index):
     other = {
         "id": "n + 1000000",
         "job_id": "'x' || n",
+        "raw_id": "n",
         "spool_id": "(n / 20)::text",
         "host": "'wn-' || n % 500 || '.fnal.gov'",
         "ended_at": "ended_at - n * interval '1 s'",

@@ -89,6 +89,14 @@ def test_list_counts_what_its_links_list(client, shifter, send, fail, more_memor
     assert "No decision with these filters." in text_of(none)
 
 
+def test_list_says_briefly_that_active_rules_wait_for_a_first_match(client, shifter, more_memory):
+    RecoveryRule.objects.update(mode=Mode.ACTIVE)
+    shown = text_of(page(client, shifter, "/recovery/"))
+    rules = RecoveryRule.objects.count()
+    assert shown.count("<small>no failed job has matched yet</small>") == rules
+    assert "Never acted" not in shown
+
+
 def test_rule_is_moved_on_its_page(client, shifter, more_memory):
     last = RecoveryRule.objects.latest("position")
     shown = text_of(page(client, shifter, last.get_absolute_url()))

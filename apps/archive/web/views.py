@@ -47,6 +47,7 @@ from apps.core.web.query import number_in
 from apps.core.web.sorting import field_order, read_sort
 from apps.core.web.turns import one_at_a_time
 from apps.jobs.filters import with_probe_choice
+from apps.jobs.models import Job
 
 #: Jobs that are not indexed yet are counted no further.
 COUNTED = 100_000
@@ -164,7 +165,10 @@ def line(request: AuthenticatedRequest, pk: int, number: int) -> HttpResponse:
 @require_safe
 @one_at_a_time
 def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Compare with the job of `?other=` or of `?cluster=…&job=…`, or else with the last success."""
+    """Compare with the job of `?other=` or of `?cluster=…&job=…`, or else with the last success.
+
+    The page leads back to the job record of `?of=`, if it is one of the archived job.
+    """
     archived = _job(request, pk)
     if "job" in request.GET:
         form = OtherJobForm(request.GET)
@@ -174,6 +178,7 @@ def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "archived": archived,
         "form": form,
         "exact": request.GET.get("exact") == "1",
+        "job": _job_record(request, archived),
     }
     other = None
     if request.GET.get("other"):
@@ -190,6 +195,16 @@ def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         context |= {"difference": comparison, "all": whole, "other": other}
         context["rows"] = comparison.rows if whole else comparison.folded()
     return render(request, "archive/diff.html", context)
+
+
+def _job_record(request: AuthenticatedRequest, archived: ArchivedJob) -> Job | None:
+    """Return the job record of `?of=` with this script; None if it has another one."""
+    number = number_in(request.GET, "of")
+    if number is None:
+        return None
+    jobs = Job.objects.visible_to(request.user)
+    of_script = jobs.filter(cluster=archived.cluster_id, spool_id=archived.job_id)
+    return of_script.filter(pk=number).first()
 
 
 def _compare_form(archived: ArchivedJob) -> OtherJobForm:

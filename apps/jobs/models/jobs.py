@@ -237,6 +237,7 @@ class Job(models.Model):
                 fields=["request"], condition=~models.Q(request=None), name="job_with_request"
             ),
             models.Index(fields=["spool_id", "cluster"], name="job_in_spool"),
+            models.Index(fields=["raw_id"], name="job_by_raw_id"),
         ]
 
     def __str__(self) -> str:

@@ -14,8 +14,10 @@ from apps.jobs.domain.statistics.questions import (
     MEASURES,
     MOST_BY,
     MOST_HOURS,
+    PERIOD_LABELS,
     PERIODS,
     Question,
+    describe_unknown,
     read_filters,
     whole_hours,
 )
@@ -33,13 +35,21 @@ class ParsedQuestion:
 
 
 def read_question(
-    values: QueryDict, *, at: datetime, measure: str = "wasted_core_hours"
+    values: QueryDict,
+    *,
+    at: datetime,
+    measure: str = "wasted_core_hours",
+    in_labels: bool = False,
 ) -> ParsedQuestion:
-    """Parse a question; invalid parameters are reported in `problems` and replaced by defaults."""
+    """Parse a question; invalid parameters are reported in `problems` and replaced by defaults.
+
+    The problems name the possible values as in URLs, or `in_labels` as on pages.
+    """
     problems: dict[str, str] = {}
     measure_name = values.get("measure") or measure
     if measure_name not in MEASURES:
-        problems["measure"] = f"{measure_name[:64]!r} is not one of {', '.join(MEASURES)}."
+        labels = {name: choice.label for name, choice in MEASURES.items()}
+        problems["measure"] = _unknown("measure", measure_name, labels, in_labels)
         measure_name = measure
 
     parts = [part.strip() for part in ",".join(values.getlist("by")).split(",")]
@@ -51,12 +61,16 @@ def read_question(
         else:
             unknown.append(name)
     if unknown:
-        problems["by"] = f"{unknown[0][:64]!r} is not one of {', '.join(DIMENSIONS)}."
+        problems["by"] = _unknown("dimension", unknown[0], DIMENSIONS, in_labels)
     elif len(known) > MOST_BY:
         problems["by"] = f"Choose at most {MOST_BY} dimensions."
     by = tuple(known[:MOST_BY]) or ("verdict",)
 
-    since, until, period = _period(values, at, problems)
+    period = values.get("period") or "7d"
+    if period not in PERIODS:
+        problems["period"] = _unknown("period", period, PERIOD_LABELS, in_labels)
+        period = "7d"
+    since, until, period = _limit_period(values, at, period, problems)
     shortened = {}
     for key, texts in values.lists():
         shortened[key] = [text[:_TEXT] for text in texts]
@@ -78,14 +92,16 @@ def _limits(values: QueryDict, problems: dict[str, str]) -> dict[str, datetime]:
     return limits
 
 
-def _period(
-    values: QueryDict, at: datetime, problems: dict[str, str]
+def _unknown(field: str, text: str, labels: Mapping[str, str], in_labels: bool) -> str:
+    choices = labels.values() if in_labels else labels
+    return describe_unknown(field, text, choices)
+
+
+def _limit_period(
+    values: QueryDict, at: datetime, period: str, problems: dict[str, str]
 ) -> tuple[datetime, datetime, str]:
+    """Return start and end of the period, and its name; empty if one of both is in the URL."""
     limits = _limits(values, problems)
-    period = values.get("period") or "7d"
-    if period not in PERIODS:
-        problems["period"] = f"{period[:64]!r} is not one of {', '.join(PERIODS)}."
-        period = "7d"
     since, until = last_hours(at, PERIODS[period])
     if "until" in limits:
         _, until = whole_hours(limits["until"], limits["until"])

@@ -53,6 +53,14 @@ _DAILY = 366 * 24
 #: Maximum hours of charts that read single jobs or every hour.
 _MOST_DETAIL = 31 * 24
 
+#: Labels of parameters that are no dimension.
+_FIELDS = {
+    "measure": "measure",
+    "by": "dimensions",
+    "period": "period",
+    "since": "start",
+    "until": "end",
+}
 #: Presets: name, measure, dimensions, period.
 PRESETS = (
     ("Wasted hours", "wasted_core_hours", ("verdict", "cause"), "7d"),
@@ -77,7 +85,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
 
     if request.GET.get("filter") in DIMENSIONS:
         return HttpResponseRedirect(f"?{_with_filter(request.GET).urlencode()}")
-    parsed = read_question(request.GET, at=timezone.now())
+    parsed = read_question(request.GET, at=timezone.now(), in_labels=True)
     question = parsed.question
     source = Explorer(request.user)
     is_compared = request.GET.get("compare") == PREVIOUS
@@ -128,7 +136,11 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         ],
         "portal_zone": portal_zone(),
         "periods": PERIOD_LABELS,
-        "chips": list(_chips(request.GET, question)),
+        "problems": [
+            (_FIELDS.get(name) or DIMENSIONS[name], problem)
+            for name, problem in parsed.problems.items()
+        ],
+        "chips": list(_chips(request.GET, question, source)),
         "presets": presets,
         **(_charts(source, question, answer) if answer.all.jobs else {}),
     }
@@ -260,7 +272,7 @@ def _rows(
 
 
 def _change_text(change: "MeasureChange", measure: Measure) -> dict[str, str]:
-    """Return the value before and the difference with its sign, such as `+134` or `−2.5 %`."""
+    """Return the value before and the difference with its sign, such as `+134` or `−2.5 pp`."""
     texts = {"before": charts.value_text(change.before, measure), "difference": "–"}
     difference = change.difference
     if difference is not None:
@@ -269,7 +281,11 @@ def _change_text(change: "MeasureChange", measure: Measure) -> dict[str, str]:
             sign = "+"
         elif difference < 0:
             sign = "−"
-        texts["difference"] = sign + charts.value_text(abs(difference), measure)
+        text = charts.value_text(abs(difference), measure)
+        if measure.unit == "%":
+            # A rate that rises from 2 % to 4 % rises by two points, not by 2 %.
+            text = text.replace("%", "pp")
+        texts["difference"] = sign + text
     return texts
 
 
@@ -298,12 +314,16 @@ def _shown(
     }
 
 
-def _chips(values: QueryDict, question: Question) -> Iterator[tuple[str, str, str]]:
+def _chips(
+    values: QueryDict, question: Question, source: "Explorer"
+) -> Iterator[tuple[str, str, str]]:
     """Yield name, values and removal URL of each filter."""
     for name, texts in question.filters.items():
         rest = values.copy()
         rest.pop(name)
         shown = [NO_VALUE.get(name, NO_DATA) if text == NONE else text for text in texts]
+        if name == "experiment":
+            shown = [source.name_of_experiment(text) for text in shown]
         yield (
             DIMENSIONS[name],
             ", ".join(shown),

@@ -1,7 +1,7 @@
 """The home page, with content from several apps. It reads roll-ups, not raw jobs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import urlencode
 
@@ -89,11 +89,14 @@ class Cause:
 class ServiceRow:
     """A service of the board, and the failed jobs of 24 hours whose verdict names it, with their
     list.
+
+    `jobs_of_outage` of them failed in the outage that lasts, if it is not older.
     """
 
     row: BoardRow
     jobs_hit: int
     url: str
+    jobs_of_outage: int = 0
 
 
 @dataclass(frozen=True)
@@ -184,11 +187,17 @@ def home_page(*, user: User, at: datetime) -> HomePage:
     if user.previous_visit_at:
         changes = changes_since(since=user.previous_visit_at, user=user, at=at)
     broken = broke_since_yesterday(user=user, at=at)
+    offer = offer_for(broken.to_retry, user, at) if broken.to_retry else None
+    broken = broken.with_offer(offer)
+    in_outages = broken.victims_by_service
+    sick = [
+        replace(entry, jobs_of_outage=in_outages.get(entry.row.service.pk, 0)) for entry in sick
+    ]
     return HomePage(
         at=at,
         can_run=can_run(user=user, at=at),
         broken=broken,
-        offer=offer_for(broken.to_retry, user, at) if broken.to_retry else None,
+        offer=offer,
         waits=waits,
         your_turn=inbox_items(waiting[:OWN_TURNS], user, at),
         own_requests=own_requests(user=user, at=at),

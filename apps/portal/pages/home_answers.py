@@ -5,8 +5,8 @@ outages.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from urllib.parse import urlencode
 
@@ -28,6 +28,8 @@ from apps.production.models import Request
 from apps.statusboard.domain.incidents.incidents import incidents_since
 from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Incident
+from apps.submission.domain.retries.eligibility import MOST_JOBS
+from apps.submission.domain.retries.offers import RetryOffer
 
 #: Length of the jobs that the answer assumes, and the number of hours in the chart.
 USUAL_JOB = timedelta(hours=12)
@@ -71,10 +73,12 @@ class RunAnswer:
 class FailureChart:
     """The chart of failed jobs.
 
-    `left_out` are the earliest outages of this time, which the chart does not mark.
+    `legend` has the verdicts in the chart with their numbers of jobs. `left_out` are the earliest
+    outages of this time, which the chart does not mark.
     """
 
     svg: SafeString
+    legend: Sequence[tuple[str, int]]
     left_out: Sequence[Incident]
 
 
@@ -84,14 +88,37 @@ class Broken:
 
     `is_counted` is false if an incident was never counted, or must be counted again because of new
     jobs or verdicts. `to_retry` is the incident with most of the `confirmed` jobs among those with
-    jobs that were not retried.
+    jobs that were not retried. `victims` are the confirmed jobs by primary key of the incident.
     """
 
     since: datetime
     incidents: Sequence[Incident]
-    confirmed: int
+    victims: Mapping[int, int]
     to_retry: Incident | None
     is_counted: bool
+
+    @property
+    def confirmed(self) -> int:
+        return sum(self.victims.values())
+
+    @property
+    def victims_by_service(self) -> dict[int, int]:
+        """The confirmed jobs of open incidents, by primary key of the service."""
+        jobs: dict[int, int] = {}
+        for incident in self.incidents:
+            if incident.ended_at is None:
+                counted = self.victims.get(incident.pk, 0)
+                jobs[incident.service_id] = jobs.get(incident.service_id, 0) + counted
+        return jobs
+
+    def with_offer(self, offer: RetryOffer | None) -> "Broken":
+        """Count the jobs of the incident to retry as its offer does, which divides them.
+
+        The offer is as of a minute ago, the count of an incident as of its last new verdict.
+        """
+        if self.to_retry is None or offer is None or not 0 < offer.failed < MOST_JOBS:
+            return self
+        return replace(self, victims={**self.victims, self.to_retry.pk: offer.failed})
 
     @property
     def of_other_services(self) -> list[Incident]:
@@ -207,7 +234,7 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
     to_retry = next((row for row in rows if row.pk in not_retried), None)
     rows.sort(key=_place_by_state)
     is_counted = all(row.is_counted for row in rows)
-    return Broken(since, rows, sum(victims.values()), to_retry, is_counted)
+    return Broken(since, rows, victims, to_retry, is_counted)
 
 
 def _place_by_state(incident: Incident) -> int:
@@ -266,7 +293,12 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
         bands=bands,
         height=90,
     )
-    return FailureChart(svg, left_out=outages[: len(outages) - len(newest)])
+    legend = []
+    for series in SERIES:
+        jobs = sum(counts[hour][series.name] for hour in hours if hour in counts)
+        if jobs:
+            legend.append((series.name, jobs))
+    return FailureChart(svg, legend, left_out=outages[: len(outages) - len(newest)])
 
 
 def _failed_jobs(hour: datetime) -> str:

@@ -201,7 +201,9 @@ def _activity(
         activity.append(Activity(job.started_at, f"started on {job.host}"))
     activity.append(Activity(job.ended_at, JobState(job.state).text))
     activity.append(Activity(job.collected_at, "collected from accounting"))
-    if verdict:
+    events = list(events_of(job)[:50])
+    # The event of the verdict says the same.
+    if verdict and not any(event.kind == "verdict.decided" for event in events):
         activity.append(
             Activity(
                 verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}"
@@ -216,6 +218,6 @@ def _activity(
         activity.append(
             Activity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}")
         )
-    for event in events_of(job)[:50]:
+    for event in events:
         activity.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(activity, key=lambda entry: entry.at)

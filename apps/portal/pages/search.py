@@ -22,13 +22,22 @@ from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
 from apps.jobs.domain.records.conversion import day_of
-from apps.jobs.domain.records.jobs import jobs_for_list, matches_host, short_host
+from apps.jobs.domain.records.jobs import (
+    has_raw_id,
+    jobs_for_list,
+    matches_host,
+    short_host,
+)
 from apps.jobs.models import SHORT_HOST, Job, StatisticsValue
 from apps.production.models import Request
 from apps.statusboard.models import Incident, Service
 
 #: Maximum number of results of each kind.
 SHOWN = 20
+#: Maximum number of failure groups found by words of their titles.
+MOST_GROUPS = 10
+#: Known errors without failed jobs are listed up to so many known errors.
+MOST_WITHOUT_JOBS = 8
 #: Failures by known errors are counted over this time.
 ERRORS_SINCE = timedelta(days=30)
 #: Shorter texts are part of the names of many known errors.
@@ -46,11 +55,20 @@ _GROUP = re.compile(r"F-(\d{1,18})", re.IGNORECASE | re.ASCII)
 
 @dataclass(frozen=True)
 class Error:
-    """A known error, its number of recently failed jobs, and the URL of their list."""
+    """A known error, its number of recently failed jobs, and the URL of their list.
+
+    A cause that the catalogue does not list has no `title`, and no page at `about_url`.
+    """
 
     name: str
+    title: str
     jobs: int
     url: str
+    about_url: str
+
+    def get_absolute_url(self) -> str:
+        """Return the URL of its failed jobs, or of its page if there are none."""
+        return self.url if self.jobs or not self.about_url else self.about_url
 
 
 @dataclass(frozen=True)
@@ -110,7 +128,7 @@ class Found:
         urls = [page.get_absolute_url() for page in pages]
         urls += [reverse("jobs:host", args=[host]) for host in self.hosts]
         urls += [_jobs_url(cluster=cluster.name) for cluster in self.clusters]
-        urls += [error.url for error in self.errors]
+        urls += [error.get_absolute_url() for error in self.errors]
         datasets = reverse("datasets:dataset")
         urls += [f"{datasets}?{urlencode({'name': name})}" for name in self.datasets]
         urls += [reverse("archive:job", args=[archived.pk]) for archived, _ in self.scripts]
@@ -164,6 +182,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         jobs=jobs,
         people=list(find_people(query, user)[:SHOWN]) if len(query) >= SHORTEST_NAME else [],
         requests=list(requests.filter(title__icontains=query).order_by("-pk")[:SHOWN]),
+        groups=_groups(query, user, at),
         services=list(Service.objects.filter(name__icontains=query)[:SHOWN]),
         clusters=list(Cluster.objects.filter(name__iexact=query)),
         errors=_errors(query, user, at),
@@ -181,13 +200,21 @@ def _jobs_url(**query: str) -> str:
 
 
 def jobs_with_id(query: str, user: User) -> tuple[list[Job], str]:
-    """Return the jobs with this ID; if there are none, tasks of the array and their list's URL."""
+    """Return the jobs with this ID, and no URL.
+
+    If there are none, return tasks of the array with this ID and the URL of their list, else the
+    tasks that have the number in the scheduler, such as Slurm's `JobIDRaw`, and no URL. The IDs of
+    a job's steps batch and extern, which `sacct` prints, stand for the job.
+    """
+    query = query.removesuffix(".batch").removesuffix(".extern")
     jobs = jobs_for_list(user)
-    if with_id := list(jobs.filter(job_id=query).order_by("-ended_at", "-pk")[:SHOWN]):
+    newest = jobs.order_by("-ended_at", "-pk")
+    if with_id := list(newest.filter(job_id=query)[:SHOWN]):
         return with_id, ""
     # An array has any number of tasks, so they are not sorted.
-    tasks = list(jobs.filter(spool_id=query)[:SHOWN])
-    return tasks, _jobs_url(job=query) if tasks else ""
+    if tasks := list(jobs.filter(spool_id=query)[:SHOWN]):
+        return tasks, _jobs_url(job=query)
+    return list(newest.filter(has_raw_id(query))[:SHOWN]), ""
 
 
 def _jobs(query: str, user: User) -> tuple[list[Job], str]:
@@ -249,6 +276,17 @@ def _scripts(
     return [(row, hits.get(row.script_id, [])) for row in matching], url if matching else ""
 
 
+def _groups(query: str, user: User, at: datetime) -> list[FailureGroup]:
+    """Return the failure groups seen recently with these words in their title, newest first."""
+    terms = [term for term in _SEPARATORS.split(query) if term]
+    if len(query) < SHORTEST_ERROR or not terms or _GROUP.fullmatch(query):
+        return []
+    groups = visible_groups(user).filter(last_seen_at__gte=at - ERRORS_SINCE)
+    for term in terms:
+        groups = groups.filter(title__icontains=term)
+    return list(groups.order_by("-last_seen_at")[:MOST_GROUPS])
+
+
 def _errors(query: str, user: User, at: datetime) -> list[Error]:
     """Return the known errors with these words in ID or title, those with most failures first."""
     if len(query) < SHORTEST_ERROR or _GROUP.fullmatch(query):
@@ -261,7 +299,8 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
         of_cause &= Q(cause__icontains=term)
     if not terms:
         return []
-    jobs = dict.fromkeys(named.values_list("pk", flat=True), 0)
+    titles = dict(named.values_list("pk", "title"))
+    jobs = dict.fromkeys(titles, 0)
 
     since = day_of(at - ERRORS_SINCE)
     totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=since)
@@ -271,7 +310,13 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
     start = f"{since:%Y-%m-%dT%H:%MZ}"
     most_first = sorted(jobs.items(), key=lambda item: (-item[1], item[0]))
     link = reverse("diagnosis:failed-jobs")
-    errors = []
+    errors: list[Error] = []
     for name, n in most_first[:SHOWN]:
-        errors.append(Error(name, n, f"{link}?{urlencode({'cause': name, 'start': start})}"))
+        if not n and len(errors) >= MOST_WITHOUT_JOBS:
+            break
+        url = f"{link}?{urlencode({'cause': name, 'start': start})}"
+        about_url = ""
+        if name in titles:
+            about_url = reverse("diagnosis:known-error", args=[name])
+        errors.append(Error(name, titles.get(name, ""), n, url, about_url))
     return errors

@@ -28,6 +28,7 @@ class Need:
     """The open requests of an experiment with stages of a kind that need a service."""
 
     experiment: str
+    experiment_name: str
     kind: str
     requests: int
 
@@ -79,9 +80,9 @@ def needs_of_requests(service: Service, user: User) -> Sequence[Need]:
     """Return the needs for a service in open requests that the user may see, largest first."""
     requests = Request.objects.visible_to(user).exclude(state__in=CLOSED)
     stages = Stage.objects.filter(services=service, request__in=requests)
-    rows = stages.values_list("request__experiment__key", "kind").annotate(
-        request_count=Count("request", distinct=True)
-    )
+    rows = stages.values_list(
+        "request__experiment__key", "request__experiment__name", "kind"
+    ).annotate(request_count=Count("request", distinct=True))
     return [
         Need(*row)
         for row in rows.order_by("-request_count", "request__experiment__key", "kind")[:50]

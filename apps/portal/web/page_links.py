@@ -56,6 +56,7 @@ PAGE_LINKS = {
     "slice": [("Failure groups", "diagnosis:slice-groups")],
     "host": [("Exclusion from new jobs", "hosts:of-host"), ("History", "hosts:history")],
     "failures": [("Recovery", "recovery:rules"), ("Retries", "submission:retry-batches")],
+    "accounting": [("See the error", "portal:health")],
     "account": [
         ("Notifications", "notifications:settings"),
         ("API reference", "api:reference"),
@@ -81,6 +82,7 @@ def _links_for(user: User) -> dict[str, Any]:
         links["group_actions"] = []
         if not may_see_health(user):
             links["account"] = [link for link in links["account"] if link[1] != "portal:health"]
+            links["accounting"] = []
     links["may_retry"] = operates_any(user)
     if not links["may_retry"]:
         links["example"] = []

@@ -92,6 +92,11 @@ class RuleRow:
         return explain_idleness(self.rule, self.effect)
 
     @property
+    def waits_for_first_match(self) -> bool:
+        """Whether it is active and no failed job has matched its current version."""
+        return bool(self.why_idle) and self.rule.mode == Mode.ACTIVE and not self.effect.matched
+
+    @property
     def not_retried(self) -> list[NotRetried]:
         """The matching jobs that it did not retry, by what became of them."""
         return count_not_retried(self.effect)

@@ -30,7 +30,7 @@ def test_failure_outside_the_roots_is_a_group_of_its_own_that_names_the_fix(make
 
     assert refused.group.title == "Log refused: outside LOG_ROOTS"
     assert other.group == refused.group
-    assert silent.group.title == "Unexplained: no error in the log"
+    assert silent.group.title == "Unexplained: no known error matched"
     assert refused.summary.startswith("Log refused: outside LOG_ROOTS. Add the directory")
     fixes = [reason["text"] for reason in refused.reasons if "LOG_ROOTS" in reason["text"]]
     why = "/etc/passwd: outside the allowed log directories. "

@@ -292,16 +292,17 @@ def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
     divided = [variant.who_retries for variant in (offer, some, all_of_them)]
     assert divided == [
         "",
-        "2 with recovery rules, 1 with nobody.",
-        "3 with recovery rules, 2 cannot be retried.",
+        "2 will be retried by recovery rules, 1 with no retry planned.",
+        "3 will be retried by recovery rules, 2 cannot be retried.",
     ]
     left_out = [(LeftOut.SUCCEEDED, 7), (LeftOut.RETRIED, 4), (LeftOut.IN_BATCH, 136)]
     left_out += [(LeftOut.BY_RULE, 2), (LeftOut.NOT_SENT, 3), (LeftOut.CLUSTER, 38)]
     in_batch = replace(some, bundle=3, left_out=left_out)
     assert in_batch.failed == 136 + 2 + 1 + 3 + 38 + 4 + 7
     assert in_batch.who_retries == (
-        "136 in batches of retries, 2 with recovery rules, 1 with nobody, 3 with their owners, "
-        "38 cannot be retried, 4 failed again since, 7 succeeded since."
+        "136 in batches of retries, 2 will be retried by recovery rules, 1 with no retry planned, "
+        "3 for only their owners to retry, 38 cannot be retried, 4 failed again since, "
+        "7 succeeded since."
     )
 
 
@@ -359,8 +360,12 @@ def test_liaison_sees_that_the_opg_retries_other_jobs(pages, liaison, browse):
     offer = retry_offer(source=FailureGroup.objects.get(), user=liaison, at=timezone.now())
     planned = replace(offer, planned=1)
     assert planned.who_retries == (
-        "1 with recovery rules, 2 with approvers and shifters, 2 cannot be retried."
+        "1 will be retried by recovery rules, 2 for approvers and shifters to decide, "
+        "2 cannot be retried."
     )
+    by_rules_only = replace(planned, planned=3, left_out=[(LeftOut.FORBIDDEN, 3)])
+    assert by_rules_only.who_retries == "All 3 will be retried by recovery rules."
+    assert by_rules_only.why_none == ""
     job = Job.objects.get(job_id="1").get_absolute_url()
     text = text_of(browse(liaison).get(job))
     assert "Approvers and shifters decide whether to retry it." in text

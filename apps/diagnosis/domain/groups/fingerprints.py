@@ -109,7 +109,7 @@ def title_of(decided: EngineVerdict, message: str) -> str:
     if decided.log_refused:
         text = decided.log_refused
     elif decided.verdict is VerdictKind.UNKNOWN:
-        text = f"Unexplained: {message or 'no error in the log'}"
+        text = f"Unexplained: {message or 'no known error matched'}"
     elif decided.cause is not None:
         text = _title_of_known_error(decided.cause, message)
     else:

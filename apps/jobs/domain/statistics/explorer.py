@@ -1,6 +1,6 @@
 """Run the queries of the statistics explorer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -145,13 +145,20 @@ class Explorer:
         return {int(hour): float(np.median(values[hours == hour])) for hour in np.unique(hours)}
 
     @cached_property
-    def _experiments(self) -> dict[str, str]:
-        """The keys of the experiments that the user can see, by primary key as text."""
+    def _experiments(self) -> dict[str, Experiment]:
+        """The experiments that the user can see, by primary key as text."""
         scope = scope_of(self.user)
         visible = Experiment.objects.all()
         if not scope.sees_all:
             visible = visible.filter(pk__in=scope.experiments)
-        return {str(pk): key for pk, key in visible.order_by("key").values_list("pk", "key")}
+        return {str(experiment.pk): experiment for experiment in visible.order_by("key")}
+
+    def name_of_experiment(self, text: str) -> str:
+        """Return the name of the experiment that a filter names; the text if there is none."""
+        for experiment in self._experiments.values():
+            if _is_named(experiment, {text}):
+                return experiment.name
+        return text
 
     @cached_property
     def _outcomes(self) -> tuple[frozenset[int], frozenset[int]]:
@@ -193,9 +200,11 @@ class Explorer:
             return ids_of_stages(values)
 
         if dimension == "experiment":
-            values = {pk for pk, key in self._experiments.items() if key in values} | (
-                values & {""}
-            )
+            named = set()
+            for pk, experiment in self._experiments.items():
+                if _is_named(experiment, values):
+                    named.add(pk)
+            values = named | (values & {""})
         elif dimension == "state":
             values = set().union(*(_STATE_GROUPS.get(state, {state}) for state in values))
         return self._ids_of_texts(dimension, values)
@@ -228,14 +237,21 @@ class Explorer:
                 continue
             labels[name] = {}
             for number in {int(rows[name][index]) for index in shown}:
-                text = texts[number]
+                text = label = texts[number]
                 if name == "experiment":
-                    text = self._experiments.get(text, "")
+                    experiment = self._experiments.get(text)
+                    text = experiment.key if experiment else ""
+                    label = experiment.name if experiment else ""
                 labels[name][number] = (
                     text or NONE,
-                    text or NO_VALUE.get(name, NO_DATA),
+                    label or NO_VALUE.get(name, NO_DATA),
                 )
         return labels
+
+
+def _is_named(experiment: Experiment, texts: Collection[str]) -> bool:
+    """Return whether one of these texts is the key or the name of an experiment."""
+    return experiment.key in texts or experiment.name in texts
 
 
 def ids_of_stages(names: Iterable[str]) -> frozenset[int]:

@@ -3,7 +3,7 @@
 A question is a measure by dimensions, for a period, with filters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
@@ -24,6 +24,7 @@ PERIOD_LABELS = {
 }
 #: The labels of jobs without a value, by dimension. Without a label, the value is unknown.
 NO_VALUE = {
+    "experiment": "no experiment",
     "verdict": "no verdict",
     "cause": "no known error",
     "reason": "no reason",
@@ -199,11 +200,16 @@ def read_filters(
         if name not in DIMENSIONS or not chosen_texts:
             continue
         if len(chosen_texts) > _MOST_VALUES:
-            problems[name] = f"Enter at most {_MOST_VALUES} values."
+            problems[name] = f"Enter at most {_MOST_VALUES} values for {DIMENSIONS[name]}."
         if name in OF_HOUR and (unknown := set(chosen_texts) - set(texts_of_hour(name))):
-            problems[name] = f"{min(unknown)!r} is not one of {', '.join(texts_of_hour(name))}."
+            problems[name] = describe_unknown(DIMENSIONS[name], min(unknown), texts_of_hour(name))
         filters[name] = chosen_texts
     return filters
+
+
+def describe_unknown(field: str, text: str, choices: Iterable[str]) -> str:
+    """Return a sentence about a value that a field does not have."""
+    return f"There is no {field} “{text[:64]}”. Choose one of: {', '.join(choices)}."
 
 
 def start_of_step(hour: int, step: int) -> int:

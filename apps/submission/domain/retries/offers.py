@@ -125,17 +125,20 @@ class RetryOffer:
         impossible = self.open - self.jobs - by_owners - by_others
         counts = [
             (in_batches, "in batches of retries"),
-            (by_rules, "with recovery rules"),
-            (self._by_opg, "with approvers and shifters"),
-            (self.jobs, "with nobody"),
-            (by_owners, "with their owners"),
+            (by_rules, "will be retried by recovery rules"),
+            (self._by_opg, "for approvers and shifters to decide"),
+            (self.jobs, "with no retry planned"),
+            (by_owners, "for only their owners to retry"),
             (impossible, "cannot be retried"),
             (left_out.get(LeftOut.RETRIED, 0), "failed again since"),
             (left_out.get(LeftOut.SUCCEEDED, 0), "succeeded since"),
         ]
         if not in_batches and not by_rules:
             return ""
-        return ", ".join(f"{jobs:,} {who}" for jobs, who in counts if jobs) + "."
+        parts = [f"{jobs:,} {who}" for jobs, who in counts if jobs]
+        if len(parts) == 1 and self.failed > 1:
+            return f"All {parts[0]}."
+        return f"{', '.join(parts)}."
 
     @property
     def label(self) -> str:
@@ -177,7 +180,8 @@ class RetryOffer:
         """Return a sentence that says why no job can be retried; empty if one can."""
         if self.jobs or self.bundle or self.is_left_to_rules:
             return ""
-        if not self.may_retry and self._who_decides:
+        if not self.may_retry and (self._who_decides or self.planned):
+            # What rules will retry is said beside.
             return self._who_decides
         reasons = [reason for reason, _ in self.left_out]
         is_one_job = [jobs for _, jobs in self.left_out] == [1]
