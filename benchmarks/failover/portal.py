@@ -83,18 +83,20 @@ class Portal:
         machine.serve("web", _module("gunicorn", *arguments), self.environment(machine))
 
     def serve_work(self, machine: Machine) -> None:
-        """Start a worker of all queues, and a beat."""
-        self.serve_worker(machine, "default,archive,harvest", concurrency=1)
+        """Start two workers of all queues, as the Procfile has them, and a beat."""
+        self.serve_worker(machine, "default,harvest", concurrency=1)
+        self.serve_worker(machine, "archive", concurrency=1)
         schedule = str(machine.directory / "schedule")
         beat = ["beat", "--pidfile=", "--schedule", schedule, "--loglevel", "INFO"]
         machine.serve("beat", _module("celery", *_CELERY, *beat), self.environment(machine))
 
     def serve_worker(self, machine: Machine, queues: str, *, concurrency: int) -> None:
-        """Start a worker, whose name is `worker@` and that of its machine."""
+        """Start a worker, whose name is that of its first queue, `@`, and that of its machine."""
+        name = queues.partition(",")[0]
         worker = ["worker", "--queues", queues, "--concurrency", str(concurrency)]
-        worker += ["--hostname", f"worker@{machine.name}", "--without-gossip", "--without-mingle"]
+        worker += ["--hostname", f"{name}@{machine.name}", "--without-gossip", "--without-mingle"]
         environment = self.environment(machine)
-        machine.serve("worker", _module("celery", *_CELERY, *worker), environment)
+        machine.serve(f"worker-{name}", _module("celery", *_CELERY, *worker), environment)
 
     def serve_capture(self, machine: Machine, spool: Path, token: str) -> None:
         """Start a capture with a journal of its own on the spool that all captures share."""

@@ -158,7 +158,7 @@ class Run:
                 turns.append(turn)
                 print(f"{work.queue}: {turn}, load {os.getloadavg()[0]:.0f}", flush=True)
         for machine in self._workers.values():
-            machine.end("worker")
+            machine.end(f"worker-{work.queue}")
         return turns
 
     def _take_turn(self, work: Any, hosts: tuple[str, ...]) -> Turn:
@@ -193,7 +193,7 @@ class Run:
         control = celery_app().control
         for host in HOSTS:
             change = control.add_consumer if host in hosts else control.cancel_consumer
-            change(queue, destination=[f"worker@{host}"])
+            change(queue, destination=[f"{queue}@{host}"])
         wait_for(lambda: self._consumers(queue) == set(hosts))
 
     def _consumers(self, queue: str) -> set[str]:
