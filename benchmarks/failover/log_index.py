@@ -136,14 +136,15 @@ class LogSearches:
         for thread in self._threads:
             thread.join(timeout=2 * TIMEOUT_SECONDS)
 
-    def are_indexed(self) -> bool:
-        """Whether all logs so far are in the index."""
+    def are_indexed(self, logs: int) -> bool:
+        """Whether the first so many logs are in the index."""
         from apps.diagnosis.enums import HarvestState
         from apps.diagnosis.models import LogHarvest
         from apps.search.models import LogToIndex
 
-        unfinished = LogHarvest.objects.exclude(state=HarvestState.DONE)
-        return not (unfinished.exists() or LogToIndex.objects.exists())
+        jobs = {"job__cluster": self._cluster, "job__raw_id__lt": _number(logs)}
+        unfinished = LogHarvest.objects.filter(**jobs).exclude(state=HarvestState.DONE)
+        return not (unfinished.exists() or LogToIndex.objects.filter(**jobs).exists())
 
     def _let_jobs_fail(self) -> None:
         from django.db import OperationalError

@@ -11,7 +11,7 @@ import psycopg
 
 from benchmarks.failover.cache import Cache
 from benchmarks.failover.database import PORT, Database, url_of
-from benchmarks.failover.log_index import START_SECONDS, Index, LogSearches
+from benchmarks.failover.log_index import FIRST_LOGS, START_SECONDS, Index, LogSearches
 from benchmarks.failover.network import GATEWAY, Machine, Network
 from benchmarks.failover.portal import Portal
 from benchmarks.portal import wait_until
@@ -31,7 +31,7 @@ ROLES = (
 SECONDS = ("reading_seconds", "posting_seconds", "slowest_seconds", "recovery_seconds")
 KINDS = ("kill", "cut")
 #: How long a machine that is back may need until all follow it again and all work is done.
-RECOVERY_SECONDS = 180
+RECOVERY_SECONDS = 400
 PAUSE_SECONDS = 0.2
 #: Elasticsearch shows a new document to searches after a second.
 REFRESH_SECONDS = 2
@@ -122,7 +122,7 @@ class Run:
             return None
         self._portal.set_up_django()
         searches = LogSearches(self._portal.port, self._load, logs)
-        wait_until(searches.are_indexed, timeout=START_SECONDS)
+        wait_until(lambda: searches.are_indexed(FIRST_LOGS), timeout=START_SECONDS)
         time.sleep(REFRESH_SECONDS)
         searches.start()
         return searches
@@ -195,14 +195,15 @@ class Run:
         Raises TimeoutError with what is missing.
         """
         jobs = self._load.jobs
+        logs = self._searches.logs if self._searches else 0
         began = time.monotonic()
-        while missing := self._missing(jobs):
+        while missing := self._missing(jobs, logs):
             if time.monotonic() > began + RECOVERY_SECONDS:
                 raise TimeoutError(f"missing after {RECOVERY_SECONDS} s: {', '.join(missing)}")
             time.sleep(0.1)
         return time.monotonic() - began
 
-    def _missing(self, jobs: int) -> list[str]:
+    def _missing(self, jobs: int, logs: int) -> list[str]:
         """Return what is missing, in words."""
         try:
             checks = {
@@ -215,7 +216,7 @@ class Run:
                 checks |= {
                     "three nodes of Elasticsearch": self._index.is_whole(),
                     "archived documents": len(self._index.archived()) >= jobs,
-                    "indexed logs": self._searches.are_indexed(),
+                    "indexed logs": self._searches.are_indexed(logs),
                 }
         except psycopg.OperationalError as error:
             return [str(error)]
