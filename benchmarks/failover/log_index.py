@@ -34,9 +34,9 @@ FAULT_DETECTION = {
 MOST_JOBS = 60_000
 #: Logs that are in the index before the first outage, each of which is searched for in turn.
 FIRST_LOGS = 30
-#: Every fourth number has a log that ends in a line with the number.
+#: Every fourth number has a log that ends in a line with the number; none is a part of another.
 _STEP = 4
-_FIRST_NUMBER = 3
+_FIRST_NUMBER = 10_003
 _LINE = "nothing that anybody knows {}"
 #: What a search says that cannot be answered as a whole.
 _NAMED = ("The index of logs does not answer", "Only a part of the index of logs answers")
