@@ -16,8 +16,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.database import database, set_up_django
+
+if TYPE_CHECKING:
+    from apps.clusters.models import Cluster
 
 LOG_BYTES = 64 * 1024
 ENDS = (
@@ -59,25 +63,35 @@ def main():
 
 
 def fill(directory: Path, count: int) -> None:
-    from apps.accounts.domain import ensure_experiment
+    directory.mkdir()
+    add_failed_jobs(directory, add_cluster(), range(count))
+
+
+def add_cluster(name: str = "alps") -> "Cluster":
+    """Add a cluster whose logs belong to this user."""
     from apps.clusters.models import Cluster
+
+    return Cluster.objects.create(
+        name=name, scheduler="slurm", options={"log_owners": str(os.getuid())}
+    )
+
+
+def add_failed_jobs(directory: Path, cluster: "Cluster", numbers: range) -> None:
+    """Add failed jobs with these numbers, write their logs, and queue the logs."""
+    from apps.accounts.domain import ensure_experiment
     from apps.diagnosis.models import LogHarvest
     from apps.jobs.models import Job
 
-    directory.mkdir()
     at = datetime.now(UTC)
     experiment = ensure_experiment(key="NOVA", name="NOvA", by="fill", at=at)
-    cluster = Cluster.objects.create(
-        name="alps", scheduler="slurm", options={"log_owners": str(os.getuid())}
-    )
     body = "".join(
         f"Begin processing the {n}th record. run: 32480 subRun: 17 event: {n}\n"
         for n in range(2000)
     )
     times = {"submitted_at": at - timedelta(hours=2), "started_at": at - timedelta(hours=1)}
-    for start in range(0, count, 2000):
+    for start in range(0, len(numbers), 2000):
         jobs = []
-        for number in range(start, min(start + 2000, count)):
+        for number in numbers[start : start + 2000]:
             path = directory / f"{number}.out"
             end = ENDS[number % len(ENDS)].replace("{0}", str(number))
             path.write_text(body[: LOG_BYTES - len(end) - 1] + "\n" + end)

@@ -64,6 +64,15 @@ class Elasticsearch:
         if self._configure() or not self.pid():
             self._wait_ready(self._launch())
 
+    def prepare(self) -> list[str]:
+        """Write the configuration; return the command line, for a caller that starts it itself.
+
+        Raises `SetupError`.
+        """
+        home = fetch()
+        self._configure()
+        return self._command(home)
+
     def _launch(self) -> int:
         """Start the process; return where its log begins."""
         home = fetch()

@@ -45,6 +45,7 @@ PARTS = {
         ("zabbix-server-pgsql", "zabbix-frontend-php", "php-cli", "php-pgsql"),
     ),
     "nginx": Part(("nginx",), ("nginx",)),
+    "haproxy": Part(("haproxy",), ("haproxy",)),
     "redis": Part(("redis-server",), ("redis-server",)),
     "pgbackrest": Part(("pgbackrest",), ("pgbackrest",)),
     "elasticsearch": JAVA,

@@ -1,21 +1,24 @@
 """Kill each machine of a portal, and cut it off, while the portal is used; count what is lost.
 
     python -m benchmarks.failover [--rounds N] [--roles NAME ...] [--seconds SECONDS]
-        [--directory DIRECTORY]
+        [--haproxy] [--directory DIRECTORY]
 
-As root, with patroni, etcd-server and nginx from the system's packages. Each machine is a network
+As root, with patroni, etcd-server and nginx or haproxy from the system's packages. Each machine is a network
 namespace on one bridge: two with PostgreSQL (Patroni, synchronous) and etcd, two with Valkey and
 Sentinel, a witness with etcd and Sentinel, two web servers behind nginx, two with a worker and a
-beat, two captures of one spool. Meanwhile users read pages, programs call the API and post, and
-the scheduler starts jobs.
+beat, two captures of one spool; with the role `elasticsearch`, three with Elasticsearch. Meanwhile
+users read pages, programs call the API and post, and the scheduler starts jobs; with Elasticsearch,
+logs are indexed and searched.
 
 A kill ends all programs of the machine and its network at once, a cut drops its packets; both last
-SECONDS. Of each role, the machine is taken that acts: the primary, the one whose beat sends.
+SECONDS. Of each role, the machine is taken that acts: the primary, the one whose beat sends, the
+elected master. Of `postgresql`, only the processes of the primary's server are killed.
 
 Prints for each role and kind of outage how many requests failed, the longest time without service
 (from the first failed answer to the last in a row, of reading and of posting), the slowest answer
-without error, and how long after the machine was back until all work was done. Exits with 1 if
-something was lost or is there twice.
+without error, and how long after the machine was back until all work was done. Searches count as
+requests. Exits with 1 if something was lost or is there twice, or a search was not whole and did not
+say so.
 """
 
 import argparse
@@ -37,6 +40,9 @@ def main() -> int:
     parser.add_argument(
         "--directory", type=Path, help="a new one, which keeps the logs (default: none is kept)"
     )
+    parser.add_argument(
+        "--haproxy", action="store_true", help="in place of nginx, and before PostgreSQL, too"
+    )
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="opsportal-failover-"))
     base = options.directory or scratch / "machines"
@@ -46,7 +52,7 @@ def main() -> int:
     (base / "run").mkdir()
     watchdog = guard(base / "run", remove=scratch)
     try:
-        run = Run(base)
+        run = Run(base, options.roles, with_haproxy=options.haproxy)
         try:
             run.measure(options.roles, options.rounds, options.seconds)
             return run.report()

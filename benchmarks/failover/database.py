@@ -40,7 +40,7 @@ class Database:
     def _etcd(self, machine: Machine) -> list[str]:
         members = [f"{member.name}=http://{member.address}:2380" for member in self._members]
         return [
-            _program("etcd"),
+            find_program("etcd"),
             f"--name={machine.name}",
             f"--data-dir={machine.directory / 'etcd'}",
             f"--listen-peer-urls=http://{machine.address}:2380",
@@ -78,20 +78,23 @@ class Database:
         }
         file = machine.directory / "patroni.yml"
         file.write_text(yaml.safe_dump(configuration))
-        return [*UNPRIVILEGED, _program("patroni"), str(file)]
+        return [*UNPRIVILEGED, find_program("patroni"), str(file)]
 
     def _has(self, role: str) -> bool:
         """Whether Patroni says of some server that it has a role."""
         return any(_is(server, role) for server in self._servers)
 
+    @property
+    def _hosts(self) -> str:
+        return ",".join(f"{server.address}:{PORT}" for server in self._servers)
+
     def _url(self, name: str) -> str:
-        hosts = ",".join(f"{server.address}:{PORT}" for server in self._servers)
-        return f"postgresql://{USER}@{hosts}/{name}?target_session_attrs=read-write"
+        return f"{url_of(self._hosts, name)}?target_session_attrs=read-write"
 
     @property
     def url(self) -> str:
         """The URL with both servers, as the portal has it."""
-        return self._url(DATABASE).partition("?")[0]
+        return url_of(self._hosts)
 
     def is_whole(self) -> bool:
         """Whether there is a primary, and a standby that Patroni would promote."""
@@ -108,11 +111,18 @@ class Database:
             return connection.execute(statement).fetchall()
 
 
-def _program(name: str) -> str:
+def url_of(hosts: str, name: str = DATABASE) -> str:
+    """Return the URL of a database on hosts with ports, separated by commas."""
+    return f"postgresql://{USER}@{hosts}/{name}"
+
+
+def find_program(name: str) -> str:
     """Return the path of a program of the system. Raises FileNotFoundError."""
     path = shutil.which(name)
     if path is None:
-        raise FileNotFoundError(f"{name} is missing: apt-get install patroni etcd-server nginx")
+        raise FileNotFoundError(
+            f"{name} is missing: apt-get install patroni etcd-server nginx haproxy"
+        )
     return path
 
 

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.failover.processors import ProcessorLimit, processor_seconds, program_of
 from dev.processes import all_pids, session_members, spawn
 
 BRIDGE = "opsf"
@@ -42,6 +43,7 @@ class Machine:
         self._run = base / "run"
         self._programs: dict[str, tuple[list[str], dict[str, str]]] = {}
         self._sessions: dict[str, int] = {}
+        self._limit: ProcessorLimit | None = None
         self._namespace = f"{BRIDGE}-{name}"
         self._outside = f"{BRIDGE}{number}"
         inside = ("netns", "exec", self._namespace, "ip")
@@ -55,7 +57,17 @@ class Machine:
 
     def command(self, *command: str) -> list[str]:
         """Return the command line that runs a command on the machine."""
-        return ["ip", "netns", "exec", self._namespace, *command]
+        inside = ["ip", "netns", "exec", self._namespace, *command]
+        return self._limit.command(inside) if self._limit else inside
+
+    def limit(self, processors: float) -> None:
+        """Let all programs that are started from now on have so much of a processor together."""
+        self._limit = ProcessorLimit(self._namespace, processors)
+
+    def processor_seconds(self, program: str = "") -> float:
+        """Return the CPU time of all its processes so far, or of those of one program."""
+        pids = [pid for pid in self.pids() if program in {"", program_of(pid)}]
+        return sum(map(processor_seconds, pids))
 
     def serve(
         self,
@@ -95,6 +107,12 @@ class Machine:
         self.cut()
         _kill_all(_NAMESPACES / self._namespace)
 
+    def kill_program(self, name: str) -> None:
+        """Kill all processes of a program, by its name in the kernel; all others go on."""
+        for pid in self.pids():
+            if program_of(pid) == name:
+                _kill(pid)
+
     def come_back(self) -> None:
         """Connect the machine again, and start its programs if it was killed."""
         self.mend()
@@ -115,6 +133,8 @@ class Machine:
     def remove(self) -> None:
         self.kill()
         _ip("netns", "delete", self._namespace)
+        if self._limit:
+            self._limit.remove()
 
 
 def _pids_in(namespace: Path) -> list[int]:

@@ -3,24 +3,38 @@
 import json
 import time
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 
 from benchmarks.failover.cache import Cache
-from benchmarks.failover.database import Database
-from benchmarks.failover.network import Machine, Network
+from benchmarks.failover.database import PORT, Database, url_of
+from benchmarks.failover.log_index import FIRST_LOGS, START_SECONDS, Index, LogSearches
+from benchmarks.failover.network import GATEWAY, Machine, Network
 from benchmarks.failover.portal import Portal
-from tests.failover.waiting import wait_for
+from benchmarks.portal import wait_until
 from tests.upgrade.load import SETUP, Answer, Load
 
-ROLES = ("database", "cache", "witness", "web", "work", "capture")
+#: Of `postgresql`, only the server's processes end; of all others, the whole machine.
+ROLES = (
+    "database",
+    "postgresql",
+    "cache",
+    "witness",
+    "web",
+    "work",
+    "capture",
+    "elasticsearch",
+)
 SECONDS = ("reading_seconds", "posting_seconds", "slowest_seconds", "recovery_seconds")
 KINDS = ("kill", "cut")
 #: How long a machine that is back may need until all follow it again and all work is done.
-RECOVERY_SECONDS = 180
+RECOVERY_SECONDS = 400
 PAUSE_SECONDS = 0.2
+#: Elasticsearch shows a new document to searches after a second.
+REFRESH_SECONDS = 2
 CAPTURES = """
 from apps.archive.domain.capture_hosts import create_capture_host
 _, second = create_capture_host(name="ctl2", clusters=["alps"], by="test", at=at)
@@ -51,21 +65,34 @@ class Outage:
 
 
 class Run:
-    """A portal on machines in `base`, and the outages that it has had."""
+    """A portal on machines in `base`, and the outages that it has had.
 
-    def __init__(self, base: Path) -> None:
+    Elasticsearch is a part of it where one of `roles` is its. HAProxy, or else nginx, is before the
+    web servers; HAProxy before PostgreSQL, too.
+    """
+
+    def __init__(self, base: Path, roles: Collection[str], *, with_haproxy: bool) -> None:
         self._network = Network(base)
         self.outages: list[Outage] = []
         add = self._network.add
+        self._index: Index | None = None
+        if "elasticsearch" in roles:
+            self._index = Index([add("es1"), add("es2"), add("es3")])
         witness = add("witness")
-        self._database = Database(add("db1"), add("db2"), witness)
+        servers = [add("db1"), add("db2")]
+        self._database = Database(*servers, witness)
         self._cache = Cache(add("cache1"), add("cache2"), witness)
-        self._portal = Portal(base, self._database.url, self._cache.url)
+        self._portal = self._make_portal(base)
         lines = self._portal.run(SETUP + CAPTURES).splitlines()
         secrets = json.loads(lines[-2])
         self._spool = base / "spool"
         self._spool.mkdir()
         webs = [add("web1"), add("web2")]
+        if with_haproxy:
+            self._portal.serve_haproxy(webs, servers)
+            self._portal.use_database(url_of(f"{GATEWAY}:{PORT}"))
+        else:
+            self._portal.serve_proxy(webs)
         for machine in webs:
             self._portal.serve_web(machine)
         for machine in (add("work1"), add("work2")):
@@ -75,14 +102,35 @@ class Run:
             (add("ctl2"), json.loads(lines[-1])),
         ):
             self._portal.serve_capture(machine, self._spool, token)
-        self._portal.serve_proxy(webs)
         self._load = Load(self._portal.port, secrets, self._spool, PAUSE_SECONDS)
         self._load.start()
-        wait_for(self._is_served)
+        wait_until(self._is_served, timeout=START_SECONDS)
+        self._searches = self._search_logs(base / "logs")
         self._load.answers.clear()
+
+    def _make_portal(self, base: Path) -> Portal:
+        settings = {"LOG_ROOTS": str(base / "logs")}
+        (base / "logs").mkdir()
+        if self._index:
+            self._index.wait()
+            settings |= self._index.settings
+        return Portal(base, self._database.url, self._cache.url, **settings)
+
+    def _search_logs(self, logs: Path) -> LogSearches | None:
+        """Index logs, and start to search them, where there is Elasticsearch."""
+        if not self._index:
+            return None
+        self._portal.set_up_django()
+        searches = LogSearches(self._portal.port, self._load, logs)
+        wait_until(lambda: searches.are_indexed(FIRST_LOGS), timeout=START_SECONDS)
+        time.sleep(REFRESH_SECONDS)
+        searches.start()
+        return searches
 
     def close(self) -> None:
         self._load.stop()
+        if self._searches:
+            self._searches.stop()
         self._network.close()
 
     def _is_served(self) -> bool:
@@ -93,17 +141,21 @@ class Run:
         self._wait_until_whole()
         for number in range(rounds):
             for role in roles:
-                for kind in KINDS:
+                for kind in KINDS[:1] if role == "postgresql" else KINDS:
                     outage = self._let_fail(role, kind, number, seconds)
                     self.outages.append(outage)
                     print(outage, flush=True)
         self._load.stop()
+        if self._searches:
+            self._searches.stop()
         self._wait_until_whole()
 
     def _let_fail(self, role: str, kind: str, number: int, seconds: float) -> Outage:
         machine = self._acting(role, number)
         begin = len(self._load.answers)
-        if kind == "kill":
+        if role == "postgresql":
+            machine.kill_program("postgres")
+        elif kind == "kill":
             machine.kill()
         else:
             machine.cut()
@@ -123,7 +175,9 @@ class Run:
 
     def _acting(self, role: str, number: int) -> Machine:
         machines = self._network.machines
-        if role == "database":
+        if role == "elasticsearch" and self._index:
+            return self._index.master()
+        if role in {"database", "postgresql"}:
             return self._database.primary()
         if role == "cache":
             return self._cache.primary()
@@ -141,14 +195,15 @@ class Run:
         Raises TimeoutError with what is missing.
         """
         jobs = self._load.jobs
+        logs = self._searches.logs if self._searches else 0
         began = time.monotonic()
-        while missing := self._missing(jobs):
+        while missing := self._missing(jobs, logs):
             if time.monotonic() > began + RECOVERY_SECONDS:
                 raise TimeoutError(f"missing after {RECOVERY_SECONDS} s: {', '.join(missing)}")
             time.sleep(0.1)
         return time.monotonic() - began
 
-    def _missing(self, jobs: int) -> list[str]:
+    def _missing(self, jobs: int, logs: int) -> list[str]:
         """Return what is missing, in words."""
         try:
             checks = {
@@ -157,6 +212,12 @@ class Run:
                 "one beat that sends": len(self._database.ask(BEAT)) == 1,
                 "archived jobs": len(self._archived()) >= jobs,
             }
+            if self._index and self._searches:
+                checks |= {
+                    "three nodes of Elasticsearch": self._index.is_whole(),
+                    "archived documents": len(self._index.archived()) >= jobs,
+                    "indexed logs": self._searches.are_indexed(logs),
+                }
         except psycopg.OperationalError as error:
             return [str(error)]
         return [name for name, is_there in checks.items() if not is_there]
@@ -188,7 +249,22 @@ class Run:
         print(f"effects of an accepted post: {dict(accepted)}, of any: {dict(all_posts)}")
         print(f"archived rows of a captured job: {dict(jobs)}")
         is_whole = set(accepted) == {1} and set(all_posts) <= {0, 1} and set(jobs) == {1}
-        return int(not is_whole)
+        return int(not (self._is_index_whole() and is_whole))
+
+    def _is_index_whole(self) -> bool:
+        """Print what Elasticsearch has; return whether it is all, once, and no search was wrong."""
+        if not (self._index and self._searches):
+            return True
+        archived = self._index.archived()
+        documents = Counter(archived[str(number)] for number in range(1, self._load.jobs + 1))
+        print(f"documents of a captured job: {dict(documents)}")
+        comparison = self._portal.manage("search", "verify").strip()
+        print(f"{self._searches.logs} logs: {comparison}")
+        print(f"searches without message that were not whole: {len(self._searches.wrong)}")
+        for search in self._searches.wrong[:3]:
+            print(search)
+        is_indexed = f"{self._searches.logs} logs compared, 0 differences" in comparison
+        return set(documents) == {1} and is_indexed and not self._searches.wrong
 
 
 def _is_good(answer: Answer) -> bool:

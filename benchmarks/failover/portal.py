@@ -5,19 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.failover.database import PORT, find_program
 from benchmarks.failover.network import GATEWAY, Machine
 from dev.postgres import clean_environment
 from dev.processes import ROOT
+from tests.failover.haproxy import start_haproxy
 from tests.failover.proxy import start_proxy
 from tests.programs.ports import free_port
 
 WEB_PORT = 8000
+_CELERY = ("--quiet", "--workdir", str(ROOT), "-A", "opsportal")
 
 
 class Portal:
     """Settings that all machines share, and the programs of each role."""
 
-    def __init__(self, base: Path, database_url: str, redis_url: str) -> None:
+    def __init__(self, base: Path, database_url: str, redis_url: str, **more: str) -> None:
         self._base = base
         self.port = free_port()
         self.address = f"http://{GATEWAY}:{self.port}"
@@ -33,12 +36,27 @@ class Portal:
             "STATIC_DIR": str(base / "static"),
             "JOB_ARCHIVE": str(base / "months"),
         }
+        settings |= more
         self._environment = clean_environment() | settings | {"PATH": os.environ["PATH"]}
         self.manage("migrate", "--verbosity", "0")
         self.manage("collectstatic", "--noinput", "--verbosity", "0")
 
     def environment(self, machine: Machine) -> dict[str, str]:
         return self._environment | {"VAR_DIR": str(machine.directory / "var")}
+
+    def use_database(self, url: str) -> None:
+        """Let all that starts from now on connect to PostgreSQL by another URL."""
+        self._environment["DATABASE_URL"] = url
+
+    def set_up_django(self) -> None:
+        """Let this process use the portal's models."""
+        os.environ |= self._environment | {
+            "VAR_DIR": str(self._base / "var"),
+            "DJANGO_SETTINGS_MODULE": "opsportal.settings",
+        }
+        import django
+
+        django.setup()
 
     def manage(self, *arguments: str) -> str:
         """Run a command of the portal on this machine; return what it prints."""
@@ -65,15 +83,20 @@ class Portal:
         machine.serve("web", _module("gunicorn", *arguments), self.environment(machine))
 
     def serve_work(self, machine: Machine) -> None:
-        """Start a worker of all queues, and a beat."""
-        celery = ["--quiet", "--workdir", str(ROOT), "-A", "opsportal"]
-        worker = ["worker", "--queues", "default,archive,harvest", "--concurrency", "1"]
-        worker += ["--hostname", f"all@{machine.name}", "--without-gossip", "--without-mingle"]
-        environment = self.environment(machine)
-        machine.serve("worker", _module("celery", *celery, *worker), environment)
+        """Start two workers of all queues, as the Procfile has them, and a beat."""
+        self.serve_worker(machine, "default,harvest", concurrency=1)
+        self.serve_worker(machine, "archive", concurrency=1)
         schedule = str(machine.directory / "schedule")
         beat = ["beat", "--pidfile=", "--schedule", schedule, "--loglevel", "INFO"]
-        machine.serve("beat", _module("celery", *celery, *beat), environment)
+        machine.serve("beat", _module("celery", *_CELERY, *beat), self.environment(machine))
+
+    def serve_worker(self, machine: Machine, queues: str, *, concurrency: int) -> None:
+        """Start a worker, whose name is that of its first queue, `@`, and that of its machine."""
+        name = queues.partition(",")[0]
+        worker = ["worker", "--queues", queues, "--concurrency", str(concurrency)]
+        worker += ["--hostname", f"{name}@{machine.name}", "--without-gossip", "--without-mingle"]
+        environment = self.environment(machine)
+        machine.serve(f"worker-{name}", _module("celery", *_CELERY, *worker), environment)
 
     def serve_capture(self, machine: Machine, spool: Path, token: str) -> None:
         """Start a capture with a journal of its own on the spool that all captures share."""
@@ -93,6 +116,18 @@ class Portal:
         listen = [f"{GATEWAY}:{self.port}", f"127.0.0.1:{self.port}"]
         servers = [f"{host.address}:{WEB_PORT}" for host in hosts]
         start_proxy("nginx", self._base / "nginx", self._base / "run", listen, servers)
+
+    def serve_haproxy(self, hosts: list[Machine], databases: list[Machine]) -> None:
+        """Start HAProxy on this machine, before these web servers and servers of PostgreSQL."""
+        start_haproxy(
+            find_program("haproxy"),
+            self._base / "haproxy",
+            self._base / "run",
+            listen=[f"{GATEWAY}:{self.port}", f"127.0.0.1:{self.port}"],
+            web_servers=[f"{host.address}:{WEB_PORT}" for host in hosts],
+            database=f"{GATEWAY}:{PORT}",
+            databases=[database.address for database in databases],
+        )
 
 
 def _module(name: str, *arguments: str) -> list[str]:

@@ -129,10 +129,9 @@ def test_units_run_what_the_procfile_runs():
     assert {f"opsportal-worker@{queue}.service" for queue in queues} <= set(units.split())
 
 
-@pytest.mark.nginx
-def test_nginx_takes_the_site(tmp_path):
-    nginx = program("nginx")
-    key, certificate = str(tmp_path / "key"), str(tmp_path / "pem")
+def make_certificate(directory: Path) -> tuple[str, str]:
+    """Return the paths of a new key and its certificate."""
+    key, certificate = str(directory / "key"), str(directory / "pem")
     openssl = [
         program("openssl"),
         "req",
@@ -146,6 +145,26 @@ def test_nginx_takes_the_site(tmp_path):
         "/CN=x",
     ]
     run(*openssl, "-keyout", key, "-out", certificate)
+    return key, certificate
+
+
+@pytest.mark.haproxy
+def test_haproxy_takes_the_file(tmp_path):
+    haproxy = program("haproxy")
+    key, certificate = make_certificate(tmp_path)
+    both = tmp_path / "both.pem"
+    both.write_text(Path(key).read_text() + Path(certificate).read_text())
+    text = (DEPLOY / "haproxy.cfg").read_text()
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(text.replace("/etc/haproxy/opsportal.example.org.pem", str(both)))
+    # -dW: a warning is an error.
+    run(haproxy, "-c", "-dW", "-f", str(file))
+
+
+@pytest.mark.nginx
+def test_nginx_takes_the_site(tmp_path):
+    nginx = program("nginx")
+    key, certificate = make_certificate(tmp_path)
     site = (DEPLOY / "nginx.conf").read_text()
     site = re.sub(r"ssl_certificate /\S+;", f"ssl_certificate {certificate};", site)
     site = re.sub(r"ssl_certificate_key /\S+;", f"ssl_certificate_key {key};", site)

@@ -1,4 +1,4 @@
-"""One of two web servers behind nginx is killed."""
+"""One of two web servers behind nginx or HAProxy is killed."""
 
 import os
 import shutil
@@ -11,24 +11,30 @@ from django.test import Client
 
 from apps.accounts.models import User
 from dev.processes import guard
+from dev.system_parts import PATH
 from tests.archive.workers import web
 from tests.factories import people
 from tests.failover.browser import Browser
+from tests.failover.haproxy import start_haproxy
 from tests.failover.proxy import start_proxy
 from tests.failover.waiting import wait_for
 from tests.programs.ports import free_port
 from tests.upgrade.databases import url_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.nginx, pytest.mark.xdist_group("failover")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
+PROXIES = [
+    pytest.param("nginx", marks=pytest.mark.nginx),
+    pytest.param("haproxy", marks=pytest.mark.haproxy),
+]
 ZONES = ("Europe/Berlin", "UTC")
 
 
-@pytest.fixture
-def servers(transactional_db, tmp_path):
+@pytest.fixture(params=PROXIES)
+def servers(transactional_db, tmp_path, request):
     """Two web servers, and the proxy's port."""
-    nginx = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
-    if nginx is None:
-        pytest.skip("no nginx here")
+    proxy = shutil.which(request.param, path=PATH)
+    if proxy is None:
+        pytest.skip(f"no {request.param} here")
     port = free_port()
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     run = tmp_path / "run"
@@ -46,7 +52,19 @@ def servers(transactional_db, tmp_path):
                 "DJANGO_SETTINGS_MODULE": "tests.failover.web_settings",
             }
             processes.append(stack.enter_context(web(environment, tmp_path)))
-        start_proxy(nginx, tmp_path / "nginx", run, [f"127.0.0.1:{port}"], addresses)
+        listen = [f"127.0.0.1:{port}"]
+        if request.param == "nginx":
+            start_proxy(proxy, tmp_path / "nginx", run, listen, addresses)
+        else:
+            start_haproxy(
+                proxy,
+                tmp_path / "haproxy",
+                run,
+                listen=listen,
+                web_servers=addresses,
+                database=f"127.0.0.1:{free_port()}",
+                databases=["127.0.0.1"] * 2,
+            )
         for address in addresses:
             direct = Browser(int(address.rpartition(":")[2]))
             wait_for(lambda direct=direct: direct.answers("/readyz"))
