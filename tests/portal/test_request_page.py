@@ -98,7 +98,11 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
     assert [(change.what, change.why) for change in changes] == [
         ("Class normal instead of low", "2 instead of 3 in the queue"),
         ("Class high instead of low", "1 instead of 3 in the queue"),
+        ("Start it now", "before the 2 ahead of it in the queue, if a cluster has room"),
     ]
+    assert changes[-1].end == LATER.date() + timedelta(days=4)
+    assert changes[-1].url == ""
+    assert page(third, approver).summary.changes_for_earlier_end[-1].url.endswith("?do=start#do")
     table = render_to_string("portal/request/_ends.html", {"changes_for_earlier_end": changes})
     assert "What would bring it forward" in table
     assert "What it waits for" not in table
@@ -115,7 +119,14 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
         by=approver,
         at=LATER,
     )
-    assert page(third, liaison).summary.changes_for_earlier_end == []
+    Request.objects.filter(pk=second.pk).update(deadline=LATER.date() + timedelta(days=3))
+    [*_, start] = page(second, approver).summary.changes_for_earlier_end
+    assert (start.what, start.days_late) == ("Start it now", 1)
+    table = render_to_string("portal/request/_ends.html", {"changes_for_earlier_end": [start]})
+    assert "still 1 d late" in table
+    QueueEntry.objects.update(days=None)
+    whats = [change.what for change in page(second, approver).summary.changes_for_earlier_end]
+    assert "Start it now" not in whats
 
 
 def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison, approver):
