@@ -102,7 +102,7 @@ def earlier_end(
                     f"down, needed by {stages}",
                     service.get_absolute_url(),
                     obstacle=f"{service.name} is down, needed by {stages}.",
-                    advice="Jobs that run now may fail. New ones should wait until it is up.",
+                    advice=_advice_while_down(request),
                 )
             )
     if progress and state in IN_PRODUCTION:
@@ -110,13 +110,28 @@ def earlier_end(
     is_late = any(need.kind == AttentionKind.LATE for need in request.attention.all())
     if is_late and state == RequestState.RUNNING:
         changes += _limits(request, class_url)
-    if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
-        prospects = list(prospects_in_queue(request, at=at).items())
-        if prospects:
-            changes += _classes(request, prospects[0], prospects[1:], class_url)
-    if state == RequestState.QUEUED and not holds:
-        changes += _start(request, start_url, at=at)
+    changes += _in_queue(request, class_url, start_url, is_held=bool(holds), at=at)
     return changes
+
+
+def _in_queue(
+    request: Request, class_url: str, start_url: str, *, is_held: bool, at: datetime
+) -> Iterator[EndingChange]:
+    """Yield the higher classes of a queued request, and its start if no hold prevents that."""
+    if request.state not in {RequestState.QUEUED, RequestState.ON_HOLD}:
+        return
+    prospects = list(prospects_in_queue(request, at=at).items())
+    if prospects:
+        yield from _classes(request, prospects[0], prospects[1:], class_url)
+    if request.state == RequestState.QUEUED and not is_held:
+        yield from _start(request, start_url, at=at)
+
+
+def _advice_while_down(request: Request) -> str:
+    """Return what follows for the jobs of a request while a service that they need is down."""
+    if assignment_of(request) is None:
+        return "Jobs that run now may fail. New ones should wait until it is up."
+    return "Jobs that run now may fail. The portal submits new ones once it is up."
 
 
 def _signatures(
@@ -157,7 +172,10 @@ def _signatures(
 
 
 def _classes(
-    request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]], class_url: str
+    request: Request,
+    now: tuple[str, Prospect],
+    higher: Sequence[tuple[str, Prospect]],
+    class_url: str,
 ) -> Iterator[EndingChange]:
     """Yield the higher classes in which a request would end earlier."""
     was = now[1].forecast.end
