@@ -98,7 +98,11 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
     assert [(change.what, change.why) for change in changes] == [
         ("Class normal instead of low", "2 instead of 3 in the queue"),
         ("Class high instead of low", "1 instead of 3 in the queue"),
+        ("Start it now", "before the 2 ahead of it in the queue, if a cluster has room"),
     ]
+    assert changes[-1].end == LATER.date() + timedelta(days=4)
+    assert changes[-1].url == ""
+    assert page(third, approver).summary.changes_for_earlier_end[-1].url.endswith("?do=start#do")
     table = render_to_string("portal/request/_ends.html", {"changes_for_earlier_end": changes})
     assert "What would bring it forward" in table
     assert "What it waits for" not in table
@@ -115,7 +119,14 @@ def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liais
         by=approver,
         at=LATER,
     )
-    assert page(third, liaison).summary.changes_for_earlier_end == []
+    Request.objects.filter(pk=second.pk).update(deadline=LATER.date() + timedelta(days=3))
+    [*_, start] = page(second, approver).summary.changes_for_earlier_end
+    assert (start.what, start.days_late) == ("Start it now", 1)
+    table = render_to_string("portal/request/_ends.html", {"changes_for_earlier_end": [start]})
+    assert "still 1 d late" in table
+    QueueEntry.objects.update(days=None)
+    whats = [change.what for change in page(second, approver).summary.changes_for_earlier_end]
+    assert "Start it now" not in whats
 
 
 def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison, approver):
@@ -203,6 +214,14 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     form = browse(approver).get(shown.plan.needed_changes[1].proposal_url).context["form"]
     assert form["field"].value() == "stages.0.memory_bytes"
     assert form["text"].value() == f"{shown.plan.needed_changes[1].message} I propose 2.8 GB."
+    browse(approver).post(
+        shown.plan.needed_changes[1].proposal_url,
+        {"field": "stages.0.memory_bytes", "text": "I propose 2.8 GB."},
+    )
+    text = text_of(browse(approver).get(queued.get_absolute_url()))
+    assert "See its open discussion" in text
+    assert "Propose 2.8 GB…" not in text
+    assert "Propose 7 h…" in text
     head = text_of(browse(approver).get(queued.get_absolute_url())).partition("</h1>")[2]
     assert head.partition("Summary")[0].count("needs change") == 1
     dialog = text_of(browse(approver).get(f"{queued.get_absolute_url()}?do=start"))
@@ -275,6 +294,14 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
         "samweb up again",
         "down, needed by reco",
     )
+    assert up.advice.endswith("New ones should wait until it is up.")
+    farm = clusters.cluster("farm")
+    chosen = Assignment.objects.create(
+        request=one, cluster=farm, assigned_by="x", assigned_at=AT, most_in_flight=50
+    )
+    up = page(one, liaison).summary.changes_for_earlier_end[1]
+    assert up.advice.endswith("The portal submits new ones once it is up.")
+    chosen.delete()
     client.force_login(liaison)
     text = client.get(one.get_absolute_url()).text
     assert "What it waits for" in text
@@ -555,13 +582,19 @@ def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approve
 
 
 @pytest.mark.parametrize(
-    ("due_in", "shown"), [(20, "Expected 10 days late"), (-2, "Overdue, expected 32 days late")]
+    ("due_in", "shown", "reason"),
+    [
+        (20, "Expected 10 days late", "10 days after its deadline"),
+        (-2, "Overdue, expected 32 days late", "expected to end 32 days after it, on 20 Dec 2026"),
+    ],
 )
-def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown):
+def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown, reason):
+    """The stored reason follows moments later; the page has that of the expected end it shows."""
     clusters.cluster("farm", scheduler="slurm", submits=True)
     shown_page = page(late(made("queued"), due_in), liaison)
     assert shown_page.summary.next_by == "approvers and liaisons of NOvA"
-    assert shown_page.summary.status.answer == "Late: expected to end late."
+    assert shown_page.summary.status.answer.endswith(f"{reason}.")
+    assert [need.words.endswith(reason) for need in shown_page.summary.attention] == [True]
     assert (
         shown_page.summary.status.next_step
         == "Postpone its deadline, or ask an approver to raise its priority."

@@ -77,6 +77,21 @@ def slack_of(deadline: date | None, forecast: Forecast | None, *, today: date) -
     return Slack(slack.days, slack.end, forecast.priority_class, forecast.assumption)
 
 
+def late_reason(slack: Slack, deadline: date, *, today: date) -> str:
+    """Return why a late request is late: its deadline has passed, or its expected end is after it.
+
+    Example: `expected to end on 5 Dec 2026, 2 days after its deadline`.
+    """
+    days = f"{slack.days_late:,} day{'s' if slack.days_late != 1 else ''}"
+    if today > deadline:
+        reason = f"its deadline {deadline:%-d %b %Y} has passed"
+        if slack.end is not None and slack.end > deadline:
+            reason += f"; expected to end {days} after it, on {slack.end:%-d %b %Y}"
+        return reason
+    assumption = f" {slack.assumption}" if slack.assumption else ""
+    return f"expected to end on {slack.end:%-d %b %Y}{assumption}, {days} after its deadline"
+
+
 def is_late_on(today: date) -> Q:
     """Return a database condition for open requests with a negative slack, as in `slack_until`."""
     return Q(deadline__lt=today) | Q(expected_end__gt=F("deadline"))

@@ -21,7 +21,7 @@ from apps.production.domain.attention import Need, is_news, keep_attention
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.forecast import forecast_of
 from apps.production.domain.priority.ranks import startable_requests
-from apps.production.domain.slack import slack_of
+from apps.production.domain.slack import late_reason, slack_of
 from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.needed_changes import needed_changes
@@ -251,17 +251,7 @@ def _late(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
         slack = slack_of(request.deadline, forecast_of(request), today=today)
         if slack is None or not slack.is_late or request.deadline is None:
             continue
-        days = f"{slack.days_late:,} day{'s' if slack.days_late != 1 else ''}"
-        if today > request.deadline:
-            reason = f"its deadline {request.deadline:%-d %b %Y} has passed"
-            if slack.end is not None and slack.end > request.deadline:
-                reason += f"; expected to end {days} after it, on {slack.end:%-d %b %Y}"
-        else:
-            assumption = f" {slack.assumption}" if slack.assumption else ""
-            reason = (
-                f"expected to end on {slack.end:%-d %b %Y}{assumption}, {days} after its deadline"
-            )
-        late[request.pk] = Need(at, reason)
+        late[request.pk] = Need(at, late_reason(slack, request.deadline, today=today))
     return late
 
 

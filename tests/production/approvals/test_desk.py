@@ -323,6 +323,32 @@ def test_delay_of_others_is_unknown_while_the_pace_is(waiting, nova, liaison, ap
     assert (delayed.start_now, delayed.start_then) == (None, None)
 
 
+def test_desk_says_why_the_end_is_unknown_and_when_it_starts(
+    waiting, nova, liaison, approver, client
+):
+    slow = stage("generation", jobs=100, wall_seconds=60)
+    history(draft(liaison, nova, stages=(slow,)))
+    waiting(stages=(slow,))
+    request_in("queued", by=liaison, experiment=nova, approver=approver)
+    QueueEntry.objects.update(core_seconds=72 * 3600)
+    set_pace(5)
+    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    assert sheet.why_no_end.startswith(
+        "Expected end unknown: nearly no job of generation would end"
+    )
+    client.force_login(approver)
+    text = " ".join(client.get(DESK).text.split())
+    assert sheet.why_no_end in text
+    assert re.search(r"\d\w\w, starts \d+ \w+", text)
+
+
+def test_desk_without_requests_has_nothing_to_sign(approver, client):
+    client.force_login(approver)
+    text = client.get(DESK).text
+    assert "Nothing to sign" in text
+    assert "0 to sign" not in text
+
+
 def test_decision_opens_the_next_request(waiting, approver, client):
     first, second, third = (waiting(title=f"Sample {n}") for n in range(3))
     client.force_login(approver)

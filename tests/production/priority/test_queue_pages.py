@@ -1,16 +1,19 @@
 """The queue's pages: what each person sees and may do there, and what it costs."""
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 from django.db import connection
+from django.template.loader import render_to_string
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import strip_tags
 
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
+from apps.production.domain.priority.expected_start import Start
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_in_queue
 from apps.production.domain.priority.ranks import ranked_requests
@@ -23,6 +26,7 @@ from apps.statusboard.enums import State
 from tests.factories import people, statusboard
 from tests.factories.queue import set_pace
 from tests.factories.requests import AT, request_in, stage
+from tests.pages import text_of
 
 QUEUE = "/requests/queue/"
 
@@ -64,11 +68,26 @@ def test_start_after_the_deadline_is_late_even_if_the_end_is_unknown(queued, app
     _, second = queued(), queued()
     QueueEntry.objects.update(core_seconds=72 * 3600)
     start = browse(approver).get(QUEUE).context["part"].rows[1].start.likely
-    for days, shown in ((-1, "■ late</span>"), (0, "end unknown</span>")):
+    own_page = second.get_absolute_url()
+    for days, shown in ((-1, "■ ≥ 1 d late</span>"), (0, "end unknown</span>")):
         Request.objects.filter(pk=second.pk).update(deadline=start + timedelta(days))
-        page = browse(approver).get(QUEUE)
-        assert page.context["part"].rows[1].slack is None
-        assert shown in page.text.partition(f'id="{second.key}"')[2]
+        response = browse(approver).get(QUEUE)
+        assert response.context["part"].rows[1].slack is None
+        assert shown in text_of(response).partition(f'id="{second.key}"')[2]
+        page = text_of(browse(approver).get(own_page))
+        assert ("Starts 1 day after its deadline" in page) == (days < 0)
+
+
+def test_dates_of_another_year_have_their_year(queued, approver, browse):
+    one = queued()
+    Request.objects.filter(pk=one.pk).update(deadline=date(2051, 2, 3))
+    assert "due 3 Feb 2051" in browse(approver).get(QUEUE).text
+    start = Start(date(2051, 1, 4), date(2051, 1, 5), date(2051, 1, 6))
+    shown = strip_tags(render_to_string("production/queue/_start.html", {"start": start}))
+    assert " ".join(shown.split()) == "5 Jan 2051 4 Jan – 6 Jan"
+    certain = Start(date(2051, 1, 5), date(2051, 1, 5), date(2051, 1, 5))
+    shown = strip_tags(render_to_string("production/queue/_start.html", {"start": certain}))
+    assert shown.strip() == "5 Jan 2051"
 
 
 def test_held_one_is_marked_and_has_no_start(queued, nova, approver, shifter, browse):
@@ -127,6 +146,19 @@ def test_effect_is_previewed_before_the_change_is_offered_first(kind, queued, ap
         assert [row.count(f"{name} ") for name in ("start", "end")] == [1, 1], row
     assert buttons.findall(form)[:2] == [(" main", change), ("", "Preview")]
     assert [request.key for request in ranked_requests()] == [first.key, second.key]
+
+
+def test_preview_has_the_slack_before_and_after(queued, approver, browse):
+    first, second = queued(), queued()
+    QueueEntry.objects.update(core_seconds=72 * 3600, days_low=1, days=1, days_high=1)
+    set_pace(5)
+    today = timezone.localdate()
+    Request.objects.filter(pk=first.pk).update(deadline=today + timedelta(days=1))
+    address = reverse("production:queue-move", args=[second.key])
+    page = browse(approver).post(address, {"to_rank": 1, "reason": "", "do": "preview"})
+    preview = page.text.partition('<ul class="preview">')[2].partition("</ul>")[0]
+    row = " ".join(strip_tags(preview.partition(f">{first.key}<")[2]).split())
+    assert re.search(r"\d+ d → ■ \d+ d late", row)
 
 
 def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, browse):

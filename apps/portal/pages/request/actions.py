@@ -60,6 +60,12 @@ class Actions:
             return f"{request.get_absolute_url()}?do={RESCHEDULE}#do"
         return ""
 
+    def start_url(self, request: Request) -> str:
+        """Return where the user starts production; empty if they may not."""
+        if any(move.verb == Verb.START for move in self.moves):
+            return f"{request.get_absolute_url()}?do={Verb.START}#do"
+        return ""
+
 
 def actions_on(
     request: Request,

@@ -17,12 +17,16 @@ LATEST = 3
 
 @dataclass(frozen=True)
 class Activity:
-    """The events of a request, its discussion, related requests, and how the user follows it."""
+    """The events of a request, its discussion, related requests, and how the user follows it.
+
+    `discussed` are the paths of the fields with open threads.
+    """
 
     events: list[Event]
     latest: list[Event]
     threads: list[Thread]
     open_threads: int
+    discussed: set[str]
     related: list[Related]
     level: str
     feeds: dict[str, str]
@@ -36,6 +40,7 @@ def activity_of(request: Request, user: User) -> Activity:
         latest=events[: -1 - LATEST : -1],
         threads=threads,
         open_threads=sum(thread.is_open for thread in threads),
+        discussed={thread.first.field for thread in threads if thread.is_open},
         related=related_to(request),
         level=level_of(user, request),
         feeds=addresses_of(getattr(user, "notification_preferences", None), request),

@@ -10,12 +10,13 @@ from datetime import date, datetime
 from itertools import chain
 
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.text import capfirst
 
 from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.forecast import expected_class
+from apps.production.domain.forecast import Days, expected_class, forecast_of
 from apps.production.domain.holds import ActiveHold
 from apps.production.domain.priority.prospects import (
     Candidate,
@@ -24,9 +25,11 @@ from apps.production.domain.priority.prospects import (
     prospects_if_approved,
     prospects_in_queue,
 )
+from apps.production.domain.priority.queue_forecast import end_of_entry
+from apps.production.domain.priority.ranks import entries_ahead
 from apps.production.domain.requests.status import RequiredService
 from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestedPriority, RequestState
-from apps.production.models import Request
+from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import RequestNow
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.submissions import assignment_of
@@ -37,8 +40,9 @@ from apps.submission.domain.dispatch.bounds import bound_of
 class EndingChange:
     """A change that would end a request earlier: of something it waits for, or of its class.
 
-    `end` is the new end and `days` the gained days, if known. `obstacle` is a sentence about what
-    the request waits for, and `advice` what follows for its jobs.
+    `end` is the new end and `days` the gained days, if known; `days_late` are those by which it is
+    still after the deadline. `obstacle` is a sentence about what the request waits for, and
+    `advice` what follows for its jobs.
     """
 
     what: str
@@ -46,6 +50,7 @@ class EndingChange:
     url: str = ""
     end: date | None = None
     days: int | None = None
+    days_late: int = 0
     obstacle: str = ""
     advice: str = ""
 
@@ -63,13 +68,14 @@ def earlier_end(
     holds: Sequence[ActiveHold],
     needs: Sequence[RequiredService],
     class_url: str,
+    start_url: str,
     queue: QueueNow | None,
     at: datetime,
 ) -> list[EndingChange]:
     """Return the changes that would end an open request earlier, obstacles to its work first.
 
-    `class_url` is where this user sets or requests a class; empty if they may do neither. `queue`
-    is the queue now, if it has been read.
+    `class_url` is where this user sets or requests a class, `start_url` where they start the
+    request; empty if they may not. `queue` is the queue now, if it has been read.
     """
     state = RequestState(request.state)
     if state == RequestState.AWAITING_APPROVAL:
@@ -96,7 +102,7 @@ def earlier_end(
                     f"down, needed by {stages}",
                     service.get_absolute_url(),
                     obstacle=f"{service.name} is down, needed by {stages}.",
-                    advice="Jobs that run now may fail. New ones should wait until it is up.",
+                    advice=_advice_while_down(request),
                 )
             )
     if progress and state in IN_PRODUCTION:
@@ -104,11 +110,28 @@ def earlier_end(
     is_late = any(need.kind == AttentionKind.LATE for need in request.attention.all())
     if is_late and state == RequestState.RUNNING:
         changes += _limits(request, class_url)
-    if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
-        prospects = list(prospects_in_queue(request, at=at).items())
-        if prospects:
-            changes += _classes(prospects[0], prospects[1:], class_url)
+    changes += _in_queue(request, class_url, start_url, is_held=bool(holds), at=at)
     return changes
+
+
+def _in_queue(
+    request: Request, class_url: str, start_url: str, *, is_held: bool, at: datetime
+) -> Iterator[EndingChange]:
+    """Yield the higher classes of a queued request, and its start if no hold prevents that."""
+    if request.state not in {RequestState.QUEUED, RequestState.ON_HOLD}:
+        return
+    prospects = list(prospects_in_queue(request, at=at).items())
+    if prospects:
+        yield from _classes(request, prospects[0], prospects[1:], class_url)
+    if request.state == RequestState.QUEUED and not is_held:
+        yield from _start(request, start_url, at=at)
+
+
+def _advice_while_down(request: Request) -> str:
+    """Return what follows for the jobs of a request while a service that they need is down."""
+    if assignment_of(request) is None:
+        return "Jobs that run now may fail. New ones should wait until it is up."
+    return "Jobs that run now may fail. The portal submits new ones once it is up."
 
 
 def _signatures(
@@ -145,11 +168,14 @@ def _signatures(
     )
 
     if prospects:
-        yield from _classes(prospects[0], prospects[1:], class_url)
+        yield from _classes(request, prospects[0], prospects[1:], class_url)
 
 
 def _classes(
-    now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]], class_url: str
+    request: Request,
+    now: tuple[str, Prospect],
+    higher: Sequence[tuple[str, Prospect]],
+    class_url: str,
 ) -> Iterator[EndingChange]:
     """Yield the higher classes in which a request would end earlier."""
     was = now[1].forecast.end
@@ -167,8 +193,38 @@ def _classes(
                 class_url,
                 end.likely if end and days else None,
                 days,
+                _days_late(request, end.likely) if end and days else 0,
             )
             rank = then.rank
+
+
+def _start(request: Request, start_url: str, *, at: datetime) -> Iterator[EndingChange]:
+    """Yield the start of a queued request now, if it would end earlier.
+
+    Its end is known if its running time and its expected end are.
+    """
+    forecast = forecast_of(request)
+    entry: QueueEntry | None = getattr(request, "queue_entry", None)
+    if entry is None or forecast is None or forecast.start is None or forecast.end is None:
+        return
+    end = end_of_entry(entry, Days.exactly(timezone.localdate(at)))
+    if end is None or end.likely >= forecast.end.likely:
+        return
+    ahead = entries_ahead(entry).count()
+    place = f"before the {ahead:,} ahead of it in the queue, " if ahead else ""
+    yield EndingChange(
+        "Start it now",
+        f"{place}if a cluster has room",
+        start_url,
+        end.likely,
+        (forecast.end.likely - end.likely).days,
+        _days_late(request, end.likely),
+    )
+
+
+def _days_late(request: Request, end: date) -> int:
+    """Return by how many days an end is after the deadline; 0 if it is not."""
+    return max(0, (end - request.deadline).days) if request.deadline else 0
 
 
 def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingChange]:

@@ -104,6 +104,7 @@ def request_page(
         holds=requested.holds,
         needs=requested.needs,
         class_url=actions.class_url(request),
+        start_url=actions.start_url(request),
         queue=queue,
         at=at,
     )

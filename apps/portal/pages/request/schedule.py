@@ -6,7 +6,7 @@ from datetime import date, datetime
 from django.utils import timezone
 
 from apps.production.domain.forecast import Forecast
-from apps.production.domain.slack import Slack, slack_of
+from apps.production.domain.slack import Slack, late_reason, slack_of
 from apps.production.enums import CLOSED
 from apps.production.models import Request
 from apps.progress.domain.progress import RequestNow
@@ -24,6 +24,7 @@ class Schedule:
     days_left: float
     days_over: float
     days_overdue: int = 0
+    late_reason: str = ""
 
     @property
     def days_at_risk(self) -> int:
@@ -43,6 +44,9 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     end = forecast.end.likely if forecast.end else now
     due = request.deadline or end
     slack = slack_of(request.deadline, forecast, today=now)
+    reason = ""
+    if slack and slack.is_late and request.deadline:
+        reason = late_reason(slack, request.deadline, today=now)
     return Schedule(
         request.approved_at,
         forecast,
@@ -52,4 +56,5 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
         days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
         days_over=slack.days_late if slack else 0,
         days_overdue=max(0, (now - request.deadline).days) if request.deadline else 0,
+        late_reason=reason,
     )

@@ -94,13 +94,17 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
     """Return the needs for attention.
 
     A note that a request is late is left out if the schedule contradicts it: a worker updates the
-    note moments after a change, while the page shows the change at once.
+    note moments after a change, while the page shows the change at once. For the same reason, the
+    note has the days of the schedule.
     """
     is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
     attention = []
     for need in request.attention.all():
-        if need.kind != AttentionKind.LATE or is_late:
-            attention.append(need)
+        if need.kind == AttentionKind.LATE and not is_late:
+            continue
+        if need.kind == AttentionKind.LATE and schedule is not None:
+            need.words = schedule.late_reason or need.words
+        attention.append(need)
     return attention
 
 

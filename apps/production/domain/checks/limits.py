@@ -29,7 +29,7 @@ _RULES = (
 
 @dataclass(frozen=True)
 class NeededChange:
-    """A limit that most jobs of a stage will exceed.
+    """A limit that most jobs of a stage will exceed: the field at `path`.
 
     `fix` is the label of the change that the checks offer, or empty; `url` is the form with it.
     Users who cannot edit the request may propose it: `proposal` is the label of the button, and
@@ -41,6 +41,7 @@ class NeededChange:
     url: str
     proposal: str
     proposal_url: str
+    path: str
 
 
 def needed_changes(
@@ -66,6 +67,7 @@ def needed_changes(
                 url,
                 f"Propose {value}…",
                 f"{comment_url}?{urlencode(comment)}",
+                problem.path,
             )
         )
     return needed

@@ -78,7 +78,7 @@ class ClassChoice:
     """A priority class: rank, end and slack of the request if it were approved in it now.
 
     `moved_back` are the queued requests that would start later. `starts_on` is the cluster that
-    starts it at once.
+    starts it at once. `start` is known even if the end is not.
     """
 
     name: str
@@ -88,6 +88,7 @@ class ClassChoice:
     is_requested: bool
     moved_back: MovedBack
     starts_on: str = ""
+    start: date | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,18 @@ class Sheet:
         return next((choice for choice in self.choices if choice.is_requested), None)
 
     @property
+    def why_no_end(self) -> str:
+        """The sentence on the unknown end in the requested class; empty if the end is known."""
+        estimate = self.row.estimate
+        if self.requested is None or self.requested.end or estimate.ends:
+            return ""
+        if estimate.why_no_end:
+            return f"Expected end unknown: {estimate.why_no_end}."
+        if self.requested.start:
+            return "Expected end unknown: its running time is unknown."
+        return self.prospects[self.requested.name].forecast.why_no_end
+
+    @property
     def compared(self) -> ClassChoice | None:
         """The next lower class than the requested one; the next higher one of the lowest."""
         if self.requested is None:
@@ -288,6 +301,7 @@ def _choices(
             is_requested=name == request.requested_priority,
             moved_back=moved_in_class,
             starts_on=prospect.starts_on,
+            start=forecast.start.likely if forecast.start else None,
         )
         choices.append(choice)
     return choices

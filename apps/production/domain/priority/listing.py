@@ -83,6 +83,14 @@ class QueueRow:
         return self._entry is not None and self._entry.size_by_limit
 
     @property
+    def days_start_is_late(self) -> int:
+        """By how many days the expected start is after the deadline; 0 if it is not, or unknown."""
+        likely = self.start.likely if self.start else None
+        if likely is None or self.request.deadline is None:
+            return 0
+        return max(0, (likely - self.request.deadline).days)
+
+    @property
     def needed_change(self) -> str:
         """What must change before it starts; empty if nothing must, or once it has started."""
         if self._entry is None or self.request.state not in NOT_STARTED:

@@ -41,6 +41,7 @@ class Shift(RankChange):
 
     forecast_now: Forecast
     forecast_then: Forecast
+    slack_now: Slack | None
     slack_then: Slack | None
 
     @property
@@ -131,10 +132,17 @@ def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: dateti
     today = timezone.localdate(at)
     shifts = []
     for rank, entry in enumerate(then, start=1):
-        slack = slack_of(entry.request.deadline, after[entry.pk], today=today)
-        shifts.append(
-            Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk], slack)
+        deadline = entry.request.deadline
+        shift = Shift(
+            entry.request,
+            ranks[entry.pk],
+            rank,
+            before[entry.pk],
+            after[entry.pk],
+            slack_of(deadline, before[entry.pk], today=today),
+            slack_of(deadline, after[entry.pk], today=today),
         )
+        shifts.append(shift)
     return [
         shift
         for shift in shifts
