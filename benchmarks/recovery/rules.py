@@ -18,7 +18,7 @@ from apps.recovery.domain.decisions.choice import (
 from apps.recovery.domain.decisions.decider import COMPANY_WAIT
 from apps.recovery.domain.decisions.match import Failure, ReadRule, deciding_rule, waits_for_company
 from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
-from apps.recovery.domain.figures.effect import ArmFigures, Difference, Effect
+from apps.recovery.domain.figures.effect import ArmFigures, Difference, RuleEffect
 from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.domain.rules.useless import does_not_help, evidence_about
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode
@@ -88,7 +88,7 @@ class _Steps:
 class _Progress:
     """What is known about one rule."""
 
-    effect: Effect = field(default_factory=Effect)
+    effect: RuleEffect = field(default_factory=RuleEffect)
     acted_by_day: dict[date, ArmFigures] = field(default_factory=lambda: defaultdict(ArmFigures))
 
 

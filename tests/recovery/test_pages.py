@@ -25,7 +25,7 @@ from apps.recovery.domain.decisions.explanations import (
     planned_retries_of,
 )
 from apps.recovery.domain.figures.daily_effects import recount_days
-from apps.recovery.domain.figures.effect import ArmFigures, Effect
+from apps.recovery.domain.figures.effect import ArmFigures, RuleEffect
 from apps.recovery.domain.recoveries import monday_of, recount_weeks
 from apps.recovery.domain.rule_sentences import describe_effect, explain_idleness
 from apps.recovery.domain.rules.lifecycle import create_rule, set_mode
@@ -174,7 +174,7 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
 def test_rule_that_never_acted_says_why(more_memory, mode, version, arms, sentence):
     more_memory.mode = mode
     more_memory.version = version
-    effect = Effect({arm: ArmFigures(jobs=jobs) for arm, jobs in arms.items()})
+    effect = RuleEffect({arm: ArmFigures(jobs=jobs) for arm, jobs in arms.items()})
     assert explain_idleness(more_memory, effect) == sentence
 
 
@@ -285,7 +285,7 @@ def test_rule_says_in_words_whether_it_helps(more_memory, acted, control, senten
     arms = {}
     for arm, (completed, failed) in {"acted": acted, "control": control}.items():
         arms[arm] = ArmFigures(jobs=completed + failed, completed=completed, failed=failed)
-    retries, comparison = describe_effect(more_memory, Effect(arms), planned=0)
+    retries, comparison = describe_effect(more_memory, RuleEffect(arms), planned=0)
     assert (
         retries == f"{acted[0]} of 100 finished retries completed ({acted[0]} %). Not finished: 0."
     )

@@ -10,7 +10,7 @@ from apps.accounts.models import User
 from apps.recovery.domain.decision_lists import decided_on_last_day
 from apps.recovery.domain.figures.effect import (
     ArmFigures,
-    Effect,
+    RuleEffect,
     effects_by_rule,
     effects_by_version,
 )
@@ -30,11 +30,11 @@ class RuleRow:
 
     rule: RecoveryRule
     definition: Definition
-    effect: Effect
+    effect: RuleEffect
     last_at: datetime | None
     #: How many of the jobs on which it acts are not retried yet.
     waiting: int
-    last_day: Effect
+    last_day: RuleEffect
     #: How many jobs, of all its versions, wait for their owners.
     waiting_for_owners: int
 
@@ -59,7 +59,7 @@ class VersionRow:
     """A version of a rule with its figures."""
 
     version: RecoveryRuleVersion
-    effect: Effect
+    effect: RuleEffect
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class DayRow:
 
 
 def rule_rows(
-    user: User, last_day: Mapping[int | None, Effect], for_owners: Mapping[int, int]
+    user: User, last_day: Mapping[int | None, RuleEffect], for_owners: Mapping[int, int]
 ) -> list[RuleRow]:
     """Return the rules that a user sees, with the figures of jobs that the user sees.
 
@@ -92,10 +92,10 @@ def rule_rows(
         row = RuleRow(
             rule,
             definition_of(rule),
-            effects.get(rule.pk, Effect()),
+            effects.get(rule.pk, RuleEffect()),
             last_at.get(rule.pk),
             planned.get(rule.pk, 0),
-            last_day.get(rule.pk, Effect()),
+            last_day.get(rule.pk, RuleEffect()),
             for_owners.get(rule.pk, 0),
         )
         rows.append(row)
@@ -117,7 +117,7 @@ def count_planned_retries(rules: Iterable[RecoveryRule], user: User) -> dict[int
     return dict(decisions.order_by().values_list("rule").annotate(Count("pk")))
 
 
-def _last_retries(effects: Mapping[int, Effect], user: User) -> dict[int, datetime]:
+def _last_retries(effects: Mapping[int, RuleEffect], user: User) -> dict[int, datetime]:
     """Return when each rule last decided to retry a job that the user sees, by primary key.
 
     `effects` has the figures of the current versions of the rules.
@@ -159,7 +159,7 @@ def sum_core_seconds(rows: Sequence[RuleRow]) -> CoreSeconds:
 
 def effects_of_last_day(
     user: User, *, at: datetime, rule: RecoveryRule | None = None
-) -> dict[int | None, Effect]:
+) -> dict[int | None, RuleEffect]:
     """Return the figures of the decisions of the last 24 hours, by primary key of the rule.
 
     None is the key of decisions without a rule. All versions count, and all jobs that the user
@@ -169,14 +169,14 @@ def effects_of_last_day(
     if rule is not None:
         decisions = decisions.filter(rule=rule)
     counts = decisions.order_by().values_list("rule", "arm", "outcome").annotate(Count("pk"))
-    effects: dict[int | None, Effect] = {}
+    effects: dict[int | None, RuleEffect] = {}
     for rule_pk, arm, outcome, jobs in counts:
-        effect = effects.setdefault(rule_pk, Effect())
+        effect = effects.setdefault(rule_pk, RuleEffect())
         effect.arms.setdefault(arm, ArmFigures()).add_jobs(outcome, jobs)
     return effects
 
 
-def count_last_day(effects: Mapping[int | None, Effect]) -> dict[str, int]:
+def count_last_day(effects: Mapping[int | None, RuleEffect]) -> dict[str, int]:
     """Return how many jobs were decided about in the last 24 hours, in all and by some arms."""
     return {
         "decided": sum(effect.matched for effect in effects.values()),
@@ -191,7 +191,7 @@ def version_rows(rule: RecoveryRule, user: User) -> list[VersionRow]:
     effects = effects_by_version(totals)
     rows = []
     for version in rule.versions.all():
-        rows.append(VersionRow(version, effects.get(version.number, Effect())))
+        rows.append(VersionRow(version, effects.get(version.number, RuleEffect())))
     return rows
 
 

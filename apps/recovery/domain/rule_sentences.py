@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, Effect, add_up
+from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, RuleEffect, add_up
 from apps.recovery.domain.rules.definition import Definition
 from apps.recovery.domain.rules.lifecycle import definition_of
 from apps.recovery.enums import Arm, Mode
@@ -29,7 +29,7 @@ class NotRetried:
     text: str
 
 
-def list_not_retried(effect: Effect) -> list[NotRetried]:
+def list_not_retried(effect: RuleEffect) -> list[NotRetried]:
     """Return how many matching jobs a rule did not retry, by reason."""
     reasons = []
     for arm, text in _NOT_RETRIED.items():
@@ -39,7 +39,7 @@ def list_not_retried(effect: Effect) -> list[NotRetried]:
     return reasons
 
 
-def explain_idleness(rule: RecoveryRule, effect: Effect) -> str:
+def explain_idleness(rule: RecoveryRule, effect: RuleEffect) -> str:
     """Return why the current version of a rule has retried no job; empty if it has.
 
     `effect` has the figures of the current version.
@@ -57,7 +57,7 @@ def explain_idleness(rule: RecoveryRule, effect: Effect) -> str:
     return f"{never}: no failed job has matched it."
 
 
-def describe_last_day(effects: Mapping[int | None, Effect], *, active: int) -> list[str]:
+def describe_last_day(effects: Mapping[int | None, RuleEffect], *, active: int) -> list[str]:
     """Return what rules did in the last 24 hours, the main sentence first.
 
     `effects` has the figures of `rule_rows.effects_of_last_day`, `active` is the number of active
@@ -75,7 +75,9 @@ def describe_last_day(effects: Mapping[int | None, Effect], *, active: int) -> l
     return ["Rules retried no job in the last 24 hours.", ""]
 
 
-def describe_rule_of_last_day(rule: RecoveryRule, effect: Effect, current: Effect) -> list[str]:
+def describe_rule_of_last_day(
+    rule: RecoveryRule, effect: RuleEffect, current: RuleEffect
+) -> list[str]:
     """Return what a rule did in the last 24 hours, or why it has never acted.
 
     `effect` has the figures of the last 24 hours, `current` those of the current version.
@@ -109,12 +111,12 @@ def _describe_outcomes(retried: ArmFigures) -> str:
     return f"{', '.join(parts)}."
 
 
-def _describe_not_retried(effect: Effect) -> str:
+def _describe_not_retried(effect: RuleEffect) -> str:
     reasons = list_not_retried(effect)
     return ", ".join(f"{_jobs(reason.jobs)} {reason.text}" for reason in reasons)
 
 
-def describe_effect(rule: RecoveryRule, effect: Effect, *, planned: int) -> list[str]:
+def describe_effect(rule: RecoveryRule, effect: RuleEffect, *, planned: int) -> list[str]:
     """Return sentences about the outcomes of a rule's retries, and whether it helps.
 
     `effect` and `planned`, the number of retries that have not started, are those of the current
@@ -138,7 +140,7 @@ def _describe_retries(acted: ArmFigures, planned: int) -> str:
     return f"Retries: {acted.jobs:,}, of which {planned:,} are planned. None has finished yet."
 
 
-def _describe_comparison(effect: Effect, definition: Definition) -> str:
+def _describe_comparison(effect: RuleEffect, definition: Definition) -> str:
     if not definition.limits.control_percent:
         return "Whether it helps is not known: it has no control group."
     difference = effect.difference

@@ -41,7 +41,7 @@ from apps.recovery.domain.decisions.questions import (
     read_question,
     retry_beyond,
 )
-from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, Effect
+from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, RuleEffect
 from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
     breakdown_for,
@@ -131,7 +131,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     current = next(row for row in versions if row.version.number == shown.version)
     planned = count_planned_retries([shown], request.user).get(pk, 0)
     now = timezone.now()
-    last_day = effects_of_last_day(request.user, at=now, rule=shown).get(pk, Effect())
+    last_day = effects_of_last_day(request.user, at=now, rule=shown).get(pk, RuleEffect())
     waiting = list(grouped_questions(request.user).filter(rule=shown))
     owners = jobs_by_owner(grouped_owner_questions(request.user).filter(rule=shown))
     context = {
@@ -167,7 +167,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return render(request, "recovery/rule.html", context)
 
 
-def _arms_with_jobs(effect: Effect) -> list[tuple[str, str, ArmFigures]]:
+def _arms_with_jobs(effect: RuleEffect) -> list[tuple[str, str, ArmFigures]]:
     """Return label, value and figures of each arm that has retried jobs."""
     rows = []
     for arm in (Arm.ACTED, Arm.CONTROL, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL):

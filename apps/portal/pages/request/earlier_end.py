@@ -18,7 +18,7 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.forecast import expected_class
 from apps.production.domain.holds import ActiveHold
 from apps.production.domain.priority.prospects import (
-    Candidate,
+    ApprovalCandidate,
     Prospect,
     QueueNow,
     prospects_if_approved,
@@ -129,7 +129,7 @@ def _signatures(
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
     if estimate:
-        candidate = Candidate(request, content_of(request), estimate)
+        candidate = ApprovalCandidate(request, content_of(request), estimate)
         prospects = [*prospects_if_approved(candidate, at=at, queue=queue).items()][own:]
     else:
         prospects = []

@@ -24,9 +24,9 @@ from apps.recovery.domain.decisions.remedies import RequestedResources, choose_c
 from apps.recovery.enums import ActionKind, Arm
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.retries.eligibility import (
-    Candidate,
     DryRun,
     Limits,
+    RetryCandidate,
     array_of,
     arrays_with_ids_of,
     examine,
@@ -120,7 +120,7 @@ class Decider:
         _note_rule(decision, rule)
         self._settle(decision, Arm.OWNER, reason.label)
 
-    def _decide_about_candidate(self, decision: Decision, candidate: Candidate) -> None:
+    def _decide_about_candidate(self, decision: Decision, candidate: RetryCandidate) -> None:
         """Decide about a job that can be retried, unless the rule keeps it on a closed cluster."""
         verdict = candidate.verdict
         failure = Failure(
@@ -168,7 +168,7 @@ class Decider:
         if choice.arm != Arm.CONTROL:
             decision.act_at += rule.definition.action.wait_after(decision.attempt)
 
-    def _note_hold(self, rule: ReadRule, candidate: Candidate, choice: Choice) -> None:
+    def _note_hold(self, rule: ReadRule, candidate: RetryCandidate, choice: Choice) -> None:
         """Note that a rule holds the stage of a job, if that is its action."""
         submission = candidate.submission
         holds = rule.definition.action.kind == ActionKind.HOLD and choice.arm == Arm.QUESTION
@@ -184,7 +184,7 @@ class Decider:
         decision.due_at = self.at + wait
         decision.attempts = 0
 
-    def _other_cluster(self, candidate: Candidate, rule: ReadRule) -> str | None:
+    def _other_cluster(self, candidate: RetryCandidate, rule: ReadRule) -> str | None:
         """Return the name of the cluster on which a rule retries a job instead of its own."""
         action = rule.definition.action
         if candidate.submission is None or not action.goes_elsewhere:
@@ -198,13 +198,13 @@ class Decider:
         age = self.at - failure.verdict.ended_at
         return waits_for_company(self.rules, failure, rule, age=age)
 
-    def _workflow_type_of(self, candidate: Candidate) -> str:
+    def _workflow_type_of(self, candidate: RetryCandidate) -> str:
         if candidate.submission is None:
             return ""
         return self.workflow_type_of_request[candidate.submission.request_id]
 
     def _requested_resources(
-        self, candidate: Candidate, earlier: Decision | None
+        self, candidate: RetryCandidate, earlier: Decision | None
     ) -> RequestedResources:
         """Return what a job is meant to have: from its stage, or from its first attempt."""
         if candidate.submission is not None:
@@ -238,14 +238,14 @@ def _jobs_on_hold(verdicts: Sequence[Verdict]) -> set[int]:
     return on_hold
 
 
-def _may_retry(candidate: Candidate, rule: ReadRule | None) -> bool:
+def _may_retry(candidate: RetryCandidate, rule: ReadRule | None) -> bool:
     """Return whether a rule can retry a job although submission to its cluster may be off."""
     if candidate.submission is None or candidate.submission.cluster.submits:
         return True
     return rule is not None and rule.definition.action.goes_elsewhere
 
 
-def _number_of_attempt(candidate: Candidate, earlier: Decision | None) -> int:
+def _number_of_attempt(candidate: RetryCandidate, earlier: Decision | None) -> int:
     """Return which attempt failed; at least the second if it retried a job without a decision."""
     if earlier is not None:
         return earlier.attempt + 1
@@ -254,7 +254,7 @@ def _number_of_attempt(candidate: Candidate, earlier: Decision | None) -> int:
     return 1 if candidate.submission.retry_of_id is None else 2
 
 
-def _request_of(candidate: Candidate) -> int | None:
+def _request_of(candidate: RetryCandidate) -> int | None:
     if candidate.submission is None:
         return None
     request: int = candidate.submission.request_id
@@ -266,7 +266,7 @@ def _note_rule(decision: Decision, rule: ReadRule) -> None:
     decision.version = rule.rule.version
 
 
-def _name_in_all_attempts(candidate: Candidate) -> str:
+def _name_in_all_attempts(candidate: RetryCandidate) -> str:
     """Return a name that all attempts of a job share, also retries with IDs of their own."""
     submission = candidate.submission
     if submission is not None:

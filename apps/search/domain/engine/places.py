@@ -9,7 +9,7 @@ from apps.search.domain.query.clauses import Field, Query, Source, moment
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class HitCandidate:
     """A text that may fulfil the query; `blob` is the content of a script or an environment.
 
     One that is `excluded` does not fulfil the query, but was looked at: the search goes on behind.

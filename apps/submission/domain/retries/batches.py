@@ -25,9 +25,9 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.submissions import may_submit, may_submit_as_owner
 from apps.submission.domain.retries.bad_hosts import changes_avoiding
 from apps.submission.domain.retries.eligibility import (
-    Candidate,
     DryRun,
     Limits,
+    RetryCandidate,
     Source,
     array_of,
     arrays_with_ids_of,
@@ -166,7 +166,7 @@ def _take_group(group: FailureGroup, batch: RetryBatch, *, by: User, at: datetim
 @transaction.atomic
 def retry_in_batch(
     *,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RetryCandidate],
     changes: Mapping[int, Mapping[str, Any]],
     title: str,
     reason: str,

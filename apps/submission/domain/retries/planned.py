@@ -6,7 +6,7 @@ from typing import Protocol
 from django.conf import settings
 
 from apps.core.domain.plugins import Registry
-from apps.submission.domain.retries.eligibility import Candidate, DryRun
+from apps.submission.domain.retries.eligibility import DryRun, RetryCandidate
 from apps.submission.enums import LeftOut
 
 
@@ -32,7 +32,7 @@ def planned_among(jobs: Iterable[int]) -> set[int]:
 def leave_out_planned(dry_run: DryRun) -> None:
     """Move the jobs that are retried without a person from those to retry to those left out."""
     planned = planned_among(candidate.verdict.job_id for candidate in dry_run.eligible)
-    eligible: list[Candidate] = []
+    eligible: list[RetryCandidate] = []
     for candidate in dry_run.eligible:
         if candidate.verdict.job_id in planned:
             dry_run.left_out[LeftOut.BY_RULE].append(candidate.verdict)
