@@ -103,7 +103,7 @@ class HandOver:
             journal_bytes=self._journal.size_bytes(),
         )
 
-    def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
+    def send_report(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
         """Let the thread send a report and fetch the masking rules; return the last known rules."""
         self._report = report
         self._report_due.set()
