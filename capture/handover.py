@@ -84,7 +84,7 @@ class HandOver:
         return count
 
     def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
-        """Drop what is known of spool entries that are gone from the spool."""
+        """Forget the spool entries of these job IDs, which are no longer in the spool."""
         self._journal.forget(cluster, job_ids)
 
     def backlog(self) -> Backlog:

@@ -75,7 +75,7 @@ class FacetValue:
 
 
 def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[Result]:
-    """Return the hits with their jobs and matching lines, without those that are gone meanwhile."""
+    """Return the hits with their jobs and matching lines, without deleted jobs."""
     job_keys = [hit.key for hit in hits if hit.source is Source.LOG]
     archived_keys = [hit.key for hit in hits if hit.source is not Source.LOG]
     jobs = jobs_for_list(user).in_bulk(job_keys)

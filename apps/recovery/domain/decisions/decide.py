@@ -90,7 +90,7 @@ def enrol_failures(*, at: datetime) -> int:
 
 
 def decide_due(*, at: datetime) -> int:
-    """Decide about the next failed jobs of the queue, once each; return how many were looked at.
+    """Decide about the next failed jobs of the queue, once each; return how many were examined.
 
     A batch is one transaction with a fixed number of queries.
     """

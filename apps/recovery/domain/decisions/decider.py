@@ -37,9 +37,9 @@ from apps.submission.enums import ALREADY_RETRIED, LeftOut
 #: How long a decision waits for accounting to count the job, and for a request on hold.
 UNSETTLED_WAIT = timedelta(seconds=60)
 ON_HOLD_WAIT = timedelta(minutes=5)
-#: How often a job is looked at again whose rule acts only if others fail alike.
+#: How long a decision waits for other jobs to fail alike, if a rule acts only then.
 COMPANY_WAIT = timedelta(minutes=5)
-#: These are no failures of production, or nobody wants them retried.
+#: Failures outside production, and failures that a user has accepted.
 _NOT_PRODUCTION = (LeftOut.TEST, LeftOut.DEBUG, LeftOut.NOT_RUNNING, LeftOut.ACCEPTED)
 
 
@@ -86,7 +86,7 @@ class Decider:
         self.to_hold: dict[tuple[int, int], RecoveryRule] = {}
 
     def decide(self, decision: Decision) -> None:
-        """Set the arm of a decision and why, or when the job is looked at again."""
+        """Set the arm of a decision and its reason, or the time of the next try."""
         verdict = self.verdict_of.get(decision.job_id)
         candidate = self.candidate_of.get(decision.job_id)
         if verdict is None:

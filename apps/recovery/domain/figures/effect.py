@@ -128,7 +128,7 @@ class RuleEffect:
 
     @property
     def not_acted(self) -> list[tuple[str, int]]:
-        """What became of the other jobs that matched, in words, with their numbers, most first."""
+        """Label and number of jobs of each arm that did not act, most jobs first."""
         counts = []
         for arm, figures in self.arms.items():
             if arm not in ACTED_ARMS and figures.jobs:

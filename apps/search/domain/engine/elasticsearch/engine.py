@@ -91,7 +91,7 @@ class ElasticsearchEngine:
             yield from newest_logs(self._target, index, query, scope, after)
 
     def check(self) -> None:
-        """Check that each month of the index that searches use is there."""
+        """Check that each month of the index that searches use exists."""
         index = serving_index(self.name)
         if index is None or not index.months:
             return

@@ -101,7 +101,7 @@ def _word_condition(required: Required) -> dict[str, Any]:
 
 
 def _place_behind(cursor: Cursor) -> Place:
-    """Return the place in the order of the index behind which a search goes on.
+    """Return the position in the index after which a search continues.
 
     Hits of one time are ordered by their source.
     """
