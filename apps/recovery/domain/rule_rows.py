@@ -103,7 +103,7 @@ def rule_rows(
 
 
 def _current_versions(rules: Iterable[RecoveryRule]) -> Q:
-    """Return the condition on decisions, or on their totals, of the current version of each rule."""
+    """Return the condition on decisions, or their totals, of the current version of each rule."""
     condition = Q(pk__in=[])
     for rule in rules:
         condition |= Q(rule=rule, version=rule.version)
