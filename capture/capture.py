@@ -198,7 +198,7 @@ class Capture:
             report = self.report().as_detail()
         finally:
             # New rules apply also while the journal cannot be read, and so nothing be reported.
-            self._use_rules(self._hand_over.beat(report))
+            self._use_rules(self._hand_over.send_report(report))
 
     def _use_rules(self, rules: Sequence[Rule]) -> None:
         if rules != self._rules:

@@ -84,7 +84,7 @@ class HandOver:
         return count
 
     def forget(self, cluster: str, job_ids: Sequence[str]) -> None:
-        """Drop what is known of spool entries that are gone from the spool."""
+        """Forget the spool entries of these job IDs, which are no longer in the spool."""
         self._journal.forget(cluster, job_ids)
 
     def backlog(self) -> Backlog:
@@ -103,7 +103,7 @@ class HandOver:
             journal_bytes=self._journal.size_bytes(),
         )
 
-    def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
+    def send_report(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
         """Let the thread send a report and fetch the masking rules; return the last known rules."""
         self._report = report
         self._report_due.set()

@@ -132,7 +132,7 @@ class HttpPortal:
 
     def _reason(self, status: int, answer: Any) -> str:
         detail = answer.get("detail") if isinstance(answer, dict) else None
-        reason = str(detail or "no word why")[:_LONGEST_REASON]
+        reason = str(detail or "no reason given")[:_LONGEST_REASON]
 
         hint = ""
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:

@@ -71,8 +71,8 @@ class HandOverProcess:
     def backlog(self) -> Backlog:
         return self._call("backlog")  # type: ignore[no-any-return]
 
-    def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
-        return self._call("beat", report)  # type: ignore[no-any-return]
+    def send_report(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
+        return self._call("send_report", report)  # type: ignore[no-any-return]
 
     def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
         return self._call("first_rules", patience_seconds, at_once)  # type: ignore[no-any-return]

@@ -15,9 +15,10 @@ ENVIRONMENT_ROLES = (Role.LIAISON, Role.APPROVER, Role.ADMIN)
 
 
 def sees_environment(user: User, job: "ArchivedJob") -> bool:
-    """Tell whether somebody who sees the job may see its environment: the OPG, who answers for it.
+    """Return whether a user who sees the job may see its environment.
 
-    Its owner needs a role too: an environment holds what the site and the experiment put there.
+    Liaisons, approvers and admins may. The job's owner needs such a role too: an environment holds
+    what the site and the experiment put there.
     """
     scope = scope_of(user)
     if scope.sees_all:

@@ -54,7 +54,7 @@ def look_up_in(*, catalogue_id: int) -> None:
 
 @shared_task(name="datasets.forget_unneeded")
 def forget_unneeded() -> None:
-    """Delete the answers that nobody needed for long."""
+    """Delete the answers that were not read for a long time."""
     forget_datasets(at=timezone.now())
 
 

@@ -248,7 +248,7 @@ class Decision(Work):
 
     @property
     def _is_in_batch(self) -> bool:
-        """Whether its retry waits or runs, whoever planned it. Only lists know."""
+        """Whether its retry waits or runs, planned by a rule or a user. Only lists read this."""
         return getattr(self, "current_batch_id", None) is not None
 
     @property

@@ -60,7 +60,7 @@ class Resolution(models.TextChoices):
     MISSING = "missing", "No longer reported"
 
 
-class Effect(models.TextChoices):
+class WindowEffect(models.TextChoices):
     """The effect of planned work on a service. Work at risk is announced, but is no maintenance."""
 
     DOWN = "down", "Down"

@@ -25,12 +25,12 @@ from apps.core.models import Work
 from apps.statusboard.enums import (
     INCIDENT_STATES,
     Cause,
-    Effect,
     Monitoring,
     NoteKind,
     PayloadState,
     Resolution,
     State,
+    WindowEffect,
 )
 
 
@@ -338,7 +338,7 @@ class DowntimeWindow(models.Model):
     ends_at = models.DateTimeField()
     cancelled_at = models.DateTimeField(null=True, blank=True)
     scheduled_by = models.CharField(max_length=150)
-    effect = models.CharField(max_length=16, choices=Effect, default=Effect.DOWN)
+    effect = models.CharField(max_length=16, choices=WindowEffect, default=WindowEffect.DOWN)
     source = models.ForeignKey(
         MonitoringSource,
         on_delete=models.CASCADE,

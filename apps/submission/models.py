@@ -89,7 +89,7 @@ class Assignment(models.Model):
 class FilesCheck(models.Model):
     """The result of looking up the input files of a queued request.
 
-    It is that of `version` of the request: a changed request is looked at again.
+    It is valid for `version` of the request: files of a changed request are looked up again.
     """
 
     request = models.OneToOneField(Request, on_delete=models.CASCADE, related_name="files_check")
@@ -318,7 +318,7 @@ class StageScouts(models.Model):
     """The first jobs of a stage, which run before the others, and what the ends of jobs show.
 
     While the state is `SCOUTING`, no more than `allowed` jobs of the stage are planned. A stage
-    that was found broken is on hold; once a person lifts the hold, it is left alone.
+    that was found broken is on hold; once a person lifts the hold, it is not stopped again.
     """
 
     request = models.ForeignKey(Request, on_delete=models.CASCADE, related_name="scouts")

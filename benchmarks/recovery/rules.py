@@ -15,11 +15,10 @@ from apps.recovery.domain.decisions.choice import (
     choose,
     retries_that_may_start,
 )
-from apps.recovery.domain.decisions.decide import COMPANY_WAIT
+from apps.recovery.domain.decisions.decider import COMPANY_WAIT
 from apps.recovery.domain.decisions.match import Failure, ReadRule, deciding_rule, waits_for_company
-from apps.recovery.domain.decisions.remedies import Asked as FirstAsked
-from apps.recovery.domain.decisions.remedies import remedy_for
-from apps.recovery.domain.figures.effect import ArmFigures, Difference, Effect
+from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
+from apps.recovery.domain.figures.effect import ArmFigures, Difference, RuleEffect
 from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.domain.rules.useless import does_not_help, evidence_about
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode
@@ -40,7 +39,7 @@ from benchmarks.recovery.world import (
 )
 
 _FIRST_DAY = date(2026, 11, 1)
-_FIRST_ASKED = FirstAsked(memory_bytes=ASKED_MEMORY, time_limit_seconds=ASKED_SECONDS)
+_REQUESTED = RequestedResources(memory_bytes=ASKED_MEMORY, time_limit_seconds=ASKED_SECONDS)
 
 
 def active_rules(definitions: Mapping[str, Mapping[str, Any]], **limits: float) -> list[ReadRule]:
@@ -89,7 +88,7 @@ class _Steps:
 class _Progress:
     """What is known about one rule."""
 
-    effect: Effect = field(default_factory=Effect)
+    effect: RuleEffect = field(default_factory=RuleEffect)
     acted_by_day: dict[date, ArmFigures] = field(default_factory=lambda: defaultdict(ArmFigures))
 
 
@@ -138,7 +137,7 @@ class RecoveryRules:
             job=verdict.job,
             name=f"job {attempt.job} of {replay.world.seed}",
             number=attempt.number,
-            asked=_FIRST_ASKED,
+            requested=_REQUESTED,
             earlier_arm=self._latest_arm.get(attempt.job),
         )
         choice = choose(match, failed, self._budget_of_today(replay.now))
@@ -287,7 +286,7 @@ def planted_effects(policy: RecoveryRules, replay: Replay) -> dict[str, float]:
         control_at = decision.planned_at
         if decision.arm != Arm.CONTROL:
             control_at -= wait
-        changes = remedy_for(action, decision.verdict.job, _FIRST_ASKED).changes
+        changes = remedy_for(action, decision.verdict.job, _REQUESTED).changes
         asked = _on_top_of(UNCHANGED, changes)
         with_action[name].append(_completes(decision, asked, control_at + wait, replay))
         unchanged[name].append(_completes(decision, UNCHANGED, control_at, replay))

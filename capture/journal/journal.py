@@ -50,7 +50,7 @@ class JournaledBatch(NamedTuple):
     journal: str
 
 
-class Refused(NamedTuple):
+class RefusedJobs(NamedTuple):
     """The number of jobs that the portal refused, and why it refused the newest of them."""
 
     jobs: int
@@ -184,12 +184,12 @@ class Journal:
                 size_bytes += path.stat().st_size
         return size_bytes
 
-    def refused(self) -> Refused:
+    def refused(self) -> RefusedJobs:
         with self._guard:
             rows = self._database.execute(
                 "SELECT jobs, refused FROM batch WHERE refused <> '' ORDER BY last"
             ).fetchall()
-        return Refused(sum(jobs for jobs, _ in rows), rows[-1][1] if rows else "")
+        return RefusedJobs(sum(jobs for jobs, _ in rows), rows[-1][1] if rows else "")
 
     def known(self, cluster: str) -> dict[str, Identity]:
         """Return the newest captured entry of each job ID that the last scan saw in the spool."""

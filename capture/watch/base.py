@@ -40,10 +40,10 @@ class EventSource(Protocol):
         """Watch a directory that is not watched. Raises `OSError`."""
 
     def remove(self, directory: Path) -> None:
-        """End the watch of a directory that was added, whether it goes on or not."""
+        """End the watch of a directory that was added, even if it has ended already."""
 
     def has(self, directory: Path) -> bool:
-        """Whether the watch of this directory goes on: it ends when the directory is removed."""
+        """Whether this directory is still watched: its watch ends when it is removed."""
 
     def read(self, timeout: float) -> Iterable[FileEvent]:
         """Return the next events as soon as there are any; nothing after `timeout` seconds."""

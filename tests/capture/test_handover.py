@@ -79,7 +79,7 @@ def test_portal_that_is_away_is_asked_ever_more_rarely_and_told_of_once(journal,
         wait_for(lambda: hand_over._failures == 3)
         portal.away = False
         wait_for(lambda: portal.ids == [1])
-        hand_over.beat(None)
+        hand_over.send_report(None)
         wait_for(lambda: hand_over.backlog().portal_error == "")
     told = [message for message in caplog.messages if "connection refused" in message]
     assert told == ["report: connection refused"]

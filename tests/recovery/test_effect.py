@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.recovery.domain.decisions.choice import is_control
-from apps.recovery.domain.figures.effect import ArmFigures, Effect, difference
+from apps.recovery.domain.figures.effect import ArmFigures, RuleEffect, difference
 from apps.recovery.domain.rules.useless import LEAST_ENDED, does_not_help, evidence_about
 
 
@@ -28,7 +28,7 @@ def test_interval_contains_the_difference(completed, failed, control_completed, 
 
 
 def test_nothing_is_said_before_enough_controls_have_ended():
-    effect = Effect({"acted": figures(90, 10), "control": figures(20, 9)})
+    effect = RuleEffect({"acted": figures(90, 10), "control": figures(20, 9)})
     assert effect.difference is None
     assert effect.saved_core_seconds is None
     effect.arms["control"].failed += 1

@@ -25,9 +25,9 @@ from apps.recovery.domain.decisions.explanations import (
     planned_retries_of,
 )
 from apps.recovery.domain.figures.daily_effects import recount_days
-from apps.recovery.domain.figures.effect import ArmFigures, Effect
+from apps.recovery.domain.figures.effect import ArmFigures, RuleEffect
 from apps.recovery.domain.recoveries import monday_of, recount_weeks
-from apps.recovery.domain.rule_tables import describe_effect, explain_idleness
+from apps.recovery.domain.rule_sentences import describe_effect, explain_idleness
 from apps.recovery.domain.rules.lifecycle import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
@@ -174,7 +174,7 @@ def test_page_of_a_rule_says_how_many_retries_are_planned(
 def test_rule_that_never_acted_says_why(more_memory, mode, version, arms, sentence):
     more_memory.mode = mode
     more_memory.version = version
-    effect = Effect({arm: ArmFigures(jobs=jobs) for arm, jobs in arms.items()})
+    effect = RuleEffect({arm: ArmFigures(jobs=jobs) for arm, jobs in arms.items()})
     assert explain_idleness(more_memory, effect) == sentence
 
 
@@ -281,11 +281,11 @@ def test_decision_names_what_retried_the_job_and_why_the_portal_cannot(client, s
         ),
     ],
 )
-def test_rule_says_in_words_whether_it_helps(approver, more_memory, acted, control, sentence):
+def test_rule_says_in_words_whether_it_helps(more_memory, acted, control, sentence):
     arms = {}
     for arm, (completed, failed) in {"acted": acted, "control": control}.items():
         arms[arm] = ArmFigures(jobs=completed + failed, completed=completed, failed=failed)
-    retries, comparison = describe_effect(more_memory, Effect(arms), approver)
+    retries, comparison = describe_effect(more_memory, RuleEffect(arms), planned=0)
     assert (
         retries == f"{acted[0]} of 100 finished retries completed ({acted[0]} %). Not finished: 0."
     )

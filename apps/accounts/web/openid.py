@@ -70,7 +70,7 @@ def discovery(most_seconds: float = KEPT) -> dict[str, Any]:
     return document
 
 
-class Refused(Exception):
+class UserRefused(Exception):
     """The portal rejects the user of the provider; the message may be shown."""
 
 
@@ -160,13 +160,13 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         if self.OIDC_OP_USER_ENDPOINT:
             more = self.get_userinfo(access_token, id_token, payload)
             if more.get("sub") != payload["sub"]:
-                raise Refused("The provider describes another user than it has logged in.")
+                raise UserRefused("The provider describes another user than it has logged in.")
             claims |= more | {"iss": payload["iss"]}
         try:
             return domain.sign_on(identity=identity_in(claims), at=timezone.now())
         except DomainError as refusal:
             # Django and django-axes would count a DomainError as a wrong password.
-            raise Refused(str(refusal)) from refusal
+            raise UserRefused(str(refusal)) from refusal
 
 
 def _verified(token: str, key: Any, required: list[str]) -> dict[str, Any]:
@@ -213,7 +213,15 @@ def _address(claim: Any) -> str:
 
 
 #: Reasons for a failed login: rejected by the portal, invalid, or provider unavailable.
-REFUSALS = (Refused, SuspiciousOperation, jwt.PyJWTError, Denied, NoAnswer, KeyError, ValueError)
+REFUSALS = (
+    UserRefused,
+    SuspiciousOperation,
+    jwt.PyJWTError,
+    Denied,
+    NoAnswer,
+    KeyError,
+    ValueError,
+)
 
 
 def _help() -> str:
@@ -248,7 +256,7 @@ class _View:
         return answer
 
     def _back(self, request: HttpRequest, error: Exception | None) -> HttpResponse:
-        if isinstance(error, Refused):
+        if isinstance(error, UserRefused):
             text = str(error)
         elif isinstance(error, NoAnswer):
             text = f"{settings.OIDC_NAME} does not answer. Try again later."

@@ -79,7 +79,7 @@ def add_token_beside_portal(*, name: str, cluster: str, by: Principal, at: datet
     """Return a new token for capture beside the portal, on a machine of this name.
 
     The host is trusted, since the caller has access to the portal's database, until an admin
-    withdraws that. Another host of the same name is left alone. Raises `ValidationError`.
+    withdraws that. Another host of the same name is not changed. Raises `ValidationError`.
     """
     names = [name, f"{name}-portal"]
     hosts = CaptureHost.objects.select_for_update(no_key=True).filter(name__in=names)

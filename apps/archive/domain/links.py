@@ -140,7 +140,7 @@ def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
 def _wait_for_storing() -> None:
     """Wait for the transactions that are storing jobs.
 
-    Those that start later see the caller's data.
+    Transactions that start later see the caller's data.
     """
     with connection.cursor() as cursor:
         for function in ("pg_advisory_lock", "pg_advisory_unlock"):

@@ -135,7 +135,7 @@ def send_described(*, archived: Collection[int]) -> None:
 
 
 def drop_delivered(batches: Sequence[int]) -> None:
-    """Drop those of these batches that no sink lacks any more.
+    """Delete the batches that every sink has received.
 
     Transactions wait for each other here: of two that remove the last two deliveries of a batch,
     the second one sees that none is left.

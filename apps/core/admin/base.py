@@ -104,7 +104,7 @@ class PortalAdmin(PlainResponses):
         return self.list_select_related or [name for name in self.list_display if name in related]
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Show quantities with their units, as the form does, and JSON in words."""
+        """Show quantities with their units, as the form does, and JSON as text."""
         return [self._column(name) for name in self.list_display]
 
     def _column(self, name: Any) -> Any:

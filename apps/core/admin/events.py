@@ -58,7 +58,7 @@ class ActorFilter(admin.SimpleListFilter):
 
 
 class KindFilter(admin.SimpleListFilter):
-    """What was done, in words."""
+    """The action, as text."""
 
     title = "what was done"
     parameter_name = "kind"

@@ -20,7 +20,7 @@ _TIME_UNITS = {
     **dict.fromkeys(("m", "minute", "minutes"), 60),
     **dict.fromkeys(("sec", "second", "seconds"), 1),
 }
-_SHOWN_SECONDS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_UNITS_TO_SHOW = [("days", 86_400), ("h", 3600), ("min", 60), ("s", 1)]
 #: Longer durations are shown in days.
 _DAYS_FROM = 2 * 86_400
 _COUNT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -104,7 +104,10 @@ def format_duration(seconds: int) -> str:
     For example `2 h 07 min`, `36 h`, `2 days 12 h`.
     """
     parts: list[str] = []
-    for unit, factor in _SHOWN_SECONDS[seconds < _DAYS_FROM :]:
+    units = _UNITS_TO_SHOW
+    if seconds < _DAYS_FROM:
+        units = _UNITS_TO_SHOW[1:]
+    for unit, factor in units:
         amount, seconds = divmod(seconds, factor)
         if amount:
             parts.append(f"{amount:02d} {unit}" if parts and unit == "min" else f"{amount} {unit}")

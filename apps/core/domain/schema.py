@@ -135,7 +135,7 @@ def summarise(texts: Sequence[str], separator: str = "; ") -> str:
 
 
 def _read_tables(connection: BaseDatabaseWrapper, names: list[str]) -> dict[str, Table]:
-    """Return those of these tables that exist, in one query."""
+    """Return the tables that exist, in one query."""
     tables: dict[str, Table] = {}
     with connection.cursor() as cursor:
         cursor.execute(SCHEMA, [names])

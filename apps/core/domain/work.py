@@ -88,7 +88,7 @@ class Queue(Generic[W]):
         select: Callable[[list[W]], list[W]] | None = None,
         **changes: Any,
     ) -> list[W]:
-        """Claim those of these rows that no other worker claims or holds; count the attempt.
+        """Claim the rows that no other worker claims or holds; count the attempt.
 
         `select` chooses among them; `changes` are values of other fields. A row whose worker is
         killed is due again after the lease or the back-off, whichever is longer, so that a row
@@ -160,7 +160,7 @@ class Queue(Generic[W]):
 
     @transaction.atomic
     def take_overdue(self, *, at: datetime, grace: timedelta, limit: int = 500) -> list[W]:
-        """Return rows that no worker has taken for so long, to send a message for them again.
+        """Return rows that have waited too long for a worker, to send their messages again.
 
         They are due from now on: a message that waits in a long queue is not sent again at once.
         """

@@ -26,8 +26,7 @@ class EqualCopy:
 def equal_copies(stage: Stage) -> Iterator[EqualCopy]:
     """Yield the copies that do not count and equal one that does in size and checksum.
 
-    Files without a checksum, or of an unknown job number, are left out: nobody knows whether they
-    are equal.
+    Files without a checksum, or of an unknown job number, are left out: they may differ.
     """
     copies = OutputFile.objects.filter(stage=stage, counts=False, number__isnull=False)
     copies = copies.exclude(checksum="").order_by("pk")

@@ -304,6 +304,6 @@ def _store_answer(
 
 
 def forget_datasets(*, at: datetime) -> int:
-    """Delete the answers that nobody needed for long; return how many."""
+    """Delete the answers that were not read for a long time; return how many."""
     deleted, _ = KnownDataset.objects.filter(requested_at__lt=at - KEPT).delete()
     return deleted

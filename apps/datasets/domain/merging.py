@@ -104,7 +104,7 @@ def _counting(source: Stage) -> Exists:
 
 
 def _remove_waiting(stage: Stage, source: Stage, files: QuerySet[InputFile]) -> None:
-    """Remove those of these files that no longer count and that no job was to read.
+    """Remove the files that no longer count and that no job was to read.
 
     Those that a person gave up stay: they may count again, and are not merged then either.
     """

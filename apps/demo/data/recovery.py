@@ -10,7 +10,7 @@ from apps.recovery.models import RecoveryRule
 
 
 def activate_rules(*, by: User, at: datetime) -> None:
-    """Let the shipped rules act that nobody has switched yet."""
+    """Activate the shipped rules that no user has switched yet."""
     untouched = RecoveryRule.objects.filter(shipped=True, mode=Mode.PASSIVE, mode_by=PORTAL)
     for rule in untouched:
         set_mode(rule=rule, mode=Mode.ACTIVE, by=by, at=at, reason="Shown in the demo.")

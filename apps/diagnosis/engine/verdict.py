@@ -37,7 +37,7 @@ WEIGHT = {role: weight for weight, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class VerdictCandidate:
     """A piece of evidence that can decide the verdict."""
 
     category: Category
@@ -80,7 +80,7 @@ def decide(
     )
 
 
-def _advice_of(decision: Candidate) -> JobAdvice:
+def _advice_of(decision: VerdictCandidate) -> JobAdvice:
     """Return what to do: as usual for the verdict, unless the known error asks for more care."""
     usual = ADVICE_OF[VERDICT_OF[decision.category]]
     if decision.cause is None or usual not in (JobAdvice.RETRY, JobAdvice.DEBUG):
@@ -103,7 +103,7 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
 
 def _best_candidate(
     facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Outage], *, searched: bool
-) -> Candidate:
+) -> VerdictCandidate:
     """Return the first candidate, in order of evidence."""
     killed = facts_of.killed_by(facts)
     at_limit = (
@@ -133,22 +133,22 @@ def _best_candidate(
         summary = wording.NO_LOG
     if facts.has_succeeded:
         summary = wording.COMPLETED
-    return Candidate(Category.UNKNOWN, Confidence.LOW, summary, _end_state(facts))
+    return VerdictCandidate(Category.UNKNOWN, Confidence.LOW, summary, _end_state(facts))
 
 
 def _end_state(facts: JobFacts) -> Reason:
     return Reason(ReasonKind.SCHEDULER, wording.end_state(facts))
 
 
-def _from_fact(fact: facts_of.Fact | None) -> Candidate | None:
+def _from_fact(fact: facts_of.Fact | None) -> VerdictCandidate | None:
     if fact is None:
         return None
-    return Candidate(
+    return VerdictCandidate(
         fact.category, fact.confidence, fact.wording.summary, Reason(fact.kind, fact.wording.reason)
     )
 
 
-def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
+def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> VerdictCandidate | None:
     """Return the candidate from the first hit with one of these roles that may decide."""
     for hit in ranked:
         if hit.pattern.role in roles and _may_decide(hit):
@@ -171,9 +171,9 @@ def _may_decide(hit: Hit) -> bool:
     return only_looks_like_an_error and VERDICT_OF[pattern.category] is not VerdictKind.SERVICE
 
 
-def _from_hit(hit: Hit) -> Candidate:
+def _from_hit(hit: Hit) -> VerdictCandidate:
     pattern = hit.pattern
-    return Candidate(
+    return VerdictCandidate(
         category=pattern.category,
         confidence=CONFIDENCE_OF[pattern.role],
         summary=wording.known_error(hit).summary,
@@ -193,21 +193,21 @@ def _outage_reason(outage: Outage) -> Reason:
     return Reason(ReasonKind.OUTAGE, wording.outage(outage).reason, f"service:{outage.service}")
 
 
-def _from_outages(outages: Sequence[Outage]) -> Candidate | None:
+def _from_outages(outages: Sequence[Outage]) -> VerdictCandidate | None:
     """Return an outage of a needed service: the best guess if there is no other evidence."""
     for outage in outages:
         if outage.overlap is Overlap.YES:
             summary = wording.outage(outage).summary
             reason = _outage_reason(outage)
-            return Candidate(
+            return VerdictCandidate(
                 Category.SERVICE, Confidence.LOW, summary, reason, service=outage.service
             )
     return None
 
 
 def _apply_outages(
-    facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
-) -> Candidate:
+    facts: JobFacts, decision: VerdictCandidate, ranked: Sequence[Hit], outages: Sequence[Outage]
+) -> VerdictCandidate:
     """Let an outage confirm an error of its service, or turn an error there into a service problem.
 
     A job killed at its time limit, whose log shows errors of a service with an outage, was waiting
@@ -238,7 +238,7 @@ def _apply_outages(
     return decision
 
 
-def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
+def _further_hits(decision: VerdictCandidate, ranked: Sequence[Hit]) -> list[Hit]:
     """Return further errors to show, by role: the first of each kind, the last, then the others.
 
     Of lines that differ only in numbers, the first is shown.
@@ -269,7 +269,7 @@ def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
 
 
 def _other_reasons(
-    facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
+    facts: JobFacts, decision: VerdictCandidate, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Iterable[Reason]:
     """Yield the evidence that did not decide, by weight: outages, facts, further known errors.
 

@@ -26,7 +26,7 @@ from apps.core.domain.work import BackOff, Queue, describe
 from apps.core.http.errors import HttpError
 from apps.core.models import Event
 from apps.notifications.domain import webhook_posts
-from apps.notifications.domain.mail import MailServer, Refused, compose
+from apps.notifications.domain.mail import MailRefused, MailServer, compose
 from apps.notifications.domain.notifications import visible_notifications, with_texts
 from apps.notifications.domain.preferences import hours_of
 from apps.notifications.domain.targets import TargetKind, kind_of_target, may_see
@@ -100,7 +100,7 @@ def send_mail(*, message_id: int, server: MailServer, at: datetime) -> bool:
             with transaction.atomic():
                 if MAIL.hold([message]):
                     _send_mail(message, server, at)
-        except Refused as error:
+        except MailRefused as error:
             _mail_failed(message, str(error), at, refused=True)
         except OSError as error:
             _mail_failed(message, describe(error), at)

@@ -28,7 +28,7 @@ def mail_is_configured() -> bool:
     return bool(settings.EMAIL_HOST)
 
 
-class Refused(Exception):
+class MailRefused(Exception):
     """The mail server works, but rejects this message."""
 
 
@@ -49,13 +49,13 @@ class MailServer:
     def send(self, mail: EmailMultiAlternatives) -> None:
         """Send one message to one user.
 
-        Raises `Refused` if the server rejects it, else `OSError` as SMTP's errors.
+        Raises `MailRefused` if the server rejects it, else `OSError` as SMTP's errors.
         """
         try:
             self._backend.open()
             self._backend.send_messages([mail])
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
-            raise Refused(_reply_of(error)) from error
+            raise MailRefused(_reply_of(error)) from error
 
 
 def _reply_of(error: smtplib.SMTPRecipientsRefused | smtplib.SMTPDataError) -> str:

@@ -15,7 +15,7 @@ from apps.accounts.permissions import NOBODY, Scope, scope_of
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.outlook import services_up
 from apps.production.models import Request, Stage
-from apps.statusboard.enums import Effect, State
+from apps.statusboard.enums import State, WindowEffect
 from apps.statusboard.models import (
     Announcement,
     AnnouncementQuerySet,
@@ -241,7 +241,7 @@ def _planned(
             ]
             if window.starts_at >= at + max(job_lengths, default=timedelta()):
                 continue
-        submit: Submit = "yes" if window.effect == Effect.AT_RISK else "wait"
+        submit: Submit = "yes" if window.effect == WindowEffect.AT_RISK else "wait"
         start = f"{window.starts_at:%Y-%m-%d %H:%M} UTC"
         text = f"“{window.title}” starts {start}, before such a job ends."
         reasons.append(AdviceReason(submit, text, window.ends_at))

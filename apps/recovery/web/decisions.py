@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.query import number_in, read_query_or_warn
-from apps.recovery.domain.rule_tables import (
+from apps.recovery.domain.decision_lists import (
     RETRIED,
     WAITS_FOR_OWNER,
     WAITS_FOR_PERSON,

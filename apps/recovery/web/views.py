@@ -25,6 +25,7 @@ from apps.diagnosis.enums import Category
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.domain.holds import may_lift
+from apps.recovery.domain.decision_lists import DecisionFilter, decisions_of, with_jobs
 from apps.recovery.domain.decisions.explanations import explanation_of
 from apps.recovery.domain.decisions.owner_questions import (
     grouped_owner_questions,
@@ -40,7 +41,7 @@ from apps.recovery.domain.decisions.questions import (
     read_question,
     retry_beyond,
 )
-from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, Effect
+from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, RuleEffect
 from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
     breakdown_for,
@@ -48,22 +49,21 @@ from apps.recovery.domain.recoveries import (
     weeks_for,
     with_category,
 )
-from apps.recovery.domain.rule_tables import (
+from apps.recovery.domain.rule_rows import (
     DAYS,
-    LATEST,
-    DecisionFilter,
     count_last_day,
-    count_not_retried,
+    count_planned_retries,
     day_rows,
-    decisions_of,
-    describe_effect,
-    describe_last_day,
-    describe_rule_of_last_day,
     effects_of_last_day,
     rule_rows,
     sum_core_seconds,
     version_rows,
-    with_jobs,
+)
+from apps.recovery.domain.rule_sentences import (
+    describe_effect,
+    describe_last_day,
+    describe_rule_of_last_day,
+    list_not_retried,
 )
 from apps.recovery.domain.rules.lifecycle import (
     LEAST_EVIDENCE,
@@ -83,6 +83,7 @@ from apps.recovery.web.decisions import PAGE_SIZE, page_of, value_of
 from apps.recovery.web.forms import AnswerForm, ModeForm, RuleForm, initial_answer, initial_of
 
 QUESTIONS_SHOWN = 5
+DECISIONS_SHOWN = 10
 SHOWN_JOBS = 100
 
 
@@ -128,8 +129,9 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     shown = order[places[pk]]
     versions = version_rows(shown, request.user)
     current = next(row for row in versions if row.version.number == shown.version)
+    planned = count_planned_retries([shown], request.user).get(pk, 0)
     now = timezone.now()
-    last_day = effects_of_last_day(request.user, at=now, rule=shown).get(pk, Effect())
+    last_day = effects_of_last_day(request.user, at=now, rule=shown).get(pk, RuleEffect())
     waiting = list(grouped_questions(request.user).filter(rule=shown))
     owners = jobs_by_owner(grouped_owner_questions(request.user).filter(rule=shown))
     context = {
@@ -141,8 +143,8 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "rule": shown,
         "definition": definition_of(shown),
         "effect": current.effect,
-        "effect_sentences": describe_effect(shown, current.effect, request.user),
-        "not_retried": count_not_retried(current.effect),
+        "effect_sentences": describe_effect(shown, current.effect, planned=planned),
+        "not_retried": list_not_retried(current.effect),
         "arms": _arms_with_jobs(current.effect),
         "least_controls": LEAST_CONTROLS,
         "versions": versions,
@@ -150,7 +152,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "most_days": DAYS,
         "latest": with_jobs(
             decisions_of(request.user, DecisionFilter(version=shown.version), shown)
-        )[:LATEST],
+        )[:DECISIONS_SHOWN],
         "evidence": evidence_of(shown),
         "least_evidence": LEAST_EVIDENCE,
         "modes": Mode.choices,
@@ -165,7 +167,7 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return render(request, "recovery/rule.html", context)
 
 
-def _arms_with_jobs(effect: Effect) -> list[tuple[str, str, ArmFigures]]:
+def _arms_with_jobs(effect: RuleEffect) -> list[tuple[str, str, ArmFigures]]:
     """Return label, value and figures of each arm that has retried jobs."""
     rows = []
     for arm in (Arm.ACTED, Arm.CONTROL, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL):

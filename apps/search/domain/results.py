@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from apps.accounts.models import Experiment, User
+from apps.archive.domain.search.search import LinePart
 from apps.archive.domain.shown_contents import SHOWN_BYTES, printable
 from apps.archive.domain.store.contents import DamagedContent
 from apps.archive.models import ArchivedJob
@@ -29,14 +30,6 @@ VALUES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a line; `hit` if the query asks for it."""
-
-    text: str
-    hit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class MatchingLine:
     """A line that the query asks for.
 
@@ -44,7 +37,7 @@ class MatchingLine:
     `stream` is empty for scripts and environments.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[LinePart, ...]
     number: int | None
     offset: int = 0
     stream: str = ""
@@ -82,7 +75,7 @@ class FacetValue:
 
 
 def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[Result]:
-    """Return the hits with their jobs and matching lines, without those that are gone meanwhile."""
+    """Return the hits with their jobs and matching lines, without deleted jobs."""
     job_keys = [hit.key for hit in hits if hit.source is Source.LOG]
     archived_keys = [hit.key for hit in hits if hit.source is not Source.LOG]
     jobs = jobs_for_list(user).in_bulk(job_keys)
@@ -167,20 +160,20 @@ class _Marker:
         return places
 
 
-def _parts(line: str, spans: Sequence[Span]) -> tuple[Part, ...]:
+def _parts(line: str, spans: Sequence[Span]) -> tuple[LinePart, ...]:
     """Cut a line into what is marked and what is not; of a long one, around the first mark."""
     start = max(0, spans[0][0] - LETTERS // 4) if len(line) > LETTERS else 0
     end = start + LETTERS
-    parts = [Part("…")] if start else []
+    parts = [LinePart("…")] if start else []
     position = start
     for first, last in spans:
         if first >= end:
             break
-        parts.append(Part(line[position:first]))
-        parts.append(Part(line[first : min(last, end)], hit=True))
+        parts.append(LinePart(line[position:first]))
+        parts.append(LinePart(line[first : min(last, end)], hit=True))
         position = min(last, end)
-    parts.append(Part(line[position:end] + ("…" if end < len(line) else "")))
-    return tuple(Part(printable(part.text.encode()), part.hit) for part in parts if part.text)
+    parts.append(LinePart(line[position:end] + ("…" if end < len(line) else "")))
+    return tuple(LinePart(printable(part.text.encode()), part.hit) for part in parts if part.text)
 
 
 def facets_of(hits: Sequence[Hit], user: User) -> dict[str, list[FacetValue]]:

@@ -11,7 +11,7 @@ from apps.accounts.models import Experiment
 from apps.core.api.moments import DayField, MomentField
 from apps.statusboard.domain.board.board import BoardRow
 from apps.statusboard.domain.states.history import states_of_incident
-from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat, Resolution, State
+from apps.statusboard.enums import INCIDENT_STATES, Repeat, Resolution, State, WindowEffect
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 
 
@@ -191,7 +191,7 @@ class NewWindowSerializer(serializers.Serializer[DowntimeWindow]):
     )
     starts_at = MomentField()
     ends_at = MomentField()
-    effect = serializers.ChoiceField(choices=Effect.choices, required=False)
+    effect = serializers.ChoiceField(choices=WindowEffect.choices, required=False)
     repeat = serializers.ChoiceField(choices=Repeat.choices, required=False)
     last_day = DayField(required=False, help_text="Of repeated work: included.")
     zone: Any = ZoneField(

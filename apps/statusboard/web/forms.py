@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.models import Experiment
 from apps.core.web.moments import DayField, LocalMomentField
 from apps.statusboard.domain.incidents.incidents import open_incidents
-from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat
+from apps.statusboard.enums import INCIDENT_STATES, Repeat, WindowEffect
 from apps.statusboard.feeds.generic import FIELDS
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import Incident, Service, UnmappedAlert
@@ -170,8 +170,8 @@ class WindowForm(forms.Form):
     starts_at = LocalMomentField(label="Start")
     ends_at = LocalMomentField(label="End")
     effect = forms.ChoiceField(
-        choices=Effect.choices,
-        initial=Effect.DOWN,
+        choices=WindowEffect.choices,
+        initial=WindowEffect.DOWN,
         required=False,
         help_text="At risk: announced, not maintenance.",
     )

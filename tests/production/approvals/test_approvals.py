@@ -13,12 +13,15 @@ from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate, revoke_delegation
 from apps.production.domain.approvals.inbox import (
     HEADINGS,
+    NEXT_STEPS,
     RESPONSIBLE,
     inbox_items,
     waiting_for,
 )
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.approvals.requirements import approval_of
+from apps.production.domain.approvals.wait_counts import LABELS
+from apps.production.domain.attention import EVENTS
 from apps.production.domain.lifecycle.moves import (
     MOVE_FUNCTIONS,
     approve_request,
@@ -28,7 +31,7 @@ from apps.production.domain.lifecycle.moves import (
     withdraw_signature,
 )
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.enums import RequestState, Verb
+from apps.production.enums import AttentionKind, RequestState, Verb
 from apps.production.models import ApprovalRule, Attention, Delegation, Request, Signature
 from tests.factories import approvals
 from tests.factories.people import person
@@ -352,6 +355,11 @@ def test_inbox_groups_requests_by_what_to_do(nova, liaison, approver, browse):
 
 def test_every_wait_has_its_heading():
     assert set(HEADINGS) == {None, RequestState.AWAITING_APPROVAL, *RESPONSIBLE}
+
+
+@pytest.mark.parametrize("table", [RESPONSIBLE, NEXT_STEPS, HEADINGS, LABELS, EVENTS])
+def test_each_reason_for_attention_is_complete(table):
+    assert set(AttentionKind) - set(table) == set()
 
 
 def test_inbox_asks_no_more_for_more_requests(

@@ -17,7 +17,7 @@ from apps.production.web.forms.request import typed
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.domain.maintenance.windows import schedule_window
-from apps.statusboard.enums import Effect, State
+from apps.statusboard.enums import State, WindowEffect
 from apps.statusboard.models import Service
 from tests.factories import requests
 from tests.factories.statusboard import service
@@ -45,7 +45,7 @@ def test_a_job_waits_for_maintenance_that_it_would_meet(at, samweb, shifter, lia
     times = {"starts_at": at + 10 * HOUR, "ends_at": at + 14 * HOUR}
     schedule_window(services=[samweb], title="Move", by=shifter, at=at, **times)
     schedule_window(
-        services=[samweb], title="Look", by=shifter, at=at, effect=Effect.AT_RISK, **times
+        services=[samweb], title="Look", by=shifter, at=at, effect=WindowEffect.AT_RISK, **times
     )
     assert told(liaison, at, 10) == ("yes", None, [])
     assert told(liaison, at, 12) == ("wait", at + 14 * HOUR, ["wait", "yes"])

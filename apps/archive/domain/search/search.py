@@ -150,11 +150,11 @@ def _starts(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a line; `hit` if it matches the search."""
+class LinePart:
+    """A part of a line; `hit` if it matches the search."""
 
     text: str
-    hit: bool
+    hit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class ScriptHit:
     """A line of a script that matches the search."""
 
     number: int
-    parts: list[Part]
+    parts: list[LinePart]
 
     @property
     def text(self) -> str:
@@ -231,7 +231,7 @@ class _Matcher:
         return texts
 
 
-def _cut(line: str, texts: set[str]) -> list[Part]:
+def _cut(line: str, texts: set[str]) -> list[LinePart]:
     """Split a line into matches and other text; cut a long line around its first match."""
     longest_first = sorted(texts, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
@@ -244,15 +244,15 @@ def _cut(line: str, texts: set[str]) -> list[Part]:
 
     parts = []
     if start:
-        parts.append(Part("…", hit=False))
+        parts.append(LinePart("…"))
     end = 0
     for hit in pattern.finditer(shown):
-        parts.append(Part(shown[end : hit.start()], hit=False))
-        parts.append(Part(hit[0], hit=True))
+        parts.append(LinePart(shown[end : hit.start()]))
+        parts.append(LinePart(hit[0], hit=True))
         end = hit.end()
 
     last = shown[end:]
     if start + HIT_LETTERS < len(line):
         last += "…"
-    parts.append(Part(last, hit=False))
+    parts.append(LinePart(last))
     return [part for part in parts if part.text]

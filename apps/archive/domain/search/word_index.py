@@ -54,7 +54,7 @@ def index_batch(*, at: datetime) -> int:
         return 0
     jobs = ArchivedJob.objects.filter(pk__gt=index.indexed_to, pk__lte=index.goal).order_by("pk")
     batch = list(jobs.values_list("pk", "script_id", "submitted_at")[:BATCH])
-    _insert({(script, at.astimezone(UTC).date()) for _, script, at in batch})
+    _insert({(script, submitted_at.astimezone(UTC).date()) for _, script, submitted_at in batch})
     index.indexed_to = batch[-1][0] if len(batch) == BATCH else index.goal
     index.indexed_at = at
     index.save()

@@ -281,18 +281,16 @@ def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[Capture]:
 
 
 def _has_new_content(captures: Sequence[Capture]) -> bool:
-    """Return whether a submission has content unknown to its conflict, or more than one choice."""
-    marked = [
-        capture for capture in captures if capture.archived_job and capture.archived_job.conflict
-    ]
-    known = [
-        *marked,
-        *_unstored([capture.archived_job for capture in marked if capture.archived_job]),
-    ]
-    chosen = [
-        capture for capture in marked if capture.archived_job and capture.archived_job.chosen_at
-    ]
-    return len(chosen) > 1 or not all(_is_known(capture, known) for capture in captures)
+    """Return whether a capture has content that its conflict lacks, or several are chosen."""
+    known: list[Capture] = []
+    chosen = 0
+    for capture in captures:
+        archived_job = capture.archived_job
+        if archived_job is not None and archived_job.conflict:
+            known += [capture, *_unstored([archived_job])]
+            if archived_job.chosen_at:
+                chosen += 1
+    return chosen > 1 or not all(_is_known(capture, known) for capture in captures)
 
 
 def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:

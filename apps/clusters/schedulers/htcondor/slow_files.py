@@ -46,9 +46,7 @@ class Patience:
         place = _place_of(path)
         if place not in self._hanging:
             if len(self._hanging) >= MOST_HANGING:
-                self._hanging = {
-                    place: read for place, read in self._hanging.items() if not read[1].done()
-                }
+                self._forget_ended_reads()
             if len(self._hanging) >= MOST_HANGING:
                 raise NotNow(
                     f"{MOST_HANGING} reads of other files wait for servers that do not answer"
@@ -62,6 +60,11 @@ class Patience:
         if earlier_read != (account, path) or reading.exception():
             return None
         return reading.result()
+
+    def _forget_ended_reads(self) -> None:
+        for place, (_, reading) in list(self._hanging.items()):
+            if reading.done():
+                del self._hanging[place]
 
 
 def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:

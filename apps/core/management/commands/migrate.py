@@ -158,7 +158,7 @@ def _render(state: ProjectState, app_label: str, model_name: str) -> None:
 
 
 def _others_depend_on(state: ProjectState, app_label: str, model_name: str, name: str) -> bool:
-    """Tell whether other models may refer to this field."""
+    """Return whether other models may refer to this field."""
     field = state.models[app_label, model_name].fields[name]
     return field.primary_key or bool(
         field_is_referenced(state, (app_label, model_name), (name, field))

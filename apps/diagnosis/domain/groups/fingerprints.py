@@ -98,7 +98,7 @@ def line_of(decided: EngineVerdict, blocks: Sequence[Block]) -> str:
 
 
 def _title_of_known_error(cause: Hit, message: str) -> str:
-    """Return the title of the known error, with what tells its groups apart."""
+    """Return the title of the known error, with what distinguishes its groups."""
     title = cause.pattern.title or known_error(cause).summary.rstrip(".")
     detail = cause.fields.get("frame") or message
     return f"{title}: {detail}" if detail else title

@@ -19,7 +19,7 @@ MOST_GROUPS = 10
 def groups_of_slice(
     kind: SliceKind, name: str, *, user: User, since: datetime
 ) -> tuple[list[tuple[FailureGroup, int]], int]:
-    """Return the groups with their number of jobs, most first, and how many jobs were looked at."""
+    """Return the groups with their number of jobs, most first, and how many jobs were examined."""
     failed = _jobs_of(kind, name, user).failed().filter(ended_at__gte=since)
     jobs = list(failed.order_by("-ended_at", "-pk").values_list("pk", flat=True)[:MOST_JOBS])
     groups = Verdict.objects.filter(job__in=jobs).exclude(group=None)

@@ -24,7 +24,7 @@ class Excerpts:
         return texts
 
     def kept_of(self, jobs: Collection[int]) -> set[int]:
-        """Return those of these jobs that have excerpts."""
+        """Return the jobs that have excerpts."""
         rows = LogExcerpt.objects.filter(harvest__job__in=jobs)
         return set(rows.values_list("harvest__job_id", flat=True))
 

@@ -61,7 +61,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Effect:
+class SetupEffect:
     """The effect of a setup.
 
     `share` is the share of the new experiment, `after` has those of the others by primary key.
@@ -140,7 +140,7 @@ def _user(person: Person, *, by: User, at: datetime) -> User:
     return user
 
 
-def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
+def effect_of(*, setup: Setup, by: User, at: datetime) -> SetupEffect:
     """Apply a setup, record its effect, and roll it back. Raises as `set_up_experiment` does."""
     ranks = _ranks()
     names = {person.username for person in setup.people}
@@ -157,7 +157,7 @@ def effect_of(*, setup: Setup, by: User, at: datetime) -> Effect:
         if then[pk][0] != rank:
             changes.append(RankChange(entry.request, rank, then[pk][0]))
     earlier_jobs = count_earlier_jobs(setup)
-    return Effect(after.pop(experiment.pk), after, changes, sorted(new_users), earlier_jobs)
+    return SetupEffect(after.pop(experiment.pk), after, changes, sorted(new_users), earlier_jobs)
 
 
 def count_earlier_jobs(setup: Setup) -> int:

@@ -19,7 +19,7 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.forecast import Days, expected_class, forecast_of
 from apps.production.domain.holds import ActiveHold
 from apps.production.domain.priority.prospects import (
-    Candidate,
+    ApprovalCandidate,
     Prospect,
     QueueNow,
     prospects_if_approved,
@@ -152,7 +152,7 @@ def _signatures(
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
     if estimate:
-        candidate = Candidate(request, content_of(request), estimate)
+        candidate = ApprovalCandidate(request, content_of(request), estimate)
         prospects = [*prospects_if_approved(candidate, at=at, queue=queue).items()][own:]
     else:
         prospects = []

@@ -14,7 +14,7 @@ from apps.production.domain.approvals.inbox import RESPONSIBLE, signable, waitin
 from apps.production.enums import AttentionKind, RequestState
 from apps.production.models import Attention
 
-_LABELS: Mapping[RequestState | AttentionKind, str] = {
+LABELS: Mapping[RequestState | AttentionKind, str] = {
     RequestState.AWAITING_APPROVAL: "to sign",
     AttentionKind.STUCK: "stuck",
     AttentionKind.TEST_FAILED: "with a failed test",
@@ -68,7 +68,7 @@ def count_waits(user: User, at: datetime) -> WaitCounts:
     requests_by_wait[RequestState.AWAITING_APPROVAL] = to_sign
 
     counts = []
-    for wait, label in _LABELS.items():
+    for wait, label in LABELS.items():
         is_own_step = wait not in RESPONSIBLE or held.intersection(RESPONSIBLE[wait])
         if is_own_step and requests_by_wait.get(wait):
             counts.append(WaitCount(label, requests_by_wait[wait], _list_of(wait)))

@@ -17,7 +17,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate, Size
 from apps.production.domain.priority.moved_back import MovedBack, moved_back
 from apps.production.domain.priority.prospects import (
-    Candidate,
+    ApprovalCandidate,
     QueueNow,
     entries_if_approved,
     read_queue,
@@ -126,7 +126,7 @@ def bulk_approval(
     rows: list[DeskRow], queue: QueueNow, *, user: User, at: datetime
 ) -> BulkApproval:
     """Return these requests of a desk with their warnings and effects, in two queries."""
-    candidates = [Candidate(row.request, row.content, row.estimate) for row in rows]
+    candidates = [ApprovalCandidate(row.request, row.content, row.estimate) for row in rows]
     entries = entries_if_approved(candidates, at=at, queue=queue)
     starts = {entry.candidate.request.pk: entry.starts_on for entry in entries if entry.starts_on}
     [moved] = moved_back([entries], user=user, at=at, queue=queue)

@@ -22,7 +22,7 @@ from apps.production.domain.desk.unusual_values import UnusualValue, outages, un
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.priority.moved_back import MovedBack, moved_back
 from apps.production.domain.priority.prospects import (
-    Candidate,
+    ApprovalCandidate,
     Prospect,
     QueueNow,
     entries_if_approved,
@@ -244,7 +244,7 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
     prospects = {}
     choices = []
     if sets_priority:
-        candidate = Candidate(request, content, row.estimate)
+        candidate = ApprovalCandidate(request, content, row.estimate)
         prospects = prospects_if_approved(candidate, at=at, queue=queue)
         moved = _moved_back_by_class(candidate, list(prospects), user=user, at=at, queue=queue)
         choices = _choices(request, prospects, moved, today=timezone.localdate(at))
@@ -266,7 +266,12 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
 
 
 def _moved_back_by_class(
-    candidate: Candidate, classes: Sequence[str], *, user: User, at: datetime, queue: QueueNow
+    candidate: ApprovalCandidate,
+    classes: Sequence[str],
+    *,
+    user: User,
+    at: datetime,
+    queue: QueueNow,
 ) -> list[MovedBack]:
     """Return what the approval of a request in each of these classes moves back."""
     alternatives = []

@@ -27,7 +27,7 @@ class SplitUnit(StrEnum):
 
 
 @dataclass(frozen=True)
-class Part:
+class RequestPart:
     content: RequestContent
     note: str
 
@@ -55,7 +55,7 @@ class Split:
     `defines` is whether the portal defines the datasets that the parts read.
     """
 
-    parts: list[Part]
+    parts: list[RequestPart]
     notes: list[str]
     cut: Cut
     defines: bool
@@ -127,7 +127,7 @@ def split(content: RequestContent, unit: SplitUnit, size: int, *, defines: bool 
         )
         first = cut.ends[index - 1] + 1 if index else 1
         which = runs_text(shares[lead][index]) if lead else f"{first:,} to {end:,}"
-        parts.append(Part(part, f"part {index + 1} of {count}: {unit} {which}"[:200]))
+        parts.append(RequestPart(part, f"part {index + 1} of {count}: {unit} {which}"[:200]))
     return Split(
         parts,
         list(_notes(content, unit, defines=defines)),

@@ -76,7 +76,7 @@ def read_queue(*, at: datetime) -> QueueNow:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ApprovalCandidate:
     """A request that may be approved, with its content and its estimate."""
 
     request: Request
@@ -85,7 +85,7 @@ class Candidate:
 
 
 def prospects_if_approved(
-    candidate: Candidate, *, at: datetime, queue: QueueNow | None = None
+    candidate: ApprovalCandidate, *, at: datetime, queue: QueueNow | None = None
 ) -> dict[str, Prospect]:
     """Return the prospect of a request by class, if it were approved now with this estimate.
 
@@ -99,7 +99,7 @@ def prospects_if_approved(
 
 
 def forecasts_if_approved(
-    candidates: Sequence[Candidate], *, at: datetime, queue: QueueNow | None = None
+    candidates: Sequence[ApprovalCandidate], *, at: datetime, queue: QueueNow | None = None
 ) -> list[Forecast]:
     """Return the forecast of each request, if it alone were approved now as requested.
 
@@ -122,7 +122,7 @@ class NewEntry:
     the queued request that would have had the room, if any.
     """
 
-    candidate: Candidate
+    candidate: ApprovalCandidate
     place: Place
     size: float | None
     starts_on: str = ""
@@ -130,7 +130,11 @@ class NewEntry:
 
 
 def entries_if_approved(
-    candidates: Iterable[Candidate], *, at: datetime, queue: QueueNow, priority_class: str = ""
+    candidates: Iterable[ApprovalCandidate],
+    *,
+    at: datetime,
+    queue: QueueNow,
+    priority_class: str = "",
 ) -> list[NewEntry]:
     """Return the places of these requests if all were approved now, in the order of the queue.
 
@@ -172,7 +176,7 @@ def with_expected_end(
     of `read_queue`, to save its queries.
     """
     if request.state not in SIGNED:
-        candidate = Candidate(request, content, estimate)
+        candidate = ApprovalCandidate(request, content, estimate)
         [forecast_if_approved] = forecasts_if_approved([candidate], at=at, queue=queue)
         return estimate.with_forecast(forecast_if_approved)
     forecast = forecast_of(request)
@@ -231,7 +235,7 @@ def prospects_of_draft(
     Pass `queue`, the result of `read_queue`, to save its queries.
     """
     draft = request_of_draft(request, experiment, content)
-    return prospects_if_approved(Candidate(draft, content, estimate), at=at, queue=queue)
+    return prospects_if_approved(ApprovalCandidate(draft, content, estimate), at=at, queue=queue)
 
 
 @dataclass(frozen=True)
@@ -240,10 +244,10 @@ class _PlaceInClass:
 
     entry: QueueEntry
     priority_class: str
-    candidate: Candidate | None = None
+    candidate: ApprovalCandidate | None = None
 
 
-def _entry_if_approved(candidate: Candidate) -> QueueEntry:
+def _entry_if_approved(candidate: ApprovalCandidate) -> QueueEntry:
     size = candidate.estimate.size
     days = candidate.estimate.days
     return QueueEntry(
@@ -291,7 +295,7 @@ def _prospects(
 
 
 def _start_now(
-    candidate: Candidate, place: Place, queue: QueueNow, starts: StartsNow
+    candidate: ApprovalCandidate, place: Place, queue: QueueNow, starts: StartsNow
 ) -> StartNow | None:
     """Return which cluster starts a request at this place now, taking its room; None if none."""
     clusters = queue.starts.clusters_for(candidate.request, candidate.content)

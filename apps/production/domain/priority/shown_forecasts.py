@@ -17,7 +17,7 @@ from apps.production.domain.priority.listing import (
     starts_in_queue,
 )
 from apps.production.domain.priority.prospects import (
-    Candidate,
+    ApprovalCandidate,
     QueueNow,
     forecasts_if_approved,
     read_queue,
@@ -116,7 +116,7 @@ def estimates_if_approved(
     )
     candidates = []
     for request in requests:
-        candidates.append(Candidate(request, contents[request.pk], estimates[request.pk]))
+        candidates.append(ApprovalCandidate(request, contents[request.pk], estimates[request.pk]))
     forecasts = forecasts_if_approved(candidates, at=at, queue=queue)
     estimated = []
     for request, forecast in zip(requests, forecasts, strict=True):

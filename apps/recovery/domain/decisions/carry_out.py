@@ -22,7 +22,7 @@ from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
-from apps.submission.domain.retries.eligibility import Candidate, Limits, examine
+from apps.submission.domain.retries.eligibility import Limits, RetryCandidate, examine
 from apps.submission.domain.retries.other_clusters import OtherClusters
 from apps.submission.enums import ALREADY_RETRIED
 
@@ -130,11 +130,11 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
 
 
 def _choose_clusters(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RetryCandidate],
     decisions: Mapping[int, Decision],
     action: Action,
     at: datetime,
-) -> tuple[list[Candidate], list[Decision]]:
+) -> tuple[list[RetryCandidate], list[Decision]]:
     """Store on which cluster jobs are retried instead of their own.
 
     Return these jobs, and the decisions about the others, which are questions now.

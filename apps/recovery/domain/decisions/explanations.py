@@ -26,7 +26,7 @@ from apps.submission.models import RetryJob
 class JobExplanation:
     """What was decided about a failed job, and what each rule says about it now.
 
-    `in_batch` is its retry that waits or runs in a batch, whoever planned it.
+    `in_batch` is its retry in a batch that waits or runs, planned by a rule or by a user.
     """
 
     decision: Decision | None
@@ -61,14 +61,14 @@ def describe_withdrawn_retry(verdict: Verdict) -> str:
 
 
 def planned_retries_among(jobs: Collection[int]) -> set[int]:
-    """Return the primary keys of those of these jobs that rules will retry by themselves."""
+    """Return the primary keys of the jobs that rules will retry automatically."""
     planned = Decision.objects.filter(job__in=jobs).left_to_rules()
     return set(planned.values_list("job_id", flat=True))
 
 
 @dataclass(frozen=True)
 class PlannedRetries:
-    """How many failed jobs rules will retry by themselves, and when the first at the earliest."""
+    """How many failed jobs rules will retry automatically, and when the first at the earliest."""
 
     jobs: int
     first_at: datetime | None
@@ -96,13 +96,13 @@ def _sum_up(planned: QuerySet[Decision]) -> PlannedRetries:
 
 
 def jobs_of_rules(group: FailureGroup, user: User) -> frozenset[int]:
-    """Return the primary keys of the jobs of a group that rules will retry by themselves."""
+    """Return the primary keys of the jobs of a group that rules will retry automatically."""
     planned = _planned(user).filter(job__verdict__group=group)
     return frozenset(planned.values_list("job_id", flat=True))
 
 
 def count_planned_by_group(groups: Collection[FailureGroup], user: User) -> dict[int, int]:
-    """Return how many jobs of these groups, by primary key, rules will retry by themselves."""
+    """Return how many jobs of these groups, by primary key, rules will retry automatically."""
     of_group = F("job__verdict__group")
     planned = _planned(user).filter(job__verdict__group__in=groups).values_list(of_group)
     return dict(planned.annotate(Count("pk")))

@@ -259,8 +259,8 @@ def leave_failed(
 
     With `with_hold`, lift the hold on their stage, too.
 
-    Whoever may retry a job may leave it. Raises `InvalidFields`, and `InvalidTransition` if the
-    user may retry none of the jobs.
+    Users who may retry a job may leave it failed. Raises `InvalidFields`, and `InvalidTransition`
+    if the user may retry none of the jobs.
     """
     reason = checked_reason(reason, needed=True)
     lock_for_this_transaction("recovery.decisions")

@@ -11,7 +11,7 @@ from apps.recovery.domain.rules.definition import Action
 from apps.recovery.enums import ActionKind
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.scripts import events_of_part
-from apps.submission.domain.retries.eligibility import Candidate
+from apps.submission.domain.retries.eligibility import RetryCandidate
 from apps.submission.domain.retries.other_clusters import OtherClusters
 
 #: The question about a job whose retry would run elsewhere, if it cannot.
@@ -96,7 +96,7 @@ def _elsewhere(kind: ActionKind, job: Job, other_cluster: str | None) -> Remedy:
 
 
 def choose_cluster(
-    action: Action, candidate: Candidate, other_clusters: OtherClusters
+    action: Action, candidate: RetryCandidate, other_clusters: OtherClusters
 ) -> Cluster | None:
     """Return the cluster on which an action that goes elsewhere retries a job; None if none may."""
     if candidate.submission is None:

@@ -101,7 +101,7 @@ def _points(share: float) -> str:
 
 
 @dataclass
-class Effect:
+class RuleEffect:
     """The figures of a rule, or of one of its versions, by arm."""
 
     arms: dict[str, ArmFigures] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Effect:
 
     @property
     def not_acted(self) -> list[tuple[str, int]]:
-        """What became of the other jobs that matched, in words, with their numbers, most first."""
+        """Label and number of jobs of each arm that did not act, most jobs first."""
         counts = []
         for arm, figures in self.arms.items():
             if arm not in ACTED_ARMS and figures.jobs:
@@ -192,19 +192,19 @@ def difference(acted: ArmFigures, control: ArmFigures) -> Difference:
     return Difference(value, max(-1.0, value - below), min(1.0, value + above))
 
 
-def effects_by_rule(totals: QuerySet[DailyEffect]) -> dict[int, Effect]:
+def effects_by_rule(totals: QuerySet[DailyEffect]) -> dict[int, RuleEffect]:
     """Return the figures of daily totals, by primary key of the rule."""
-    effects: dict[int, Effect] = {}
+    effects: dict[int, RuleEffect] = {}
     for total in _summed(totals.filter(rule__isnull=False), "rule_id", "arm"):
-        _add(effects.setdefault(total["rule_id"], Effect()), total)
+        _add(effects.setdefault(total["rule_id"], RuleEffect()), total)
     return effects
 
 
-def effects_by_version(totals: QuerySet[DailyEffect]) -> dict[int, Effect]:
+def effects_by_version(totals: QuerySet[DailyEffect]) -> dict[int, RuleEffect]:
     """Return the figures of the daily totals of one rule, by the number of its version."""
-    effects: dict[int, Effect] = {}
+    effects: dict[int, RuleEffect] = {}
     for total in _summed(totals, "version", "arm"):
-        _add(effects.setdefault(total["version"], Effect()), total)
+        _add(effects.setdefault(total["version"], RuleEffect()), total)
     return effects
 
 
@@ -227,7 +227,7 @@ def _summed(totals: QuerySet[DailyEffect], *fields: str) -> Iterable[dict[str, A
     )
 
 
-def _add(effect: Effect, total: Mapping[str, Any]) -> None:
+def _add(effect: RuleEffect, total: Mapping[str, Any]) -> None:
     _add_to_arm(effect.arms.setdefault(total["arm"], ArmFigures()), total)
 
 

@@ -47,7 +47,7 @@ class _Part(BaseModel):
 
 
 class Scope(_Part):
-    """Which jobs a rule is for; empty texts stand for all. Clusters, sites and stages by name."""
+    """The jobs that a rule is for; empty: all. Clusters, sites and stages are names."""
 
     workflow_type: str = Field("", max_length=64)
     stage: str = Field("", max_length=64)
@@ -135,7 +135,7 @@ class Definition(_Part):
 
     @property
     def sentence(self) -> str:
-        """Return the rule in words: “When a job …, run it again with …, if the verdict is …”."""
+        """Return the rule as a sentence: “When a job …, run it again with …, if …”."""
         conditions = _join(self._conditions)
         if not conditions:
             return f"When a job {self._subject} {self._end}, {self._remedy}."

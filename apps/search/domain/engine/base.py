@@ -24,7 +24,7 @@ class SearchRefused(DomainError):
 class SearchUnavailable(DomainError):
     """The index does not answer, or only a part of it: try again later.
 
-    The message is for those who search; `reason` for those who operate the portal.
+    The message is for users, `reason` for operators of the portal.
     """
 
     def __init__(self, message: str, *, reason: str = "") -> None:
@@ -60,7 +60,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place between hits: all that come before it in the order of hits were looked at."""
+    """A position between hits: all hits before it, in their order, were examined."""
 
     at: datetime
     source: Source
@@ -93,7 +93,7 @@ class Cursor:
 class Hits:
     """Hits, newest first.
 
-    `after` is where the next page goes on, None at the end. `stopped` if time was over before the
+    `after` is where the next page continues, None at the end. `stopped` if time was over before the
     page was full: then everything newer than `after` was searched.
     """
 
@@ -143,7 +143,7 @@ class Engine(Protocol):
         """
 
     def check(self) -> None:
-        """Check that the index that searches use is there as a whole."""
+        """Check that all of the index that searches use exists."""
 
     def differences(self, logs: Sequence[KeptLog]) -> Mapping[int, str]:
         """Return what is wrong in the index that searches use, of these logs, by job."""

@@ -12,7 +12,7 @@ from apps.core.domain.expressions.runs import TooCostly
 from apps.search.domain.engine.base import Cursor, Hit, Hits, Scope, SearchRefused
 from apps.search.domain.engine.contents import contents_of, newest_contents
 from apps.search.domain.engine.expressions import ExpressionCheck, expression_check
-from apps.search.domain.engine.places import Candidate
+from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.logs.kept_texts import joined, texts_of
 from apps.search.domain.query.clauses import Query, Source
 from apps.search.domain.query.matcher import Matcher, in_lower_case, text_of
@@ -27,7 +27,7 @@ MOST_STEP = 200
 def search_candidates(
     query: Query,
     scope: Scope,
-    logs: Iterator[Candidate],
+    logs: Iterator[HitCandidate],
     *,
     after: Cursor | None,
     size: int,
@@ -63,7 +63,7 @@ class _TextCheck:
         #: Whether scripts and environments fulfil the query. Several jobs may share one.
         self._results_by_blob: dict[tuple[Source, int], bool] = {}
 
-    def hits_among(self, candidates: Sequence[Candidate]) -> list[Hit]:
+    def hits_among(self, candidates: Sequence[HitCandidate]) -> list[Hit]:
         """Return the hits among candidates, in their order. Raises `TooCostly`."""
         candidates = [candidate for candidate in candidates if not candidate.excluded]
         if not self._query.texts:
@@ -82,7 +82,7 @@ class _TextCheck:
                 hits.append(hit)
         return hits
 
-    def _jobs_with_matching_logs(self, candidates: Sequence[Candidate]) -> set[int]:
+    def _jobs_with_matching_logs(self, candidates: Sequence[HitCandidate]) -> set[int]:
         """Return the primary keys of the jobs among candidates whose logs fulfil the query."""
         jobs = set()
         for candidate in candidates:
@@ -90,7 +90,7 @@ class _TextCheck:
                 jobs.add(candidate.hit.key)
         return self._matching({job: joined(texts) for job, texts in texts_of(jobs).items()})
 
-    def _check_new_blobs(self, candidates: Sequence[Candidate]) -> None:
+    def _check_new_blobs(self, candidates: Sequence[HitCandidate]) -> None:
         """Check the scripts and environments of candidates that were not checked yet.
 
         Damaged ones do not fulfil the query.
@@ -118,7 +118,7 @@ class _TextCheck:
 
 
 def _search(
-    candidates: Iterator[Candidate], text_check: _TextCheck, size: int, seconds: float
+    candidates: Iterator[HitCandidate], text_check: _TextCheck, size: int, seconds: float
 ) -> Hits:
     end = time.monotonic() + seconds
     hits: list[Hit] = []

@@ -12,7 +12,7 @@ from apps.archive.domain.store.contents import DamagedContent, read_start
 from apps.archive.models import ArchivedJob, Blob
 from apps.search.domain.engine.base import Cursor, Hit, Scope
 from apps.search.domain.engine.conditions import visible_archived_jobs, with_visible_environment
-from apps.search.domain.engine.places import Candidate, behind, in_period
+from apps.search.domain.engine.places import HitCandidate, behind, in_period
 from apps.search.domain.engine.terms import required_words, tsquery_terms
 from apps.search.domain.query.clauses import Query, Source
 
@@ -22,7 +22,7 @@ SCRIPTS_AT_ONCE = 500
 
 def newest_contents(
     source: Source, query: Query, scope: Scope, after: Cursor | None
-) -> Iterator[Candidate]:
+) -> Iterator[HitCandidate]:
     """Yield archived jobs whose scripts or environments may fulfil the query."""
     rows = visible_archived_jobs(query, scope.user)
     rows = rows.filter(in_period(query, scope, "submitted_at"))
@@ -37,7 +37,7 @@ def newest_contents(
             part = rows.filter(behind(after, source, "submitted_at", "pk"))
         places = list(_newest_places(part, source, terms))
         for at, key, blob in places:
-            yield Candidate(Hit(at, source, key), blob)
+            yield HitCandidate(Hit(at, source, key), blob)
         if len(places) < SCRIPTS_AT_ONCE:
             return
         after = Cursor(places[-1][0], source, places[-1][1])

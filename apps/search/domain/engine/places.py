@@ -1,4 +1,4 @@
-"""Texts that may fulfil a query, by time: where a search begins, and where it goes on."""
+"""Texts that may match a query, by time: where a search starts, and where it continues."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from apps.search.domain.query.clauses import Field, Query, Source, moment
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A text that may fulfil the query; `blob` is the content of a script or an environment.
+class HitCandidate:
+    """A text that may match the query; `blob` is the content of a script or an environment.
 
-    One that is `excluded` does not fulfil the query, but was looked at: the search goes on behind.
+    A text that is `excluded` was examined and does not match: the search continues after it.
     """
 
     hit: Hit

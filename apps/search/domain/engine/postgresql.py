@@ -8,7 +8,7 @@ from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hit, Hits, Scop
 from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.conditions import visible_jobs
 from apps.search.domain.engine.log_candidates import newest_logs
-from apps.search.domain.engine.places import Candidate, behind, in_period
+from apps.search.domain.engine.places import HitCandidate, behind, in_period
 from apps.search.domain.engine.terms import required_words, tsquery_terms
 from apps.search.domain.logs.kept_texts import KeptLog, kept_of
 from apps.search.domain.logs.words import time_words, words_of_log
@@ -101,7 +101,7 @@ def _words(log: KeptLog) -> set[str]:
     return words_of_log(log.data) | set(time_words(log.ended_at))
 
 
-def _logs(query: Query, scope: Scope, after: Cursor | None) -> Iterator[Candidate]:
+def _logs(query: Query, scope: Scope, after: Cursor | None) -> Iterator[HitCandidate]:
     """Yield jobs whose logs may fulfil the query, newest first."""
     rows = LogWords.objects.filter(in_period(query, scope, "ended_at"))
     if after is not None:
@@ -113,4 +113,4 @@ def _logs(query: Query, scope: Scope, after: Cursor | None) -> Iterator[Candidat
     if jobs is not None:
         rows = rows.filter(job__in=jobs.values("pk"))
     for at, job in newest_logs(rows, tsquery_terms(required_words(query)), newest=newest):
-        yield Candidate(Hit(at, Source.LOG, job))
+        yield HitCandidate(Hit(at, Source.LOG, job))

@@ -80,7 +80,7 @@ def _clean_up(engine: Engine) -> None:
 def rebuild_index() -> LogIndex:
     """Have a new index filled beside the one in use, which it replaces when it is full.
 
-    Goes on with one that was begun.
+    Continues with one that was begun.
     """
     engine = engine_in_use()
     return index_state.start_rebuild(engine.name, layout=engine.layout)

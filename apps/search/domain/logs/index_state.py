@@ -82,12 +82,12 @@ def put_in_use(index: LogIndex) -> None:
 
 
 def is_resting(target: str, *, at: datetime) -> bool:
-    """Return whether a target failed a moment ago, and is left alone."""
+    """Return whether a target failed a moment ago, so that it is not tried now."""
     return LogIndex.objects.filter(target=target, serving=True, retry_at__gt=at).exists()
 
 
 def note_failure(target: str, error: str, *, at: datetime) -> timedelta:
-    """Note that a target could not be reached; return how long it is left alone."""
+    """Note that a target could not be reached; return how long it is not tried."""
     index = serving_index(target)
     failures = 1 if index is None else index.failures + 1
     wait = BACK_OFF.after(failures)

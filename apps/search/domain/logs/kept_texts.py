@@ -45,7 +45,7 @@ class ReadsKeptTexts(Protocol):
         """Return the kept texts of these jobs; jobs without any are left out."""
 
     def kept_of(self, jobs: Collection[int]) -> set[int]:
-        """Return those of these jobs of which texts are kept."""
+        """Return the jobs whose texts are kept."""
 
     def before(self, key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:
         """Return the newest kept logs before a key, with their keys, newest first.
@@ -71,7 +71,7 @@ def texts_of(jobs: Collection[int]) -> dict[int, Sequence[KeptText]]:
 
 
 def kept_of(jobs: Collection[int]) -> set[int]:
-    """Return those of these jobs of which texts are kept."""
+    """Return the jobs whose texts are kept."""
     kept: set[int] = set()
     for reader in READERS.working().values():
         kept |= reader.kept_of(jobs)

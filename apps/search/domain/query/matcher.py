@@ -95,7 +95,7 @@ class Matcher:
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
-    """Return the same places in order, with those that overlap as one."""
+    """Return the spans in order; spans that overlap are merged."""
     result: list[Span] = []
     for start, end in sorted(spans):
         if result and start <= result[-1][1]:

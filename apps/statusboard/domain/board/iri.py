@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import Q
 
 from apps.statusboard.domain.board.exports import monitored
-from apps.statusboard.enums import Effect, NoteKind, State
+from apps.statusboard.enums import NoteKind, State, WindowEffect
 from apps.statusboard.models import DowntimeWindow, Incident
 
 #: How long resolved incidents and past windows are listed.
@@ -21,7 +21,7 @@ RESOURCES = "resources"
 INCIDENTS = "incidents"
 EVENTS = "events"
 _STATUS = {State.MAINTENANCE: "down"}
-_EFFECT = {Effect.DOWN: "down", Effect.DEGRADED: "degraded", Effect.AT_RISK: "up"}
+_EFFECT = {WindowEffect.DOWN: "down", WindowEffect.DEGRADED: "degraded", WindowEffect.AT_RISK: "up"}
 
 
 def resources(at: datetime, base: str) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def _planned(window: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
             window.text,
             min(at, window.cancelled_at or window.starts_at),
         ),
-        "status": _EFFECT[Effect(window.effect)],
+        "status": _EFFECT[WindowEffect(window.effect)],
         "type": "planned",
         "resolution": "cancelled" if window.cancelled_at else resolution,
         "start": window.starts_at.isoformat(),

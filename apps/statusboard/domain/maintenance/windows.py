@@ -17,7 +17,7 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, StaleState
 from apps.statusboard.domain.states.history import rebuild
-from apps.statusboard.enums import Effect, Repeat
+from apps.statusboard.enums import Repeat, WindowEffect
 from apps.statusboard.feeds.base import Window
 from apps.statusboard.models import DowntimeWindow, MonitoringSource, Service
 from apps.statusboard.permissions import require_board_role
@@ -42,7 +42,7 @@ def schedule_window(
     by: User,
     at: datetime,
     text: str = "",
-    effect: Effect = Effect.DOWN,
+    effect: WindowEffect = WindowEffect.DOWN,
     repeat: Repeat | None = None,
     last_day: date | None = None,
     zone: tzinfo = UTC,
@@ -67,7 +67,7 @@ def schedule_window(
             starts_at=start,
             ends_at=start + length,
             scheduled_by=by.username,
-            effect=effect or Effect.DOWN,
+            effect=effect or WindowEffect.DOWN,
             series=series,
         )
         for start in starts
@@ -180,7 +180,7 @@ def record_window(
         "text": window.text[:10_000],
         "starts_at": window.starts_at,
         "ends_at": window.ends_at,
-        "effect": window.effect or Effect.DOWN,
+        "effect": window.effect or WindowEffect.DOWN,
     }
     if recorded is None:
         if window.is_cancelled:

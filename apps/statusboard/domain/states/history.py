@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.statusboard.domain.states.timeline import BEGINNING, Claim, Span, build, phases, subtract
-from apps.statusboard.enums import Cause, Effect, Monitoring, State
+from apps.statusboard.enums import Cause, Monitoring, State, WindowEffect
 from apps.statusboard.models import (
     DowntimeWindow,
     Incident,
@@ -119,7 +119,7 @@ def _claims(
     )
     for plan in plans.select_related("downtimewindow"):
         window = plan.downtimewindow
-        if window.over_at > window.starts_at and window.effect != Effect.AT_RISK:
+        if window.over_at > window.starts_at and window.effect != WindowEffect.AT_RISK:
             claims[plan.service_id].append(
                 Claim(window.starts_at, window.over_at, State.MAINTENANCE, Cause.WINDOW, window.pk)
             )

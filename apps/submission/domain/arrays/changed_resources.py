@@ -1,4 +1,4 @@
-"""What a retry asks for other than the failed attempt: memory, time, hosts, cluster."""
+"""What a retry requests that the failed attempt did not: memory, time, hosts, cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changed resources of a retry. Zero and empty mean: as the stage asks for.
+    """Changed resources of a retry. Zero and empty mean: as the stage requests.
 
     `memory_bytes` and `time_limit_seconds` replace the values of the stage; the retry does not
     start on `avoided_hosts`. It runs on the cluster named `cluster` instead of that of the failed
@@ -43,11 +43,11 @@ class Changes:
         return {name: value for name, value in values.items() if value}
 
     def as_asked(self) -> dict[str, Any]:
-        """Return the changed values that a scheduler is asked for, by name."""
+        """Return the changed values that are requested of a scheduler, by name."""
         return replace(self, cluster="", events_part=0).as_stored()
 
     def without_reductions(self, *, memory_bytes: int, time_limit_seconds: int) -> "Changes":
-        """Return the changes without resources below these, which the stage asks for."""
+        """Return the changes without memory and time that do not exceed those of the stage."""
         return replace(
             self,
             memory_bytes=self.memory_bytes if self.memory_bytes > memory_bytes else 0,
@@ -57,11 +57,10 @@ class Changes:
         )
 
     def on_top_of(self, earlier: "Changes") -> "Changes":
-        """Return the changes of a retry of a retry: it never gets less than before.
+        """Return the changes of a retry of a retry, which had the `earlier` changes.
 
-        It never has more events either.
-        Schedulers do not know the hosts of other clusters, so those of an `earlier` attempt count
-        only on its cluster.
+        It never gets fewer resources than before, nor more events. Schedulers do not know the hosts
+        of other clusters, so avoided hosts of the earlier attempt count only on its cluster.
         """
         hosts = set(self.avoided_hosts)
         if not self.cluster:

@@ -250,9 +250,9 @@ def start_ledger(stage: Stage, files: Sequence[DataFile], *, at: datetime) -> No
 
 @contextmanager
 def noting_faults(assignment: Assignment, *, at: datetime) -> Iterator[bool]:
-    """Store why files cannot be listed, and until when the catalogue is left alone after that.
+    """Store why files cannot be listed, and until when the catalogue is not queried after that.
 
-    Yields whether it may be asked now. Jobs of files that are known go on meanwhile.
+    Yields whether it may be asked now. Jobs of files that are known continue meanwhile.
     """
     tried_at = assignment.listing_tried_at
     if assignment.listing_error and tried_at and at < tried_at + LISTING_PAUSE:

@@ -146,7 +146,7 @@ def _bytes_of(files: Sequence[WaitingFile]) -> int:
 
 
 def _has_waited(files: Sequence[WaitingFile], grouping: Grouping, at: datetime) -> bool:
-    """Whether the first of these files was found so long ago that nothing else is waited for."""
+    """Whether the first of these files was found too long ago to wait for others."""
     if grouping.close_after is None:
         return False
     return min(file.found_at for file in files) + grouping.close_after <= at

@@ -73,7 +73,7 @@ def database_timeline() -> int:
 
 
 def has_recovery_target() -> bool:
-    """Return whether the server was told to recover up to a moment, and not to the end."""
+    """Return whether the server was configured to recover up to a moment, not to the end."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT bool_or(current_setting(name) != '') FROM unnest(%s::text[]) AS name",

@@ -110,7 +110,7 @@ class FilesPage:
 
     @property
     def need_a_job(self) -> int:
-        """Files that no job reads and that nobody gave up."""
+        """Files that no job reads and that no user gave up."""
         return self.totals.waiting + self.totals.failed if self.totals else 0
 
 

@@ -20,7 +20,7 @@ from apps.jobs.domain.records.jobs import short_host
 from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
 from apps.jobs.models import Job
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.retries.eligibility import Candidate
+from apps.submission.domain.retries.eligibility import RetryCandidate
 
 #: A host is proposed if at least so many jobs to retry failed there, and this share of those on its
 #: cluster; and if its failures are as improbable at the rate of the other hosts.
@@ -56,7 +56,9 @@ class BadHost:
         ).replace("%", " %")
 
 
-def find_bad_hosts(candidates: Sequence[Candidate], *, user: User, at: datetime) -> list[BadHost]:
+def find_bad_hosts(
+    candidates: Sequence[RetryCandidate], *, user: User, at: datetime
+) -> list[BadHost]:
     """Return the hosts to propose, those with most failures first.
 
     Without a host that has enough of the failures, it takes no query; else few. Hosts that are
@@ -135,7 +137,7 @@ class _Rates:
 
 
 def changes_avoiding(
-    hosts: Collection[str], candidates: Sequence[Candidate], *, at: datetime
+    hosts: Collection[str], candidates: Sequence[RetryCandidate], *, at: datetime
 ) -> dict[int, Changes]:
     """Return the changes of the retries of jobs, by primary key, that avoid these hosts.
 

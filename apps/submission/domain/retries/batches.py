@@ -25,9 +25,9 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.submissions import may_submit, may_submit_as_owner
 from apps.submission.domain.retries.bad_hosts import changes_avoiding
 from apps.submission.domain.retries.eligibility import (
-    Candidate,
     DryRun,
     Limits,
+    RetryCandidate,
     Source,
     array_of,
     arrays_with_ids_of,
@@ -60,7 +60,7 @@ UNCHANGED = Changes()
 def dry_run(
     *, source: Source, user: User, limits: Limits, at: datetime, with_planned: bool = False
 ) -> DryRun:
-    """Return what a batch would retry, and what not. Changes nothing.
+    """Return which jobs a batch would retry, and why others are left out. Changes nothing.
 
     Jobs that recovery rules will retry are left to them unless `with_planned`. A single job is
     chosen by its user, whoever else would retry it.
@@ -145,7 +145,7 @@ def plan_batch(
 
 
 def _take_group(group: FailureGroup, batch: RetryBatch, *, by: User, at: datetime) -> None:
-    """Assign a group that nobody works on to who retries its jobs.
+    """Assign a group without an owner to the user who retries its jobs.
 
     Once all are released, it is retried.
     """
@@ -166,7 +166,7 @@ def _take_group(group: FailureGroup, batch: RetryBatch, *, by: User, at: datetim
 @transaction.atomic
 def retry_in_batch(
     *,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RetryCandidate],
     changes: Mapping[int, Mapping[str, Any]],
     title: str,
     reason: str,
@@ -318,7 +318,7 @@ def latest_batches(source: Source, user: User) -> list[RetryBatch]:
 
 
 def batches_with_jobs_of(group: FailureGroup, user: User) -> list[RetryBatch]:
-    """Return the newest batches in which jobs of a group wait or run, whoever planned them.
+    """Return the newest batches in which jobs of a group wait or run, planned by any user or rule.
 
     Without any, return those that were planned for the group.
     """

@@ -45,7 +45,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RetryCandidate:
     """A failed job that can be retried: its verdict, and its number in the array of the portal.
 
     Without an array it is submitted as its owner, as the attempt of this number.
@@ -61,7 +61,7 @@ class Candidate:
 class DryRun:
     """The jobs to retry, and the others by reason."""
 
-    eligible: list[Candidate] = field(default_factory=list)
+    eligible: list[RetryCandidate] = field(default_factory=list)
     left_out: dict[LeftOut, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -146,7 +146,7 @@ def examine(
             reason = reason or known.obstacle_as_owner(verdict, limits, user)
             if reason is None:
                 dry_run.eligible.append(
-                    Candidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1)
+                    RetryCandidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1)
                 )
             else:
                 dry_run.left_out[reason].append(verdict)
@@ -169,7 +169,7 @@ def examine(
             continue
 
         spent[place] += 1
-        dry_run.eligible.append(Candidate(verdict, submission, index))
+        dry_run.eligible.append(RetryCandidate(verdict, submission, index))
     return dry_run
 
 

@@ -12,7 +12,7 @@ from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Stage
 from apps.submission.domain.arrays.changed_resources import Changes
-from apps.submission.domain.retries.eligibility import Candidate, array_of, arrays_with_ids_of
+from apps.submission.domain.retries.eligibility import RetryCandidate, array_of, arrays_with_ids_of
 from apps.submission.domain.retries.owned import jobs_ignoring_advice
 from apps.submission.enums import IN_BATCH, BatchState, RetryState
 from apps.submission.models import RetryBatch, RetryJob
@@ -45,7 +45,7 @@ class Needs:
 
 
 def needs_by_job(
-    candidates: Sequence[Candidate], at: datetime, *, elsewhere: Collection[int] = ()
+    candidates: Sequence[RetryCandidate], at: datetime, *, elsewhere: Collection[int] = ()
 ) -> dict[int, Needs]:
     """Return what retries depend on, by primary key of the job, in a fixed number of queries.
 
@@ -81,7 +81,7 @@ def needs_by_job(
     return needs
 
 
-def _services_of_clusters(candidates: Sequence[Candidate]) -> dict[int, set[str]]:
+def _services_of_clusters(candidates: Sequence[RetryCandidate]) -> dict[int, set[str]]:
     """Return slug and name of the service that stands for the cluster of each job, by its key."""
     if not candidates:
         return {}
@@ -105,7 +105,9 @@ def _failed_service(verdict: Verdict, left_services: Mapping[int, set[str]]) -> 
     return service
 
 
-def _stages_of_arrays(candidates: Sequence[Candidate]) -> dict[tuple[int, int], frozenset[int]]:
+def _stages_of_arrays(
+    candidates: Sequence[RetryCandidate],
+) -> dict[tuple[int, int], frozenset[int]]:
     """Return the services that stages need, by request and position."""
     requests = {candidate.submission.request_id for candidate in candidates if candidate.submission}
     if not requests:
@@ -118,7 +120,7 @@ def _stages_of_arrays(candidates: Sequence[Candidate]) -> dict[tuple[int, int], 
 
 
 def find_obstacles(
-    candidates: Sequence[Candidate], now: Outlook, *, elsewhere: Collection[int] = ()
+    candidates: Sequence[RetryCandidate], now: Outlook, *, elsewhere: Collection[int] = ()
 ) -> dict[int, Obstacle]:
     """Return what retries wait for, by primary key of the job, without those that can be submitted.
 
@@ -152,7 +154,7 @@ def find_batched_retry(verdict: Verdict, at: datetime) -> BatchedRetry | None:
     if retry.state == RetryState.RELEASED:
         return BatchedRetry(retry.batch, is_released=True)
 
-    candidate = Candidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
+    candidate = RetryCandidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
     elsewhere = [verdict.job_id] if Changes.read(retry.changes).cluster else []
     obstacles = find_obstacles([candidate], outlook(at), elsewhere=elsewhere)
     return BatchedRetry(retry.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
@@ -184,7 +186,7 @@ def obstacles_by_batch(
         .select_related("job__cluster")
     )
     arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
-    candidates = [Candidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
+    candidates = [RetryCandidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
     obstacles = find_obstacles(candidates, now, elsewhere=elsewhere)
 
     # None counts the jobs that can be released.

@@ -1,4 +1,4 @@
-"""Retries that a higher app will plan by itself: it names itself in PLANNED_RETRIES."""
+"""Retries that a higher app plans automatically; PLANNED_RETRIES names that app."""
 
 from collections.abc import Collection, Iterable
 from typing import Protocol
@@ -6,12 +6,12 @@ from typing import Protocol
 from django.conf import settings
 
 from apps.core.domain.plugins import Registry
-from apps.submission.domain.retries.eligibility import Candidate, DryRun
+from apps.submission.domain.retries.eligibility import DryRun, RetryCandidate
 from apps.submission.enums import LeftOut
 
 
 class PlansRetries(Protocol):
-    """A plugin that returns those of these failed jobs that it will retry without a person."""
+    """A plugin that returns which failed jobs it will retry without a person."""
 
     def __call__(self, jobs: Collection[int]) -> Collection[int]: ...
 
@@ -20,7 +20,7 @@ PLANNERS: Registry[PlansRetries] = Registry("opsportal.planned_retries", setting
 
 
 def planned_among(jobs: Iterable[int]) -> set[int]:
-    """Return the primary keys of those of these jobs that are retried without a person."""
+    """Return the primary keys of the jobs that are retried without a person."""
     jobs = list(jobs)
     planned: set[int] = set()
     if jobs:
@@ -32,7 +32,7 @@ def planned_among(jobs: Iterable[int]) -> set[int]:
 def leave_out_planned(dry_run: DryRun) -> None:
     """Move the jobs that are retried without a person from those to retry to those left out."""
     planned = planned_among(candidate.verdict.job_id for candidate in dry_run.eligible)
-    eligible: list[Candidate] = []
+    eligible: list[RetryCandidate] = []
     for candidate in dry_run.eligible:
         if candidate.verdict.job_id in planned:
             dry_run.left_out[LeftOut.BY_RULE].append(candidate.verdict)

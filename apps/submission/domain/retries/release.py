@@ -24,7 +24,7 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.retries.batches import counts_of, publish_of
-from apps.submission.domain.retries.eligibility import Candidate, DryRun, Limits, examine
+from apps.submission.domain.retries.eligibility import DryRun, Limits, RetryCandidate, examine
 from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.obstacles import find_obstacles
 from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
@@ -156,8 +156,8 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     _leave_out_overridden(batch, dry_run)
 
     obstacles = find_obstacles(dry_run.eligible, outlook(at), elsewhere=elsewhere)
-    by_request: dict[Request, list[Candidate]] = defaultdict(list)
-    owned: list[Candidate] = []
+    by_request: dict[Request, list[RetryCandidate]] = defaultdict(list)
+    owned: list[RetryCandidate] = []
     for candidate in dry_run.eligible:
         if candidate.verdict.job_id in obstacles:
             continue
@@ -186,7 +186,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
 def _release_request(
     batch: RetryBatch,
     request: Request,
-    candidates: list[Candidate],
+    candidates: list[RetryCandidate],
     elsewhere: Collection[int],
     *,
     at: datetime,
@@ -208,7 +208,7 @@ def _release_request(
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
 
     changes_of_job = _changes_by_job(batch, dry_run.eligible)
-    by_array: dict[tuple[Submission, Changes], list[Candidate]] = defaultdict(list)
+    by_array: dict[tuple[Submission, Changes], list[RetryCandidate]] = defaultdict(list)
     for candidate in dry_run.eligible:
         if candidate.submission:
             changes = changes_of_job[candidate.verdict.job_id]
@@ -248,8 +248,8 @@ def _jobs_elsewhere(batch: RetryBatch) -> set[int]:
 
 
 def _arrays(
-    members: list[Candidate], cluster: Cluster, changes: Changes
-) -> Iterator[list[Candidate]]:
+    members: list[RetryCandidate], cluster: Cluster, changes: Changes
+) -> Iterator[list[RetryCandidate]]:
     """Yield the retries of each array: another cluster may not take as many jobs in one."""
     members = sorted(members, key=lambda candidate: candidate.index)
     if not changes.cluster:
@@ -265,7 +265,7 @@ def _arrays(
 
 def _plan_array(
     batch: RetryBatch,
-    members: list[Candidate],
+    members: list[RetryCandidate],
     *,
     submission: Submission,
     request: Request,
@@ -300,7 +300,7 @@ def _plan_array(
     return planned
 
 
-def _changes_by_job(batch: RetryBatch, candidates: list[Candidate]) -> dict[int, Changes]:
+def _changes_by_job(batch: RetryBatch, candidates: list[RetryCandidate]) -> dict[int, Changes]:
     """Return the changes of the retries of these jobs, by primary key of the job."""
     jobs = [candidate.verdict.job_id for candidate in candidates]
     rows = batch.jobs.filter(job__in=jobs).values_list("job__pk", "changes")

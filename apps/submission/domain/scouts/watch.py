@@ -39,7 +39,7 @@ class Ends:
     """The jobs of a stage up to the last one that ended, in the order of their numbers.
 
     `failures` says of each whether it failed, and is None for one that has not ended; jobs that
-    tell nothing of the stage are left out. `groups` counts the failure groups of those that did.
+    are no evidence about the stage are left out. `groups` counts the failure groups of failed jobs.
     `waiting` failed jobs have no verdict yet.
     """
 
@@ -139,9 +139,9 @@ def _last_arrays(submissions: Sequence[Submission]) -> list[Submission]:
 
 
 def ends_of(submissions: Sequence[Submission], at: datetime) -> Ends:
-    """Return what the jobs of a stage tell that ended last, and those submitted beside them.
+    """Return the evidence of the last ended jobs of a stage and of those submitted with them.
 
-    Jobs that were interrupted, or failed because of a service or their site, tell nothing.
+    Jobs that were interrupted, or failed because of a service or their site, are no evidence.
     """
     submission_of = {}
     for submission in submissions:

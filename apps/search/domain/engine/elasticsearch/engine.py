@@ -13,7 +13,7 @@ from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.elasticsearch.log_candidates import newest_logs
 from apps.search.domain.engine.elasticsearch.target import LAYOUT, Target
 from apps.search.domain.engine.elasticsearch.writer import Writer, document_of
-from apps.search.domain.engine.places import Candidate
+from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.logs.index_state import (
     first_index,
     indexes_of,
@@ -84,14 +84,14 @@ class ElasticsearchEngine:
             log.warning("search index %s: %s", self.name, error.reason)
             raise
 
-    def _logs(self, query: Query, scope: Scope, after: Cursor | None) -> Iterator[Candidate]:
+    def _logs(self, query: Query, scope: Scope, after: Cursor | None) -> Iterator[HitCandidate]:
         # Not before the first log is asked for: scripts need no server.
         index = serving_index(self.name)
         if index is not None:
             yield from newest_logs(self._target, index, query, scope, after)
 
     def check(self) -> None:
-        """Check that each month of the index that searches use is there."""
+        """Check that each month of the index that searches use exists."""
         index = serving_index(self.name)
         if index is None or not index.months:
             return

@@ -16,7 +16,7 @@ from apps.search.domain.engine.elasticsearch.target import (
     moment_of,
     month_of,
 )
-from apps.search.domain.engine.places import Candidate
+from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.engine.terms import Required, required_words
 from apps.search.domain.logs.kept_texts import kept_of
 from apps.search.domain.logs.words import CUT
@@ -50,7 +50,7 @@ Place = tuple[int, int]
 
 def newest_logs(
     target: Target, index: LogIndex, query: Query, scope: Scope, after: Cursor | None
-) -> Iterator[Candidate]:
+) -> Iterator[HitCandidate]:
     """Yield jobs behind a cursor whose logs may fulfil the query.
 
     What the index says of a job only narrows down: the database decides who may see it, and
@@ -101,7 +101,7 @@ def _word_condition(required: Required) -> dict[str, Any]:
 
 
 def _place_behind(cursor: Cursor) -> Place:
-    """Return the place in the order of the index behind which a search goes on.
+    """Return the position in the index after which a search continues.
 
     Hits of one time are ordered by their source.
     """
@@ -175,7 +175,7 @@ class _Request:
         return [(hit["sort"][0], hit["sort"][1]) for hit in answer.get("hits", {}).get("hits", ())]
 
 
-def _verified(query: Query, scope: Scope, places: Sequence[Place]) -> Iterator[Candidate]:
+def _verified(query: Query, scope: Scope, places: Sequence[Place]) -> Iterator[HitCandidate]:
     """Yield the jobs that the user may see and that still ended at their time.
 
     Those that do not fulfil the fields of the query are excluded.
@@ -195,4 +195,4 @@ def _verified(query: Query, scope: Scope, places: Sequence[Place]) -> Iterator[C
     for at, job in places:
         if job in visible and microseconds_of(visible[job]) == at:
             hit = Hit(visible[job], Source.LOG, job)
-            yield Candidate(hit, excluded=job not in fulfilling)
+            yield HitCandidate(hit, excluded=job not in fulfilling)
