@@ -160,6 +160,10 @@ class ExperimentAdmin(PortalAdmin):
     search_fields = ["key", "name"]
     deleted_too = _OWN
     is_kept_if_used = True
+    instead_of_deleting = (
+        "Put the experiment on hold instead to stop its requests, and delete the roles of its "
+        "users: what it produced stays."
+    )
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None

@@ -58,7 +58,7 @@ SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
         ),
     ),
     "statusboard.MonitoringSource": (
-        Link("New token, and the mapping of fields", "statusboard:sources"),
+        Link("Replace its token, or map its fields", "statusboard:sources"),
         Link(
             "What it posted", "admin:statusboard_rawpayload_changelist", "?source__id__exact={pk}"
         ),
