@@ -95,7 +95,7 @@ class ClusterAdmin(PortalAdmin):
         """Say where to see whether the jobs of a cluster can be read."""
         super().save_model(request, obj, form, change)
         if obj.collects and not change:
-            text = "Its accounting is read within a minute; its page then says whether it works."
+            text = "The portal now tries to read its accounting: its page says whether that works."
             messages.info(request, text)
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

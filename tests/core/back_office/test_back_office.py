@@ -408,3 +408,11 @@ def test_links_of_a_record_lead_to_pages(client, admin, label):
     client.force_login(admin)
     for text, address in links_of(record):
         assert client.get(address).status_code == 200, text
+
+
+def test_new_cluster_says_where_to_see_whether_it_is_read(client, admin):
+    client.force_login(admin)
+    values = {"name": "farm", "scheduler": "slurm", "options": "{}", "submission": "{}"}
+    values["collects"] = "on"
+    page = text_of(client.post("/admin/clusters/cluster/add/", values, follow=True))
+    assert "The portal now tries to read its accounting: its page says whether that works." in page
