@@ -103,7 +103,7 @@ FIRST_TASKS = {
         ),
         Task(
             "Who changed what",
-            "Changes of records in the last 7 days, with their values",
+            "Changes in the back office in the last 7 days, with their values",
             "administration",
             view="admin:admin_logentry_changelist",
             query="?when=7",

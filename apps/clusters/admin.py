@@ -1,7 +1,7 @@
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.text import capfirst
@@ -90,6 +90,13 @@ class ClusterAdmin(PortalAdmin):
         "no more. One with a mistyped name is removed, with all its jobs, by “manage.py cluster "
         "remove”."
     )
+
+    def save_model(self, request: HttpRequest, obj: Cluster, form: Any, change: bool) -> None:
+        """Say where to see whether the jobs of a cluster can be read."""
+        super().save_model(request, obj, form, change)
+        if obj.collects and not change:
+            text = "The portal now tries to read its accounting: its page says whether that works."
+            messages.info(request, text)
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Offer the installed schedulers."""

@@ -46,6 +46,7 @@ class JobAdmin(ReadOnlyAdmin):
 class CollectionAdmin(ReadOnlyAdmin):
     about = "How far the accounting of each cluster has been read, and its last error."
     list_title = "Collection of jobs"
+    goes_with_its_record = True
     ordering = ["cluster__name"]
     list_display = ["cluster", "collected_until", "last_run_at", "last_success_at", "last_error"]
 
@@ -65,6 +66,7 @@ class ArchivedMonthAdmin(ReadOnlyAdmin):
 
 @admin.register(QueueReading)
 class QueueReadingAdmin(ReadOnlyAdmin):
+    goes_with_its_record = True
     list_display = ["cluster", "at", "last_error"]
 
 

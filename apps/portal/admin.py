@@ -24,6 +24,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
 from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin
+from apps.core.admin.form_errors import name_field_in_errors
 from apps.core.admin.history import message_about_addition
 from apps.core.errors import DomainError, InvalidFields
 from apps.core.web.query import number_in
@@ -88,6 +89,8 @@ class ExperimentForm(KeyForm):
                 initial=row.weight,
                 label=f"Weight of {row.experiment.name}",
             )
+        for name, field in self.fields.items():
+            name_field_in_errors(field, name, "experiment")
 
     @property
     def lines(self) -> list[tuple[Any, forms.BoundField]]:
@@ -96,6 +99,11 @@ class ExperimentForm(KeyForm):
 
 class RowForm(forms.Form):
     """A row of a table. It is empty if nothing is typed: each choice has a first value."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            name_field_in_errors(field, name)
 
     def has_changed(self) -> bool:
         typed = []
@@ -160,6 +168,10 @@ class ExperimentAdmin(PortalAdmin):
     search_fields = ["key", "name"]
     deleted_too = _OWN
     is_kept_if_used = True
+    instead_of_deleting = (
+        "Put the experiment on hold instead to stop its requests, and delete the roles of its "
+        "users: what it produced stays."
+    )
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None

@@ -5,6 +5,7 @@ Incidents, maintenance windows and announcements are edited on pages, which reco
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -15,6 +16,7 @@ from apps.statusboard.domain.monitoring.payloads import parse_payload
 from apps.statusboard.domain.monitoring.rules import replay_payloads
 from apps.statusboard.domain.monitoring.sources import rebuild_services_of
 from apps.statusboard.domain.states.history import rebuild
+from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import (
     Announcement,
     DowntimeWindow,
@@ -29,8 +31,27 @@ from apps.statusboard.models import (
 )
 
 
+class ServiceForm(forms.ModelForm):
+    """A service. What its kind of monitoring needs is named at the field that lacks it."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        monitoring = cleaned.get("monitoring")
+        is_watched = monitoring in (Monitoring.FEED, Monitoring.MANUAL)
+        if monitoring == Monitoring.FEED and self._is_empty("source", cleaned):
+            self.add_error("source", "Choose the source whose alerts report this service.")
+        if is_watched and self._is_empty("monitored_since", cleaned):
+            self.add_error("monitored_since", "Enter the date and time since when it is monitored.")
+        return cleaned
+
+    def _is_empty(self, name: str, cleaned: dict[str, Any]) -> bool:
+        """Return whether nothing was entered: a value with an error has its own message."""
+        return name not in self.errors and cleaned.get(name) is None
+
+
 @admin.register(Service)
 class ServiceAdmin(PortalAdmin):
+    form = ServiceForm
     about = "A service that jobs depend on. Monitoring reports its state to the status board."
     document = "monitoring"
     fieldsets = (
@@ -52,7 +73,9 @@ class ServiceAdmin(PortalAdmin):
     column_titles = {"slug": "name in links", "parent": "part of"}
     list_display = ["name", "kind", "parent", "monitoring", "source", "owner", "slug"]
     list_filter = ["monitoring", "source"]
-    instead_of_deleting = "Set its monitoring to none instead: its incidents and history stay."
+    instead_of_deleting = (
+        "Set its monitoring to “Not monitored” instead: its incidents and history stay."
+    )
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
     autocomplete_fields = ["depends_on"]
@@ -109,6 +132,10 @@ class MonitoringSourceAdmin(PortalAdmin):
     search_fields = ["name", "slug"]
     readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
     actions = ["reprocess"]
+    instead_of_deleting = (
+        "Choose another source for its services instead, and stop its messages: what it reported "
+        "stays."
+    )
     never = ("add",)
 
     def save_model(

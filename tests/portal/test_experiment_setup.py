@@ -190,20 +190,20 @@ def test_with_single_sign_on_no_password_is_missed(office, settings):
     ("changes", "message"),
     [
         ({"key": "nova"}, "upper and lower case are the same"),
-        ({"key": ""}, "This field is required"),
+        ({"key": ""}, "“Key” is required: enter a value."),
         ({"key": "S B"}, "Use only letters, digits, hyphens and underscores."),
-        ({"name": ""}, "This field is required"),
-        ({"weight": "-1"}, "greater than or equal to 0"),
+        ({"name": ""}, "“Name” is required: enter a value."),
+        ({"weight": "-1"}, "Enter 0 or more for “Weight”."),
         ({"weight": "many"}, "Enter a whole number"),
-        ({"reason": ""}, "This field is required"),
+        ({"reason": ""}, "“Reason” is required: enter a value."),
         ({"a-0-name": "novapool"}, "Account novapool belongs to NOvA"),
-        ({"p-1-username": ""}, "This field is required"),
+        ({"p-1-username": ""}, "“User name” is required: enter a value."),
         ({"a-1-name": "sbndpool", "a-1-kind": "account"}, "“sbndpool” is listed twice"),
-        ({"a-0-cluster": "999"}, "Select a valid choice"),
+        ({"a-0-cluster": "999"}, "Choose again for “Cluster”"),
         ({"p-1-email": ""}, "There is no user new.person. Enter an e-mail address to add one."),
-        ({"p-1-email": "nobody"}, "Enter a valid email address"),
+        ({"p-1-email": "nobody"}, "Enter an address such as ann@example.org"),
         ({"p-1-username": "a b"}, "Enter a valid username"),
-        ({"p-0-role": "king"}, "Select a valid choice"),
+        ({"p-0-role": "king"}, "“king” is no choice for “Role”"),
         ({"a-TOTAL_FORMS": "x"}, "ManagementForm data is missing"),
         ({"p-TOTAL_FORMS": "100000"}, "at most 60 forms"),
     ],
@@ -283,7 +283,7 @@ def test_more_rows_keep_what_was_typed_and_mark_nothing(office):
     assert page.context["rows"][1][2].total_form_count() == 6
     assert page.context["rows"][0][2].total_form_count() == 3
     assert 'value="third"' in text_of(page)
-    assert "This field is required" not in text_of(page)
+    assert "is required" not in text_of(page)
 
 
 @pytest.mark.parametrize("role", ["liaison", "shifter", "approver"])

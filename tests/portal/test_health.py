@@ -23,7 +23,9 @@ from apps.portal.pages.doctor.processes import check_captures
 from apps.portal.pages.health import page as health
 from apps.portal.pages.health.queues import QUEUES
 from apps.portal.web import warm_up
+from apps.statusboard.models import MonitoringSource, RawPayload
 from tests.factories import clusters
+from tests.factories.statusboard import source
 from tests.pages import text_of
 
 
@@ -119,6 +121,24 @@ def test_answer_names_what_is_wrong_worst_first(client, shifter):
     page = text_of(response)
     assert f"{len(troubles)} things need a look" in page
     assert page.index("Accounting of farm: no route") < page.index("<h2>Capture</h2>")
+    assert '<a href="#accounting">Details</a>' in page
+
+
+def test_answer_names_monitoring_that_is_silent_or_not_understood(client, shifter):
+    now = timezone.now()
+    source(now - timedelta(days=2), slug="silent", name="Grafana")
+    heard = source(now, slug="odd", name="Nagios")
+    payload = RawPayload(source=heard, received_at=now, notes="list “alerts” is missing")
+    payload.body = b"{}"
+    payload.save()
+    source(now, slug="fine", name="Zabbix")
+    heard_until = now + timedelta(minutes=9)
+    MonitoringSource.objects.exclude(slug="silent").update(covered_until=heard_until)
+    page = page_of(client, shifter)
+    assert "Monitoring source Grafana sends nothing: the states of its services" in page
+    assert "Monitoring source Nagios, payload not read: list “alerts” is missing" in page
+    assert "Monitoring source Zabbix" not in page
+    assert '<a href="#monitoring">Details</a>' in page
 
 
 def test_answer_without_troubles_is_that_all_is_well(client, shifter, monkeypatch):

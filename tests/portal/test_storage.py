@@ -64,6 +64,7 @@ def test_page_names_models_that_exist_and_says_what_keeps_them(settings):
     assert kept["jobs.Job"].startswith("12 months (JOB_RECORD_MONTHS)")
     assert kept["diagnosis.LogExcerpt"] == f"{FOR_EVER}: LOG_EXCERPT_DAYS is not set"
     assert kept["production.Request"] == FOR_EVER
+    assert kept["diagnosis.CompletedLog"] == "until it is done"
 
 
 def test_page_is_for_the_opg(client, shifter, liaison):

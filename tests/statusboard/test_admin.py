@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload
+from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload, Service
 from tests.factories.statusboard import post, service, source, states, watchdog
+from tests.pages import text_of
 
 
 @pytest.fixture
@@ -98,3 +99,21 @@ def test_list_of_payloads_does_not_load_their_bodies(
     )
     page = back_office.get(f"/admin/statusboard/rawpayload/{RawPayload.objects.get().pk}/change/")
     assert b"Watchdog" in page.content
+
+
+def test_monitored_service_without_source_or_time_is_told_at_the_field(back_office):
+    values = {"name": "Tape", "slug": "tape", "monitoring": "feed"}
+    page = text_of(back_office.post("/admin/statusboard/service/add/", values))
+    assert "Choose the source whose alerts report this service." in page
+    assert "Enter the date and time since when it is monitored." in page
+    assert "Constraint" not in page
+    assert not Service.objects.filter(slug="tape").exists()
+
+
+def test_monitored_service_with_a_wrong_time_gets_one_message_for_it(back_office):
+    values = {"name": "Tape", "slug": "tape", "monitoring": "manual"}
+    values |= {"monitored_since_0": "yesterday", "monitored_since_1": "10:00"}
+    page = text_of(back_office.post("/admin/statusboard/service/add/", values))
+    assert "Enter a date such as" in page
+    assert "since when it is monitored" not in page
+    assert "Constraint" not in page

@@ -18,7 +18,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
-from apps.core.admin.deletion import reasons_against_deletion, without_links
+from apps.core.admin.deletion import (
+    names_that_go_with_a_record,
+    reasons_against_deletion,
+    without_links,
+)
 from apps.core.admin.form_errors import name_duplicates, name_field_in_errors
 from apps.core.admin.history import history_of, with_values
 from apps.core.admin.lists import (
@@ -73,6 +77,8 @@ class PortalAdmin(PlainResponses):
     changed_on: tuple[str, str] | tuple[()] = ()
     #: What is deleted with a row, although it is not deleted otherwise.
     deleted_too: tuple[type[models.Model], ...] = ()
+    #: Whether the rows only say how far the portal is with a record, and are deleted with it.
+    goes_with_its_record = False
     #: Whether every other record prevents a deletion, also one that would only lose the reference.
     is_kept_if_used = False
     #: What an admin does instead with a row that cannot be deleted, as a sentence.
@@ -220,6 +226,7 @@ class PortalAdmin(PlainResponses):
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
         deleted, counts = without_links(deleted, counts)
         allowed = {str(model._meta.verbose_name) for model in self.deleted_too}
+        allowed |= names_that_go_with_a_record(self.admin_site)
         return deleted, counts, {name for name in needed if str(name) not in allowed}, protected
 
     def render_change_form(

@@ -62,8 +62,10 @@ class LogEntryAdmin(ReadOnlyAdmin):
 
     about = (
         "Who added, changed or deleted a record in the back office, with the values before and "
-        "after. The audit trail (Events) also has what was done by pages, commands and the API."
+        "after. What was done on pages of the portal, by commands and by the API, such as tokens, "
+        "known errors and announcements, is in the audit trail:"
     )
+    changed_on = ("Events", "admin:core_event_changelist")
     document = "administration"
     list_title = "Changes in the back office"
     record_name = "change"

@@ -41,14 +41,23 @@ def reasons_against_deletion(
 
 
 def without_links(deleted: list[Any], counts: dict[str, int]) -> tuple[list[Any], dict[str, int]]:
-    """Leave out rows of tables that only link two records, which have no name of their own."""
+    """Leave out rows of tables that only link two records, which have no name of their own.
+
+    The name of a single record is in the singular.
+    """
     names = set()
     plurals = set()
+    singulars = {}
     for model in apps.get_models(include_auto_created=True):
+        plural = str(model._meta.verbose_name_plural)
+        singulars[plural] = str(model._meta.verbose_name)
         if model._meta.auto_created:
             names.add(str(capfirst(model._meta.verbose_name)))
-            plurals.add(str(model._meta.verbose_name_plural))
-    shown = {name: count for name, count in counts.items() if name not in plurals}
+            plurals.add(plural)
+    shown = {}
+    for name, count in counts.items():
+        if name not in plurals:
+            shown[singulars.get(name, name) if count == 1 else name] = count
     return _without_links(deleted, names), shown
 
 
@@ -88,7 +97,17 @@ def _prevents(relation: Any, site: AdminSite) -> bool:
         return True
     admin = site._registry.get(relation.related_model)
     is_record = admin is not None and "delete" in getattr(admin, "never", ())
+    is_record = is_record and not getattr(admin, "goes_with_its_record", False)
     return relation.on_delete is models.CASCADE and is_record
+
+
+def names_that_go_with_a_record(site: AdminSite) -> set[str]:
+    """Return the names of models whose rows are deleted with the record that they refer to."""
+    names = set()
+    for model, admin in site._registry.items():
+        if getattr(admin, "goes_with_its_record", False):
+            names.add(str(model._meta.verbose_name))
+    return names
 
 
 def _in_words(count: int, options: Any) -> str:

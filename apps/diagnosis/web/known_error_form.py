@@ -108,12 +108,10 @@ class KnownErrorForm(forms.ModelForm):
     def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
         """Offer the experiments in which the user has a role, and that of the known error."""
         super().__init__(*args, **kwargs)
-        if scope_of(by).sees_all:
-            own = Q()
-        else:
+        experiments = Experiment.objects.all()
+        if not scope_of(by).sees_all:
             own = Q(pk__in=scope_of(by).experiments)
-        present = Q(pk=self.instance.experiment_id)
-        experiments = Experiment.objects.filter(own | present)
+            experiments = experiments.filter(own | Q(pk=self.instance.experiment_id))
         self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
         self.fields["service"].choices = service_choices()  # type: ignore[attr-defined]
         self.fields["example"].strip = False  # type: ignore[attr-defined]

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from django.apps import apps
 from django.db.models import Model
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.text import Truncator
+
+#: An error of accounting is shortened to so many characters; its own page has all of it.
+_MOST_CHARACTERS = 120
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,6 @@ SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
             "?q={name}",
         ),
         Link("Add a capture host", "admin:archive_capturehost_add", "?clusters={name}"),
-        Link("Collection of its jobs", "admin:jobs_collection_changelist"),
         Link("Is all well?", "portal:health"),
     ),
     "archive.CaptureHost": (Link("Health of captures", "portal:health"),),
@@ -58,7 +63,7 @@ SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
         ),
     ),
     "statusboard.MonitoringSource": (
-        Link("New token, and the mapping of fields", "statusboard:sources"),
+        Link("Replace its token, or map its fields", "statusboard:sources"),
         Link(
             "What it posted", "admin:statusboard_rawpayload_changelist", "?source__id__exact={pk}"
         ),
@@ -81,5 +86,29 @@ SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
 
 def links_of(record: Model) -> list[tuple[str, str]]:
     """Return the text and the address of each link on the page of a record."""
-    links = SEE_ALSO.get(record._meta.label, ())
-    return [(link.text, link.address_of(record)) for link in links]
+    links = []
+    if record._meta.label == "clusters.Cluster":
+        links += _accounting_of(record)
+    for link in SEE_ALSO.get(record._meta.label, ()):
+        links.append((link.text, link.address_of(record)))
+    return links
+
+
+def _accounting_of(cluster: Any) -> list[tuple[str, str]]:
+    """Say whether the accounting of a cluster is read, and if not, why and what to do.
+
+    Its model is looked up, since this is imported before the models are.
+    """
+    collection = apps.get_model("jobs.Collection")._default_manager.filter(cluster=cluster).first()
+    all_clusters = reverse("admin:jobs_collection_changelist")
+    if not cluster.collects:
+        return [("It collects no jobs now", all_clusters)]
+    if collection is None:
+        return [("Its accounting is not read yet", all_clusters)]
+    address = reverse("admin:jobs_collection_change", args=[collection.pk])
+    if not collection.last_error:
+        until = timezone.localtime(collection.collected_until)
+        return [(f"Its accounting is read until {until:%d %b %H:%M}", address)]
+    error = Truncator(collection.last_error).chars(_MOST_CHARACTERS)
+    remedy = reverse("core:help", args=["jobs"]) + "#accounting-that-cannot-be-read"
+    return [(f"Its accounting cannot be read: {error}", address), ("What to do", remedy)]

@@ -3,11 +3,13 @@
 from typing import Any, cast
 
 from django import forms
+from django.core.validators import MinValueValidator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.accounts.models import Experiment
 from apps.core.web.moments import DayField, LocalMomentField
+from apps.core.web.quantity_field import QuantityField
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.enums import INCIDENT_STATES, Repeat, WindowEffect
 from apps.statusboard.feeds.generic import FIELDS
@@ -235,23 +237,31 @@ class PinForm(forms.Form):
     pinned = forms.BooleanField(required=False)
 
 
+_A_MINUTE = MinValueValidator(60, "Enter 1 min or more.")
+
+
 class SourceForm(forms.Form):
     slug = forms.SlugField(
-        label="Name in links", max_length=64, help_text="Part of the address that it posts to."
+        label="Name in links",
+        max_length=64,
+        help_text="Part of the address that it posts to, such as farm-prometheus.",
+        error_messages={"invalid": "Use only letters, digits, hyphens and underscores."},
     )
     name = forms.CharField(max_length=100, required=False)
     feed = forms.ChoiceField(
         label="Format", choices=lambda: [(name, name) for name in FEEDS.names()]
     )
-    heartbeat_timeout_seconds = forms.IntegerField(
-        label="Silent after (s)",
-        min_value=60,
+    heartbeat_timeout_seconds = QuantityField(
+        suffix="seconds",
+        label="Silent after",
+        validators=[_A_MINUTE],
         initial=900,
         help_text="Time without a message after which its services are unknown.",
     )
-    lease_seconds = forms.IntegerField(
-        label="Alerts end after (s)",
-        min_value=60,
+    lease_seconds = QuantityField(
+        suffix="seconds",
+        label="Alerts end after",
+        validators=[_A_MINUTE],
         initial=3600,
         help_text="Time after which an open alert is stale unless it is repeated.",
     )

@@ -17,6 +17,7 @@ from apps.core.models import Heartbeat
 from apps.core.web.documentation import titles
 from apps.core.web.text_fields import with_links
 from apps.datasets.models import Catalogue
+from apps.jobs.models import Collection
 from apps.portal.web.record_links import SEE_ALSO, links_of
 from opsportal.admin_site import TASKS
 from tests.factories import clusters, people
@@ -381,6 +382,23 @@ def test_page_of_a_record_links_what_belongs_to_it(client, admin):
     assert added.context["adminform"].form["clusters"].value() == "alps"
 
 
+def test_page_of_a_cluster_says_whether_its_accounting_is_read_and_if_not_why(client, admin, at):
+    cluster = clusters.cluster()
+    client.force_login(admin)
+    address = reverse("admin:clusters_cluster_change", args=[cluster.pk])
+    assert "Its accounting is not read yet" in text_of(client.get(address))
+    collection = Collection.objects.create(cluster=cluster, collected_until=at)
+    assert "Its accounting is read until" in text_of(client.get(address))
+    Collection.objects.update(last_error="sacct: unknown host <alps>")
+    page = text_of(client.get(address))
+    why = reverse("admin:jobs_collection_change", args=[collection.pk])
+    text = "Its accounting cannot be read: sacct: unknown host &lt;alps&gt;"
+    assert f'<a href="{why}">{text}</a>' in page
+    assert "/help/jobs/#accounting-that-cannot-be-read" in page
+    Cluster.objects.update(collects=False)
+    assert "It collects no jobs now" in text_of(client.get(address))
+
+
 @pytest.mark.parametrize("label", sorted(SEE_ALSO))
 def test_links_of_a_record_lead_to_pages(client, admin, label):
     record = apps.get_model(label)(pk=1)
@@ -390,3 +408,11 @@ def test_links_of_a_record_lead_to_pages(client, admin, label):
     client.force_login(admin)
     for text, address in links_of(record):
         assert client.get(address).status_code == 200, text
+
+
+def test_new_cluster_says_where_to_see_whether_it_is_read(client, admin):
+    client.force_login(admin)
+    values = {"name": "farm", "scheduler": "slurm", "options": "{}", "submission": "{}"}
+    values["collects"] = "on"
+    page = text_of(client.post("/admin/clusters/cluster/add/", values, follow=True))
+    assert "The portal now tries to read its accounting: its page says whether that works." in page

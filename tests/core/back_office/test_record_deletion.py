@@ -8,6 +8,7 @@ from apps.accounts.models import Membership
 from apps.clusters.models import Cluster, Host, Site
 from apps.core.admin import deletion
 from apps.hosts.models import Probe
+from apps.jobs.models import Collection, QueueReading
 from apps.production.models import ExperimentShare
 from apps.statusboard.models import Service
 from tests.factories import approvals, clusters, people
@@ -38,6 +39,18 @@ def test_cluster_in_use_says_by_what_and_what_to_do_instead(office, at, monkeypa
     assert Cluster.objects.filter(pk=cluster.pk).exists()
 
 
+def test_mistyped_cluster_without_jobs_is_deleted_with_its_readings(office, at):
+    cluster = clusters.cluster()
+    Collection.objects.create(cluster=cluster, collected_until=at, last_error="unknown host")
+    QueueReading.objects.create(cluster=cluster, last_error="unknown host")
+    page = text_of(office.get(deletion_of(cluster)))
+    assert "<h1>Delete the cluster “alps”?</h1>" in page
+    assert "<li>1 collection</li>" in page
+    assert office.post(deletion_of(cluster), {"post": "yes"}).status_code == 302
+    assert not Cluster.objects.exists()
+    assert not Collection.objects.exists()
+
+
 def test_protected_record_says_what_to_do_first(office):
     site = Site.objects.create(name="CERN")
     cluster = clusters.cluster()
@@ -52,7 +65,7 @@ def test_deletion_says_what_goes_with_the_record(office, nova, at):
     page = text_of(office.get(deletion_of(nova)))
     assert "<h1>Delete the experiment “NOvA”?</h1>" in page
     assert "All of these are deleted, and cannot be restored:" in page
-    assert "<li>1 roles</li>" in page
+    assert "<li>1 role</li>" in page
     assert office.post(deletion_of(nova), {"post": "yes"}).status_code == 302
     assert not ExperimentShare.objects.exists()
     assert not Membership.objects.filter(role="liaison").exists()
@@ -72,6 +85,7 @@ def test_unused_record_goes_alone_and_the_log_of_changes_keeps_it(office, admin)
     office.post(deletion_of(probe), {"post": "yes"})
     assert not Probe.objects.filter(name="read").exists()
     page = text_of(office.get("/admin/admin/logentry/"))
+    assert '<a href="/admin/core/event/">Events</a>' in page
     assert "Deleted." in page
     assert ">read<" in page
     assert admin.username in page

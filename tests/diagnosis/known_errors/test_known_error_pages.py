@@ -250,6 +250,13 @@ def test_form_offers_only_experiments_with_a_role(client, nova, dune, liaison):
     assert str(dune) not in page
 
 
+def test_form_offers_all_experiments_to_those_who_work_for_all(client, nova, dune, approver):
+    client.force_login(approver)
+    page = client.get("/failures/known-errors/new/").content.decode()
+    assert str(nova) in page
+    assert str(dune) in page
+
+
 @pytest.fixture
 def omitted(make_job, at, approver, monkeypatch):
     """A job out of whose log a known error was left that is too slow for it."""

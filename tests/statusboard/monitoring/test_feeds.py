@@ -272,11 +272,13 @@ def test_a_source_is_made_on_a_page_and_its_mapping_tried_before_it_is_saved(cli
     form = {
         "slug": "pings",
         "feed": "json",
-        "heartbeat_timeout_seconds": 900,
-        "lease_seconds": 3600,
+        "heartbeat_timeout_seconds": "15 min",
+        "lease_seconds": "1 h",
     }
     made = client.post("/services/monitoring/sources/new/", form)
     assert "Next: choose pings as the source of" in made.text
+    assert "/help/monitoring/#feeds" in made.text
+    assert MonitoringSource.objects.get().heartbeat_timeout_seconds == 900
     token = made.content.decode().split('Token</dt><dd class="mono">')[1].split("<")[0]
     headers = {"authorization": f"Bearer {token}"}
     body = {"check_id": 7, "current_state": "DOWN", "check_name": "Ping of SAM"}
@@ -298,3 +300,14 @@ def test_a_source_is_made_on_a_page_and_its_mapping_tried_before_it_is_saved(cli
         client.post("/api/v1/feeds/pings/", body, "application/json", headers=headers).status_code
         == 401
     )
+
+
+def test_a_wrong_source_is_told_in_plain_words_and_durations_have_units(client, shifter, db):
+    client.force_login(shifter)
+    address = "/services/monitoring/sources/new/"
+    assert 'value="15 min"' in client.get(address).text
+    form = {"slug": "our pings", "feed": "json", "lease_seconds": "an hour"}
+    page = client.post(address, {**form, "heartbeat_timeout_seconds": "5 s"}).text
+    assert "Use only letters, digits, hyphens and underscores." in page
+    assert "Enter 1 min or more." in page
+    assert not MonitoringSource.objects.exists()

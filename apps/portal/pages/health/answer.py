@@ -8,6 +8,7 @@ from apps.archive.domain.sinks import SinkHealth
 from apps.core.domain.health import Check
 from apps.core.domain.quantities import round_duration
 from apps.core.domain.work import QueueFigures
+from apps.statusboard.domain.monitoring.sources import SourceState
 from apps.statusboard.enums import severity_of
 
 #: A queue whose oldest row is overdue for longer needs a look.
@@ -18,10 +19,14 @@ _WORDS = {"down": "failing", "degraded": "warning", "unknown": "not set"}
 
 @dataclass(frozen=True)
 class Trouble:
-    """A sentence about what is wrong, and the state of its sign: `down`, `degraded`, `unknown`."""
+    """A sentence about what is wrong, and the state of its sign: `down`, `degraded`, `unknown`.
+
+    `card` is the id of the part of the page with the details, if they are far below.
+    """
 
     state: str
     text: str
+    card: str = ""
 
     @property
     def word(self) -> str:
@@ -36,6 +41,7 @@ def troubles_of(page: Mapping[str, Any]) -> list[Trouble]:
         *_of_queues(page["queues"]),
         *_of_captures(page["captures"]),
         *_of_sources(page),
+        *_of_monitoring(page["monitoring"]),
         *_of_portal(page),
     ]
     return sorted(troubles, key=lambda trouble: severity_of(trouble.state))
@@ -77,13 +83,23 @@ def _of_sources(page: Mapping[str, Any]) -> Iterator[Trouble]:
     for collection in page["collections"]:
         if collection.last_error:
             text = f"Accounting of {collection.cluster.name}: {collection.last_error}"
-            yield Trouble("down", text)
+            yield Trouble("down", text, "accounting")
     for catalogue in page["catalogues"]:
         if catalogue.error:
             yield Trouble("degraded", f"Catalogue {catalogue.name}: {catalogue.error}")
     if page["refused_logs"].count:
         text = f"{page['refused_logs'].count:,} logs of failed jobs may not be read."
         yield Trouble("degraded", text)
+
+
+def _of_monitoring(sources: Iterable[SourceState]) -> Iterator[Trouble]:
+    for now in sources:
+        name = f"Monitoring source {now.source.name}"
+        if now.problem == "no data":
+            text = f"{name} sends nothing: the states of its services are unknown."
+            yield Trouble("degraded", text, "monitoring")
+        elif now.problem:
+            yield Trouble("degraded", f"{name}, {now.problem}: {now.detail}", "monitoring")
 
 
 def _of_portal(page: Mapping[str, Any]) -> Iterator[Trouble]:

@@ -40,6 +40,7 @@ from apps.search.domain.engine.base import SearchUnavailable
 from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.logs.index_state import serving_index
 from apps.search.domain.logs.kept_texts import READERS as LOG_TEXTS
+from apps.statusboard.domain.monitoring.sources import source_states
 from apps.statusboard.feeds.registry import FEEDS
 from apps.submission.domain.retries.planned import PLANNERS as RETRY_PLANNERS
 from capture.wire.report import CaptureReport
@@ -93,6 +94,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "channels": [channel_state(channel) for channel in Channel],
         "collections": collections(),
         "catalogues": Catalogue.objects.filter(active=True),
+        "monitoring": source_states(at=at),
         "plugins": plugins,
         "broken_plugins": [kind for kind in plugins if kind.problems],
         "warnings": check_proxy(),

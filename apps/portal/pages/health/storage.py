@@ -12,6 +12,7 @@ from apps.archive.models import RetentionRule
 from apps.core.domain.outbox import KEEP as KEEP_DELIVERIES
 from apps.core.domain.storage import KEPT as KEEP_SIZES
 from apps.core.domain.storage import LEAST_BYTES, TableNow, last_measured, tables_now
+from apps.core.models import Work
 from apps.datasets.domain.look_ups import KEPT as KEEP_ANSWERS
 from apps.hosts.domain.history import KEPT as KEEP_HOST_SPANS
 from apps.hosts.domain.probes.probe_jobs import KEPT as KEEP_PROBE_JOBS
@@ -35,6 +36,8 @@ class Growth:
 
 #: Of tables that no work fills.
 BY_PEOPLE = Growth("what people enter", FOR_EVER)
+#: Of queues in the database.
+BY_WORK = Growth("work that waits", _UNTIL_DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +100,18 @@ def storage_page(*, at: datetime) -> StoragePage:
         model = models_by_table.get(now.name)
         label = model._meta.label if model else ""
         title = str(model._meta.verbose_name_plural) if model else now.name
-        tables.append(StoredTable(now, title, label, growth.get(label, BY_PEOPLE)))
+        default = BY_PEOPLE
+        if model and issubclass(model, Work):
+            default = BY_WORK
+        tables.append(StoredTable(now, title, label, growth.get(label, default)))
     return StoragePage(tables, last_measured())
 
 
 def growth_by_model() -> Mapping[str, Growth]:
-    """Return the growth of tables that work fills, by model; others have `BY_PEOPLE`."""
+    """Return the growth of tables that work fills, by model.
+
+    Others have `BY_PEOPLE`, or `BY_WORK` if they are queues.
+    """
     archive = _retention_rule()
     excerpts = _days(settings.LOG_EXCERPT_DAYS, "LOG_EXCERPT_DAYS")
     return {

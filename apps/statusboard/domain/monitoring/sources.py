@@ -1,6 +1,7 @@
 """Monitoring sources: create them, manage their tokens, and record heartbeats and gaps."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -178,3 +179,30 @@ def sources_with_counts() -> QuerySet[MonitoringSource]:
     return MonitoringSource.objects.annotate(
         covered=Count("services", distinct=True), unmapped_alerts=Count("unmapped", distinct=True)
     )
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """What is wrong with a source, in two words, and why; both are empty if all is well."""
+
+    source: MonitoringSource
+    problem: str = ""
+    detail: str = ""
+
+
+def source_states(*, at: datetime) -> list[SourceState]:
+    """Return all sources by name: whether they are heard, fetched and understood."""
+    faults = source_faults(at)
+    states = []
+    for source in MonitoringSource.objects.order_by("name"):
+        fault = faults.get(source.pk)
+        if source.covered_until <= at:
+            state = SourceState(source, "no data")
+        elif source.pull_error:
+            state = SourceState(source, "not fetched", source.pull_error)
+        elif fault:
+            state = SourceState(source, "payload not read", fault.notes)
+        else:
+            state = SourceState(source)
+        states.append(state)
+    return states
