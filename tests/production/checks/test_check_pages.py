@@ -318,7 +318,9 @@ def test_a_message_about_several_stages_is_one_warning_everywhere(
     assert len(bulk.warnings_of(desk.rows[0])) == number
 
 
-def test_warnings_about_services_at_submission_are_counted_apart(nova, approver, shifter, form):
+def test_warnings_about_services_at_submission_are_counted_apart(
+    nova, approver, shifter, form, browse
+):
     """Their messages no longer hold, but the activity counts them too."""
     now = timezone.now()
     samweb = service("samweb", now)
@@ -330,14 +332,14 @@ def test_warnings_about_services_at_submission_are_counted_apart(nova, approver,
     MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
         request=obj, by=approver, at=now, reason="Another release."
     )
-    text = text_of(form.get(obj.get_absolute_url()))
+    text = text_of(browse(approver).get(obj.get_absolute_url()))
     assert "completed the checks, with 2 warnings" in text
     assert "1 warning of the checks" in text
     assert "1 warning · 1 about services at that time · at submission" in text
 
 
 def test_request_with_warnings_about_services_alone_did_not_pass_without_warnings(
-    nova, approver, shifter, form
+    nova, approver, shifter, form, browse
 ):
     now = timezone.now()
     open_incident(
@@ -359,7 +361,7 @@ def test_request_with_warnings_about_services_alone_did_not_pass_without_warning
     MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](
         request=obj, by=approver, at=now, reason="Another release."
     )
-    text = text_of(form.get(obj.get_absolute_url()))
+    text = text_of(browse(approver).get(obj.get_absolute_url()))
     assert "no other warning · 1 about services at that time" in text
     assert "passed all checks without warnings" not in text
 

@@ -201,7 +201,9 @@ def test_page_does_not_say_late_once_the_deadline_is_later(make, liaison, browse
     )
     text = text_of(browse(liaison).get(request.get_absolute_url()))
     assert words.capitalize() not in text
-    moved = f"{timezone.localdate() - timedelta(days=1)} → {timezone.localdate() + 50 * WEEK}"
+    before = timezone.localdate() - timedelta(days=1)
+    after = timezone.localdate() + 50 * WEEK
+    moved = f"{before:%-d %b %Y} → {after:%-d %b %Y}"
     assert f"edited the request, deadline {moved}: <q>Moved.</q>" in text
 
 
