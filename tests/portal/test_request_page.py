@@ -142,6 +142,20 @@ def test_request_that_no_class_would_end_waits_for_a_longer_wall_time(made, liai
     ]
 
 
+def test_who_cannot_do_what_a_request_needs_is_led_to_the_discussion(
+    made, client, liaison, shifter
+):
+    reviewed = made("data_quality")
+    link = f'href="/requests/{reviewed.key}/comment/">Ask in the discussion…</a>'
+    client.force_login(liaison)
+    assert link in text_of(client.get(f"/requests/{reviewed.key}/"))
+    client.force_login(shifter)
+    assert link not in text_of(client.get(f"/requests/{reviewed.key}/"))
+    draft = made("draft", title="Draft")
+    client.force_login(liaison)
+    assert "Ask in the discussion" not in text_of(client.get(f"/requests/{draft.key}/"))
+
+
 def test_failed_jobs_submitted_by_hand_do_not_lead_to_submissions(made, client, liaison):
     running = made("running", stages=(stage("reco", jobs=2),))
     times = {}
