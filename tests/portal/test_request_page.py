@@ -175,6 +175,90 @@ def test_failed_jobs_submitted_by_hand_do_not_lead_to_submissions(made, client, 
     assert page_text.count(f'/submissions/{running.key}/">1') == 2
 
 
+def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
+    made, liaison, approver, browse
+):
+    """The checks of the submission did not know these jobs. The queue shows the same."""
+    small = stage("reco", memory_bytes=2_000_000_000, wall_seconds=3600)
+    queued = made("queued", stages=(small,))
+    assert page(queued, liaison).plan.needed_changes == []
+
+    history(made("done", stages=(stage("reco"),)), wall=20_000.0, memory=2.5e9)
+    shown = page(queued, liaison)
+    assert shown.summary.status.answer == "Needs a change before it starts."
+    assert shown.summary.next_by == "liaisons of NOvA"
+    assert [change.fix for change in shown.plan.needed_changes] == ["Use 7 h", "Use 2.8 GB"]
+    assert "More than half of 100 past jobs" in shown.plan.needed_changes[1].message
+
+    text = text_of(browse(liaison).get(queued.get_absolute_url()))
+    assert "Use 2.8 GB…" in text
+    form = browse(liaison).get(shown.plan.needed_changes[1].url).content.decode()
+    assert 'value="fix:memory_sufficient:stages.0.memory_bytes"' in form
+    forget_sizes(experiment_id=queued.experiment_id)
+    rescore_all(at=LATER)
+    text = text_of(browse(liaison).get(reverse("production:queue")))
+    assert "Most jobs of reco will exceed their wall time and memory." in text
+
+    # The change is the liaison's turn, also where nothing would start the request.
+    keep_attention(request=queued, needs={AttentionKind.IDLE: Need(LATER, "idle")}, at=LATER)
+    note_attention(at=LATER + timedelta(days=9))
+    change = "Most jobs of reco will exceed their wall time and memory"
+    [mark] = Attention.objects.all()
+    assert (mark.request, mark.kind, mark.words) == (queued, "needs_change", f"{change}.")
+    assert (list(waiting_for(liaison)), list(waiting_for(approver))) == ([queued], [])
+    (item,) = inbox_items([queued], liaison, LATER)
+    step = "Change it, or ask the OPG to start it as it is"
+    edit = reverse("production:request-edit", args=[queued.key])
+    assert (item.todo, item.action) == (step, Action("Make changes", f"{edit}?check=1#checks"))
+    assert item.why == f"Needs change: {change}"
+    for url in (reverse("portal:home"), reverse("production:inbox")):
+        text = text_of(browse(liaison).get(url))
+        assert queued.key in text, url
+        assert "needs change" in text.lower(), url
+    [row] = browse(liaison).get("/api/v1/requests/?attention=needs_change").json()["results"]
+    assert [(need["kind"], need["words"]) for need in row["attention"]] == [
+        ("needs_change", f"{change}.")
+    ]
+    deliver_waiting()
+    event = Event.objects.get(kind="request.needs_change")
+    assert event.reason == f"{change}. {step}."
+    notifications = Notification.objects.filter(event=event)
+    assert [(row.user, row.group) for row in notifications] == [(liaison, Group.TURN)]
+
+    assert remind_of_waiting(at=LATER + timedelta(days=13)) == 1
+    reminder = Event.objects.get(kind="request.reminder")
+    notify(event=reminder)
+    assert (reminder.data["people"], reminder.reason.startswith(f"{step}.")) == (
+        [liaison.username],
+        True,
+    )
+    kinds = {row.event.kind for row in unread(visible_notifications(liaison))}
+    assert {"request.needs_change", "request.reminder"} <= kinds
+    keep_attention(request=queued, needs={AttentionKind.IDLE: Need(LATER, "idle")}, at=LATER)
+    assert [row.kind for row in Attention.objects.all()] == ["idle"]
+    note_attention(at=LATER + timedelta(days=13))
+
+    shown = page(queued, approver)
+    assert (shown.summary.status.answer, shown.summary.status.next_step) == (
+        "Needs a change before it starts.",
+        "",
+    )
+    text = text_of(browse(approver).get(queued.get_absolute_url()))
+    assert "Propose 2.8 GB…" in text
+    assert "Use 2.8 GB…" not in text
+    form = browse(approver).get(shown.plan.needed_changes[1].proposal_url).context["form"]
+    assert form["field"].value() == "stages.0.memory_bytes"
+    assert form["text"].value() == f"{shown.plan.needed_changes[1].message} I propose 2.8 GB."
+    head = text_of(browse(approver).get(queued.get_absolute_url())).partition("</h1>")[2]
+    assert head.partition("Summary")[0].count("needs change") == 1
+    dialog = text_of(browse(approver).get(f"{queued.get_absolute_url()}?do=start"))
+    assert dialog.count(shown.plan.needed_changes[1].message) == 2
+    assert "Start production anyway" in dialog
+
+    running = made("running", stages=(small,))
+    assert page(running, liaison).plan.needed_changes == []
+
+
 @pytest.mark.parametrize(("last", "days"), [(19, 0), (20, 0), (21, 1), (25, 5)])
 def test_deadline_is_at_risk_if_a_part_of_the_expected_range_is_after_it(last, days):
     end = Days(date(2026, 12, 10), date(2026, 12, 12), date(2026, 12, last))

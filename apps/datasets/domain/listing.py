@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet
 
 from apps.accounts.models import Experiment, Principal
 from apps.datasets.domain.answers import Answers, answers_for
@@ -88,8 +88,8 @@ def find_inputs(text: str, user: Principal, *, most: int) -> list[str]:
     """Return names with a text in them that requests only read, newest first: at most `most`."""
     if len(text) < SHORTEST_TEXT:
         return []
-    inputs = only_read_datasets(user, text=text).order_by("-newest")
-    return list(inputs.values_list("input_dataset", flat=True)[:most])
+    inputs = only_read_datasets(user, text=text)
+    return list(inputs.order_by(F("newest").desc()).values_list("input_dataset", flat=True)[:most])
 
 
 def only_read_datasets(

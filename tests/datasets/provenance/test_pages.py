@@ -273,9 +273,7 @@ def test_search_finds_datasets_by_part_of_their_name(
     assert location == page_of("dune.reco.v1")
 
 
-def test_search_finds_datasets_that_requests_only_read(
-    produce, produce_for_dune, browse, liaison
-):
+def test_search_finds_datasets_that_requests_only_read(produce, produce_for_dune, browse, liaison):
     produce(("nova.raw.a", "x"))
     produce(("nova.raw.b", "y"))
     produce_for_dune(("dune.raw.a", "z"))
