@@ -50,7 +50,7 @@ def test_four_stages_from_an_earlier_request_in_few_inputs(earlier, liaison, ope
     steps = [
         lambda: page.get_by_role("link", name="New request").click(),
         lambda: page.get_by_label("Key, title or output dataset").fill("rock muons"),
-        lambda: page.get_by_role("button", name=f"Copy {earlier.key}").click(),
+        lambda: page.get_by_role("button", name=f"Clone {earlier.key}").click(),
         lambda: page.get_by_label("Title").fill("ND rock muons, 2026 beam"),
         lambda: page.get_by_label("Deadline", exact=True).fill(ahead().isoformat()),
         lambda: page.get_by_role("button", name="Apply all fixes").click(),
@@ -79,7 +79,7 @@ def test_start_and_form_have_no_violation_and_are_light(
         page.goto(f"/requests/{path}")
         assert_accessible(page)
     page.goto("/requests/start/")
-    page.get_by_role("button", name=f"Copy {earlier.key}").click()
+    page.get_by_role("button", name=f"Clone {earlier.key}").click()
     page.get_by_text("Apply all fixes").wait_for()
     assert_accessible(page)
     page.get_by_role("button", name="Submit", exact=True).click()

@@ -140,6 +140,52 @@ def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison
     assert page(made("draft", title="Draft"), liaison).summary.changes_for_earlier_end == []
 
 
+def test_request_that_no_class_would_end_waits_for_a_longer_wall_time(made, liaison):
+    history(made("done", stages=(stage("reco"),)), wall=50_000.0, memory=2e9)
+    for name in ("First", "Second"):
+        made("queued", title=name)
+    set_pace(5000)
+    short = made("awaiting_approval", stages=(stage("reco", jobs=100),), title="Too short")
+    changes = page(short, liaison).summary.changes_for_earlier_end
+    assert [(change.what, change.url, change.is_obstacle) for change in changes] == [
+        ("Signature of Approver", "", True),
+        ("A longer wall time for reco", "#checks", True),
+    ]
+
+
+def test_who_cannot_do_what_a_request_needs_is_led_to_the_discussion(
+    made, client, liaison, shifter
+):
+    reviewed = made("data_quality")
+    link = f'href="/requests/{reviewed.key}/comment/">Ask in the discussion…</a>'
+    client.force_login(liaison)
+    assert link in text_of(client.get(f"/requests/{reviewed.key}/"))
+    client.force_login(shifter)
+    assert link not in text_of(client.get(f"/requests/{reviewed.key}/"))
+    draft = made("draft", title="Draft")
+    client.force_login(liaison)
+    assert "Ask in the discussion" not in text_of(client.get(f"/requests/{draft.key}/"))
+
+
+def test_failed_jobs_submitted_by_hand_do_not_lead_to_submissions(made, client, liaison):
+    running = made("running", stages=(stage("reco", jobs=2),))
+    times = {}
+    for hours, name in enumerate(("submitted_at", "started_at", "ended_at"), start=1):
+        times[name] = LATER + timedelta(hours=hours)
+    records = [record(1, **times)]
+    records += [record(number, state=JobState.FAILED, **times) for number in (2, 3)]
+    farm = clusters.cluster("farm")
+    ran(farm, running.key, "reco", *records, at=LATER + timedelta(hours=4))
+    client.force_login(liaison)
+    page_text = text_of(client.get(f"/requests/{running.key}/"))
+    assert "of 2 completed<br> 1 failed <br>" in page_text
+    assert f'/submissions/{running.key}/">1' not in page_text
+    grid = clusters.cluster("grid", submits=True)
+    Assignment.objects.create(request=running, cluster=grid, assigned_by="x", assigned_at=AT)
+    page_text = text_of(client.get(f"/requests/{running.key}/"))
+    assert page_text.count(f'/submissions/{running.key}/">1') == 2
+
+
 def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     made, liaison, approver, browse
 ):

@@ -10,6 +10,7 @@ from django.utils.html import strip_tags
 
 from apps.clusters.models import Cluster, Site
 from apps.core import tasks
+from apps.core.web.templatetags.formatting import percent
 from apps.jobs.domain.collection.origin import attach_origin
 from apps.jobs.models import Job
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
@@ -20,6 +21,7 @@ from tests.factories import clusters
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.requests import pass_quality, request_in
 from tests.factories.verdicts import verdict
+from tests.pages import text_of
 
 
 @pytest.fixture
@@ -61,7 +63,9 @@ def test_stages_come_in_the_order_of_the_chain(ran, liaison, client):
     client.force_login(liaison)
     text = client.get(reverse("progress:request-report", args=[ran.key])).content.decode()
     text = " ".join(strip_tags(text).split())
-    assert "0 jobs completed, in 7 attempts." in text, "all were submitted before production"
+    requested = sum(ran.stages.values_list("jobs", flat=True))
+    summary = f"0 jobs completed of {requested:,} requested (0 %), in 7 attempts."
+    assert summary in text, "all were submitted before production"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +126,25 @@ def test_request_that_was_never_approved_has_no_report(nova, liaison, approver):
     for _ in range(3):
         tasks.deliver_waiting()
     assert not ProductionReport.objects.exists()
+
+
+def test_report_says_what_was_requested_and_why(ran, liaison, client):
+    stage = ran.stages.get(position=0)
+    ran.stages.exclude(pk=stage.pk).delete()
+    ran.stages.update(jobs=8)
+    ran.purpose = "For the <freeze>"
+    ran.deadline = AT.date()
+    ran.save(update_fields=["purpose", "deadline"])
+    client.force_login(liaison)
+    address = reverse("progress:request-report", args=[ran.key])
+    page = text_of(client.get(address))
+    assert f"<h2>{ran.title}</h2>" in page
+    assert "For the &lt;freeze&gt;" in page
+    assert f"due {AT:%-d %b %Y}" in page
+    completed = report_of(ran, at=AT)["total"]["completed_jobs"]
+    assert f"completed</b> of 8 requested ({percent(completed, 8)})," in page
+    ran.stages.update(jobs=None)
+    assert "requested" not in text_of(client.get(address)).partition("completed</b>")[2][:20]
 
 
 def test_report_keeps_its_query_count(ran, django_assert_max_num_queries):

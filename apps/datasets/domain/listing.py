@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet
 
 from apps.accounts.models import Experiment, Principal
 from apps.datasets.domain.answers import Answers, answers_for
@@ -31,6 +31,11 @@ _COLUMNS = (
     "request__scan",
     "request__state",
     "request__experiment__key",
+    "counts__files_out",
+    "counts__events_out",
+    "output_totals__counting_files",
+    "output_totals__counting_events",
+    "output_totals__counting_bytes",
 )
 
 
@@ -47,7 +52,8 @@ class DatasetRow:
 def written_datasets(user: Principal) -> QuerySet[Stage]:
     """Return the stages that write a dataset, of requests that the user may see."""
     stages = visible_stages(user).exclude(output_dataset="")
-    return stages.select_related("request__experiment").only(*_COLUMNS)
+    related = ("request__experiment", "counts", "output_totals")
+    return stages.select_related(*related).only(*_COLUMNS)
 
 
 def with_name_like(stages: QuerySet[Stage], text: str) -> QuerySet[Stage]:
@@ -76,6 +82,14 @@ def find_datasets(text: str, user: Principal, *, most: int) -> list[str]:
     for name in stages.values_list("output_dataset", flat=True)[:most]:
         names[name] = None
     return list(names)
+
+
+def find_inputs(text: str, user: Principal, *, most: int) -> list[str]:
+    """Return names with a text in them that requests only read, newest first: at most `most`."""
+    if len(text) < SHORTEST_TEXT:
+        return []
+    inputs = only_read_datasets(user, text=text)
+    return list(inputs.order_by(F("newest").desc()).values_list("input_dataset", flat=True)[:most])
 
 
 def only_read_datasets(

@@ -17,7 +17,7 @@ from apps.archive.domain.search.search import find as find_scripts
 from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
-from apps.datasets.domain.listing import find_datasets
+from apps.datasets.domain.listing import find_datasets, find_inputs
 from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
@@ -177,7 +177,8 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     else:
         hosts = _hosts(query, user)
     archived, scripts_url = _scripts(query, user, by_id=not jobs)
-    datasets = find_datasets(query, user, most=SHOWN)
+    written = find_datasets(query, user, most=SHOWN)
+    inputs = find_inputs(query, user, most=SHOWN - len(written)) if len(written) < SHOWN else []
     return Found(
         jobs=jobs,
         people=list(find_people(query, user)[:SHOWN]) if len(query) >= SHORTEST_NAME else [],
@@ -187,12 +188,18 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         clusters=list(Cluster.objects.filter(name__iexact=query)),
         errors=_errors(query, user, at),
         scripts=archived,
-        datasets=datasets,
+        datasets=written + inputs,
         hosts=hosts,
         jobs_url=jobs_url,
         scripts_url=scripts_url,
-        datasets_url=f"{reverse('datasets:list')}?{urlencode({'q': query})}" if datasets else "",
+        datasets_url=_datasets_url(query, made=bool(written)) if written or inputs else "",
     )
+
+
+def _datasets_url(query: str, *, made: bool) -> str:
+    """Return the address of the datasets with a text in their name, made by requests or not."""
+    parameters = {"q": query} if made else {"made": "no", "q": query}
+    return f"{reverse('datasets:list')}?{urlencode(parameters)}"
 
 
 def _jobs_url(**query: str) -> str:

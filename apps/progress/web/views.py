@@ -84,4 +84,7 @@ def _report_page(request: AuthenticatedRequest, context: dict[str, Any]) -> Http
     report = context["report"]
     if sort:
         report = {**report, "stages": sort_rows(report["stages"], STAGE_ORDERS, sort)}
-    return render(request, "progress/report.html", {**context, "report": report, "sort": sort})
+    jobs_of_stages = list(context["object"].stages.values_list("jobs", flat=True))
+    requested_jobs = None if None in jobs_of_stages else sum(jobs_of_stages)
+    context = {**context, "report": report, "sort": sort, "requested_jobs": requested_jobs}
+    return render(request, "progress/report.html", context)

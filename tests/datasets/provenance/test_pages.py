@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.datasets.models import Catalogue, KnownDataset, OutputTotals
 from apps.datasets.web import graph, views
 from apps.production.enums import RequestState
-from apps.production.models import StageLocation
+from apps.production.models import StageCounts, StageLocation
 from tests.factories import people
 from tests.pages import text_of
 
@@ -273,6 +273,18 @@ def test_search_finds_datasets_by_part_of_their_name(
     assert location == page_of("dune.reco.v1")
 
 
+def test_search_finds_datasets_that_requests_only_read(produce, produce_for_dune, browse, liaison):
+    produce(("nova.raw.a", "x"))
+    produce(("nova.raw.b", "y"))
+    produce_for_dune(("dune.raw.a", "z"))
+    client = browse(liaison)
+    page = text_of(client.get("/find/?q=raw"))
+    assert page.index(">nova.raw.b</a>") < page.index(">nova.raw.a</a>")
+    assert "dune.raw" not in page
+    assert 'href="/datasets/?made=no&amp;q=raw">all</a>' in page
+    assert client.get("/find/?q=raw.a").headers["Location"] == page_of("nova.raw.a")
+
+
 def test_made_by_shows_the_output_files_that_files_shows(produce, browse, liaison):
     request = produce(("raw", "nova.reco"))
     OutputTotals.objects.create(
@@ -285,3 +297,26 @@ def test_made_by_shows_the_output_files_that_files_shows(produce, browse, liaiso
     page = " ".join(text_of(browse(liaison).get(page_of("nova.reco"))).split())
     assert "2 files, 5,000 events, 3 GB" in page
     assert f'href="/submissions/{request.key}/files/">Files</a>' in page
+
+
+def test_list_and_page_show_what_jobs_reported_if_no_catalogue_answered(
+    produce, browse, liaison, known
+):
+    request = produce(("raw", "counted"), ("", "named"), ("", "answered"))
+    stages = list(request.stages.order_by("position"))
+    StageCounts.objects.create(stage=stages[0], files_out=200, events_out=400_000)
+    OutputTotals.objects.create(stage=stages[1], files=57, counting_files=57, counting_bytes=10**9)
+    OutputTotals.objects.create(stage=stages[2], files=9, counting_files=9)
+    known("answered", files=8)
+    client = browse(liaison)
+    page = " ".join(text_of(client.get(LIST)).split())
+    assert ">200</td> <td" in page
+    assert ">400,000</td>" in page
+    assert ">57</td> <td" in page
+    assert ">1 GB</td>" in page
+    assert page.count("<small>reports of jobs</small>") == 2
+    assert ">8</td>" in page
+    assert ">9</td>" not in page
+    assert "200 files, 400,000 events" in " ".join(text_of(client.get(page_of("counted"))).split())
+    files = text_of(client.get(f"/submissions/{request.key}/files/?stage=1"))
+    assert "200 files · 400,000 events, counted by jobs" in " ".join(files.split())

@@ -143,7 +143,7 @@ def _signatures(
     queue: QueueNow | None,
     at: datetime,
 ) -> Iterator[EndingChange]:
-    """Yield the missing signatures, then the higher classes that would end the request earlier.
+    """Yield the missing signatures, then a needed wall time or the higher classes that help.
 
     The signatures have the end if all signed now.
     """
@@ -167,7 +167,16 @@ def _signatures(
         obstacle=f"The signature of {names} is missing.",
     )
 
-    if prospects:
+    if estimate and estimate.unfinished:
+        # No class gives such a request an end.
+        stages = ", ".join(estimate.unfinished)
+        yield EndingChange(
+            f"A longer wall time for {stages}",
+            "nearly no job would end within its time limit",
+            "#checks",
+            obstacle=f"The wall time of {stages} is too short.",
+        )
+    elif prospects:
         yield from _classes(request, prospects[0], prospects[1:], class_url)
 
 
