@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery, Sum
 
 from apps.accounts.models import User
+from apps.production.domain.outlook import Obstacle
 from apps.recovery.domain.decisions.owner_questions import owner_questions_for
 from apps.recovery.domain.decisions.questions import questions_for
 from apps.recovery.domain.figures.effect import (
@@ -21,7 +22,9 @@ from apps.recovery.domain.rules.definition import Definition
 from apps.recovery.domain.rules.lifecycle import definition_of, visible_rules
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode, RecoveryOutcome
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
-from apps.submission.enums import IN_BATCH
+from apps.submission.domain.retries.batches import visible_batches
+from apps.submission.domain.retries.obstacles import obstacles_by_batch
+from apps.submission.enums import IN_BATCH, BatchState
 from apps.submission.models import RetryJob
 
 #: The decisions that a page of rules sums up first.
@@ -35,6 +38,8 @@ WAITS_FOR_PERSON = "waits-for-person"
 DAYS = 14
 #: Decisions shown on the page of a rule.
 LATEST = 10
+#: The newest batches of rules of which the page says what they wait for.
+MOST_BATCHES = 25
 #: What became of jobs that a rule did not retry, after their number.
 _NOT_RETRIED = {
     Arm.PASSIVE: "on which it would have acted",
@@ -255,6 +260,26 @@ def count_last_day(effects: Mapping[int | None, Effect]) -> dict[str, int]:
         "retried": sum(effect.retried.jobs for effect in effects.values()),
         "without_rule": sum(effect.arm(Arm.NO_RULE).jobs for effect in effects.values()),
     }
+
+
+@dataclass(frozen=True)
+class WaitingBatches:
+    """How many batches of retries by rules wait, and what they wait for, the newest first."""
+
+    batches: int
+    obstacles: list[Obstacle]
+
+
+def find_waiting_batches(user: User, at: datetime) -> WaitingBatches:
+    """Return which of the newest batches of rules wait for a service or an announcement."""
+    of_rules = Decision.objects.filter(batch__isnull=False).values("batch")
+    releasing = visible_batches(user).filter(state=BatchState.RELEASING, pk__in=of_rules)
+    newest = list(releasing.order_by("-pk")[:MOST_BATCHES])
+    waits = obstacles_by_batch(newest, user, at)
+    obstacles: dict[Obstacle, None] = {}
+    for batch_obstacles in waits.values():
+        obstacles.update(dict.fromkeys(batch_obstacles))
+    return WaitingBatches(len(waits), list(obstacles))
 
 
 def _describe_outcomes(retried: ArmFigures) -> str:
