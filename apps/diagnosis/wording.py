@@ -135,6 +135,11 @@ def headline(kind: VerdictKind, step: str = "") -> str:
 
 def headline_of(verdict: "Verdict", wait: str = "") -> str:
     """Return the headline of a verdict, with the result of a later attempt, else `wait`."""
+    return headline(VerdictKind(verdict.verdict), next_step_of(verdict, wait))
+
+
+def next_step_of(verdict: "Verdict", wait: str = "") -> str:
+    """Return what to do after a verdict, or the result of a later attempt; else `wait`, if any."""
     if verdict.later_attempt:
         later = f"attempt {verdict.later_attempt}"
     else:
@@ -145,7 +150,7 @@ def headline_of(verdict: "Verdict", wait: str = "") -> str:
         step = wait or step_of(VerdictKind(verdict.verdict), verdict.advice)
     if verdict.later_state == JobState.COMPLETED:
         step = f"succeeded at {later}, nothing to do"
-    return headline(VerdictKind(verdict.verdict), step)
+    return step
 
 
 def summary_of(verdict: "Verdict", service_name: str) -> str:

@@ -301,6 +301,24 @@ def test_comparison_leads_back_to_the_job_that_it_was_opened_from(client, pair, 
         assert 'name="of"' not in page, "the script is not that of this job"
 
 
+def test_tasks_of_the_same_array_that_completed_are_named_first(client, pair, shifter):
+    archived = pair["2"]
+    array = {"spool_id": archived.job_id, "submitted_at": archived.submitted_at}
+    failed_task, *_ = jobs.store(
+        archived.cluster,
+        jobs.failed(1, job_id=f"{archived.job_id}_7", **array),
+        jobs.record(2, job_id=f"{archived.job_id}_8", **array),
+        jobs.record(3, job_id=f"{archived.job_id}_9", **array),
+        jobs.record(4, job_id="99", spool_id="99"),
+    )
+    client.force_login(shifter)
+    text = "completed with this very script"
+    page = " ".join(client.get(*address(archived, of=failed_task.pk)).content.decode().split())
+    assert f"2 jobs of the same array</a> {text}" in page
+    assert f"/jobs/?job={archived.job_id}&amp;state=completed" in page
+    assert text not in client.get(*address(archived)).content.decode()
+
+
 def test_every_byte_counts_if_asked_for(client, pair, liaison):
     client.force_login(liaison)
 

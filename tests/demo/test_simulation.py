@@ -3,6 +3,7 @@ records and says to be true fits together.
 """
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -254,3 +255,15 @@ def test_other_campaigns_are_taken_up_from_the_next_hour(tmp_path: Path) -> None
     ]
     assert {r.name for r in late} == {only.name}
     assert len({r.name for r in early}) > 3
+
+
+def test_lines_of_a_failed_service_come_after_the_start_of_the_job(history: Path) -> None:
+    lines = 0
+    for log in (history / "logs").rglob("*.out"):
+        text = log.read_text()
+        started_at = re.search(r" attempt \d+ on \S+ at (\S+ \S+)", text)
+        for said_at in re.findall(r"^(\S+ \S+) https://samweb\S+ Timed out", text, re.MULTILINE):
+            assert started_at
+            assert said_at >= started_at[1], log
+            lines += 1
+    assert lines

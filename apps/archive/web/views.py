@@ -5,6 +5,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -25,6 +26,7 @@ from apps.archive.domain.store.conflicts import (
     unstored_captures,
 )
 from apps.archive.domain.store.contents import (
+    CLOCK_TOLERANCE,
     DamagedContent,
     archived_jobs_for_list,
     read_blob,
@@ -42,6 +44,7 @@ from apps.archive.web.downloads import (
     tar_response,
 )
 from apps.archive.web.forms import CaptureChoiceForm, OtherJobForm, PinForm
+from apps.clusters.schedulers.base import JobState
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.core.web.sorting import field_order, read_sort
@@ -180,6 +183,8 @@ def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "exact": request.GET.get("exact") == "1",
         "job": _job_record(request, archived),
     }
+    if context["job"] and context["job"].state != JobState.COMPLETED:
+        context["completed_tasks"] = _tasks_of(request, archived, JobState.COMPLETED)
     other = None
     if request.GET.get("other"):
         number = number_in(request.GET, "other")
@@ -202,9 +207,21 @@ def _job_record(request: AuthenticatedRequest, archived: ArchivedJob) -> Job | N
     number = number_in(request.GET, "of")
     if number is None:
         return None
+    return _records_of(request, archived).filter(pk=number).first()
+
+
+def _records_of(request: AuthenticatedRequest, archived: ArchivedJob) -> QuerySet[Job]:
+    """Return the job records of an archived job: one, or all tasks of its array."""
     jobs = Job.objects.visible_to(request.user)
-    of_script = jobs.filter(cluster=archived.cluster_id, spool_id=archived.job_id)
-    return of_script.filter(pk=number).first()
+    return jobs.filter(cluster=archived.cluster_id, spool_id=archived.job_id)
+
+
+def _tasks_of(request: AuthenticatedRequest, archived: ArchivedJob, state: JobState) -> int:
+    """Return how many tasks of the array of an archived job are in a state now."""
+    first = archived.submitted_at - CLOCK_TOLERANCE
+    last = archived.submitted_at + CLOCK_TOLERANCE
+    tasks = _records_of(request, archived).filter(state=state, submitted_at__range=(first, last))
+    return tasks.values("job_id").distinct().count()
 
 
 def _compare_form(archived: ArchivedJob) -> OtherJobForm:

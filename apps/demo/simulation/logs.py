@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -16,6 +16,8 @@ from apps.demo.simulation.world import Campaign, cpu_of
 
 # Share of the logs with thousands of lines.
 _LONG_LOG = 0.004
+# Seconds before the end of an attempt: the earliest line in the texts of services.
+_LONGEST_AGO = 300
 _TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
@@ -73,10 +75,19 @@ def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator
         )
 
 
+def _before_end(attempt: Attempt, seconds: int) -> datetime:
+    """Return a time before the end of an attempt; later in a short phase, so that it had begun."""
+    if attempt.marks:
+        began = attempt.marks[-1]
+    else:
+        began = attempt.started or attempt.ended
+    share = min(1, (attempt.ended - began) / _LONGEST_AGO)
+    return datetime.fromtimestamp(attempt.ended - int(seconds * share), UTC)
+
+
 def _values(campaign: Campaign, attempt: Attempt, random: Random) -> dict[str, Any]:
-    ended = datetime.fromtimestamp(attempt.ended, UTC)
     return campaign.values | {
-        "ago": _Computed(lambda seconds: ended - timedelta(seconds=seconds)),
+        "ago": _Computed(lambda seconds: _before_end(attempt, seconds)),
         "digits": _Computed(lambda count: f"{random.randrange(10**count):0{count}d}"),
         "started": datetime.fromtimestamp(attempt.started or attempt.ended, UTC),
         "job_id": attempt.job_id,

@@ -76,6 +76,7 @@ from apps.recovery.domain.rules.lifecycle import (
     visible_rules,
 )
 from apps.recovery.domain.rules.packs import export_rules
+from apps.recovery.domain.waiting_batches import find_waiting_batches
 from apps.recovery.enums import Arm, Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule
 from apps.recovery.permissions import may_activate_rule, may_write_any_rule, may_write_rule
@@ -107,6 +108,7 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
         "questioned_jobs": sum(question["jobs"] for question in waiting),
         "owners": jobs_by_owner(owner_questions),
         "last_day_jobs": count_last_day(last_day),
+        "waiting_batches": find_waiting_batches(request.user, now),
         "may_write": may_write_any_rule(request.user),
         "as_of": now,
         "weeks": [week for week in weeks if week.jobs],

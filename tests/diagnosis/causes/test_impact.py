@@ -2,7 +2,9 @@
 and again when either side changes.
 """
 
+import html
 import random
+import re
 from datetime import timedelta
 from itertools import count
 
@@ -197,6 +199,11 @@ def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
     assert impact_of(outage, shifter).counted_at is None
     assert "Jobs exposed" not in page()
     assert "jobs that ran during this incident are not counted yet." in page()
+    link = re.search(r'href="(/failures/jobs/[?]service=[^"]*)"', page())
+    assert link
+    failed_jobs = client.get(html.unescape(link[1]))
+    assert failed_jobs.context["filter"].form.is_valid()
+    assert failed_jobs.context["filter"].form.cleaned_data["start"] == outage.started_at
 
     recount_marked(at=at + 5 * MINUTE)
     mark_met_by(Job.objects.all())

@@ -163,7 +163,7 @@ def _agrees(ending: Explanation, verdict: Verdict) -> bool:
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
     """Return the verdicts on these jobs for the job list, by job ID.
 
-    If the service of a verdict is down now, its headline says to wait.
+    The text is the next step; if the service of a verdict is down now, it says to wait.
     """
     verdicts = [*Verdict.objects.filter(job__in=jobs), *archived_verdicts(jobs)]
     waits = waits_by_service(timezone.now())
@@ -173,8 +173,8 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
         wait = ""
         if verdict.verdict == VerdictKind.SERVICE:
             wait = waits.get(verdict.service.lower(), "")
-        headline = wording.headline_of(verdict, wait=wait)
-        marks[verdict.job_id] = Mark(verdict.verdict, headline, is_verdict=True)
+        step = wording.next_step_of(verdict, wait=wait)
+        marks[verdict.job_id] = Mark(verdict.verdict, step, is_verdict=True)
     return marks
 
 

@@ -101,11 +101,15 @@ def jobs_of_rules(group: FailureGroup, user: User) -> frozenset[int]:
     return frozenset(planned.values_list("job_id", flat=True))
 
 
-def count_planned_by_group(groups: Collection[FailureGroup], user: User) -> dict[int, int]:
-    """Return how many jobs of these groups, by primary key, rules will retry automatically."""
-    of_group = F("job__verdict__group")
-    planned = _planned(user).filter(job__verdict__group__in=groups).values_list(of_group)
-    return dict(planned.annotate(Count("pk")))
+def count_planned_by_group(groups: Collection[FailureGroup] | None, user: User) -> dict[int, int]:
+    """Return how many jobs of these groups, by primary key, rules will retry automatically.
+
+    Without groups, count the jobs of all of them.
+    """
+    planned = _planned(user).filter(job__verdict__group__isnull=False)
+    if groups is not None:
+        planned = planned.filter(job__verdict__group__in=groups)
+    return dict(planned.values_list(F("job__verdict__group")).annotate(Count("pk")))
 
 
 def _planned(user: User) -> QuerySet[Decision]:
