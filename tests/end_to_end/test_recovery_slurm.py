@@ -165,7 +165,7 @@ def test_workers_killed_at_each_step_forget_no_job_and_retry_none_twice(
     assert counts_of(batch) == {"waiting": 3}
 
     release = "apps.submission.domain.retries.release"
-    kill_midway(release, "_plan", "done", "submission.release_retries")
+    kill_midway(release, "_plan_array", "done", "submission.release_retries")
     assert counts_of(batch) == {"waiting": 3}
     let_time_pass()
     release_retries()

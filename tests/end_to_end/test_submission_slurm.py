@@ -430,7 +430,7 @@ def test_victims_of_an_outage_are_retried_once_whatever_is_killed(
     assert batch.jobs.count() == 4
 
     release = "apps.submission.domain.retries.release"
-    kill_midway(release, "_plan", "done", "submission.release_retries")
+    kill_midway(release, "_plan_array", "done", "submission.release_retries")
     assert (counts_of(batch), list(Submission.objects.all())) == ({"waiting": 4}, [array])
     release_retries()
     assert counts_of(batch) == {"waiting": 4}, "the claim of the killed worker still stands"

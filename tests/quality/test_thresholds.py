@@ -121,7 +121,7 @@ def test_admin_sets_them_with_a_reason_and_nothing_is_changed_or_deleted(admin, 
         "limits": '{"smallest_bytes": 1000}', "reason": "",
     }  # fmt: skip
     address = "/admin/quality/thresholds/add/"
-    assert b"This field is required." in client.post(address, sent).content
+    assert "“Reason” is required" in client.post(address, sent).content.decode()
     wrong = client.post(address, {**sent, "reason": "x", "limits": '{"smallest": 1}'})
     assert "Unknown limit “smallest”" in wrong.content.decode()
     assert client.post(address, {**sent, "reason": "Stubs of 200 bytes."}).status_code == 302

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 from django.utils import timezone
+from django.utils.text import capfirst
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -188,10 +189,12 @@ def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, appr
 
 
 def test_page_does_not_say_late_once_the_deadline_is_later(make, liaison, browse):
-    request, words = make(), "its deadline has passed"
-    Request.objects.filter(pk=request.pk).update(deadline=timezone.localdate() - timedelta(days=1))
-    Attention.objects.create(request=request, kind=AttentionKind.LATE, since=AT, words=words)
-    assert words.capitalize() in browse(liaison).get(request.get_absolute_url()).content.decode()
+    request = make()
+    before = timezone.localdate() - timedelta(days=1)
+    reason = f"its deadline {before:%-d %b %Y} has passed"
+    Request.objects.filter(pk=request.pk).update(deadline=before)
+    Attention.objects.create(request=request, kind=AttentionKind.LATE, since=AT, words=reason)
+    assert capfirst(reason) in text_of(browse(liaison).get(request.get_absolute_url()))
     reschedule(
         request=now(request),
         by=liaison,
@@ -200,8 +203,7 @@ def test_page_does_not_say_late_once_the_deadline_is_later(make, liaison, browse
         reason="Moved.",
     )
     text = text_of(browse(liaison).get(request.get_absolute_url()))
-    assert words.capitalize() not in text
-    before = timezone.localdate() - timedelta(days=1)
+    assert capfirst(reason) not in text
     after = timezone.localdate() + 50 * WEEK
     moved = f"{before:%-d %b %Y} → {after:%-d %b %Y}"
     assert f"edited the request, deadline {moved}: <q>Moved.</q>" in text
