@@ -305,7 +305,9 @@ def test_list_and_page_show_what_jobs_reported_if_no_catalogue_answered(
     request = produce(("raw", "counted"), ("", "named"), ("", "answered"))
     stages = list(request.stages.order_by("position"))
     StageCounts.objects.create(stage=stages[0], files_out=200, events_out=400_000)
-    OutputTotals.objects.create(stage=stages[1], files=57, counting_files=57, counting_bytes=10**9)
+    OutputTotals.objects.create(
+        stage=stages[1], files=57, counting_files=57, counting_events=5_700, counting_bytes=10**9
+    )
     OutputTotals.objects.create(stage=stages[2], files=9, counting_files=9)
     known("answered", files=8)
     client = browse(liaison)
@@ -313,6 +315,7 @@ def test_list_and_page_show_what_jobs_reported_if_no_catalogue_answered(
     assert ">200</td> <td" in page
     assert ">400,000</td>" in page
     assert ">57</td> <td" in page
+    assert ">5,700 </td>" in page
     assert ">1 GB</td>" in page
     assert page.count("<small>reports of jobs</small>") == 2
     assert ">8</td>" in page
