@@ -23,11 +23,10 @@ say so.
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
+from benchmarks.failover.directory import machines_directory
 from benchmarks.failover.outages import ROLES, Run
-from dev.processes import guard
 
 
 def main() -> int:
@@ -44,23 +43,13 @@ def main() -> int:
         "--haproxy", action="store_true", help="in place of nginx, and before PostgreSQL, too"
     )
     options = parser.parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="opsportal-failover-"))
-    base = options.directory or scratch / "machines"
-    base.mkdir()
-    for directory in (scratch, base):
-        directory.chmod(0o755)  # PostgreSQL is another user
-    (base / "run").mkdir()
-    watchdog = guard(base / "run", remove=scratch)
-    try:
+    with machines_directory(options.directory) as base:
         run = Run(base, options.roles, with_haproxy=options.haproxy)
         try:
             run.measure(options.roles, options.rounds, options.seconds)
             return run.report()
         finally:
             run.close()
-    finally:
-        watchdog.stdin.close()
-        watchdog.wait(timeout=600)
 
 
 if __name__ == "__main__":

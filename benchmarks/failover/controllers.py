@@ -27,7 +27,6 @@ or otherwise than submitted.
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -35,12 +34,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.failover.archived import ArchivedNumber
+from benchmarks.failover.directory import machines_directory
 from benchmarks.failover.network import Machine, Network
 from benchmarks.failover.portal import Portal
 from benchmarks.failover.slurm import CLUSTER, CONTROLLERS, SlurmPair, reason_against_remote_state
 from benchmarks.failover.submissions import Audit, Submitter, longest_gap, wait_until_archived
 from benchmarks.portal import portal as stores
-from dev.processes import guard
 from tests.failover.waiting import wait_for
 
 OUTAGES = ("acting", "cut", "standby", "takeover", "captures")
@@ -250,18 +249,8 @@ def main() -> int:
     options = parser.parse_args()
     if reason := reason_against_remote_state():
         parser.error(reason)
-    scratch = Path(tempfile.mkdtemp(prefix="opsportal-failover-"))
-    base = options.directory or scratch / "machines"
-    base.mkdir()
-    for directory in (scratch, base):
-        directory.chmod(0o755)  # slurmd checks that a job's user may get to its spool
-    (base / "run").mkdir()
-    watchdog = guard(base / "run", remove=scratch)
-    try:
+    with machines_directory(options.directory) as base:
         return measure(base, options.outages, options.rounds, options.seconds)
-    finally:
-        watchdog.stdin.close()
-        watchdog.wait(timeout=600)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ its hosts and the servers of PostgreSQL took meanwhile, and the rates of both ho
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,10 +33,10 @@ from benchmarks import harvest
 from benchmarks.archive_workers import BATCH_JOBS, insert_batches
 from benchmarks.failover.cache import Cache
 from benchmarks.failover.database import Database
+from benchmarks.failover.directory import machines_directory
 from benchmarks.failover.network import Machine, Network
 from benchmarks.failover.portal import Portal
 from benchmarks.spool import captured_jobs
-from dev.processes import guard
 from tests.failover.waiting import wait_for
 
 HOSTS = ("work1", "work2")
@@ -259,14 +258,7 @@ def main() -> int:
         "--directory", type=Path, help="a new one, which keeps the logs (default: none is kept)"
     )
     options = parser.parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="opsportal-failover-"))
-    base = options.directory or scratch / "machines"
-    base.mkdir()
-    for directory in (scratch, base):
-        directory.chmod(0o755)  # PostgreSQL is another user
-    (base / "run").mkdir()
-    watchdog = guard(base / "run", remove=scratch)
-    try:
+    with machines_directory(options.directory) as base:
         run = Run(base, options.processors)
         try:
             kinds: dict[str, Callable[[], Any]] = {
@@ -284,9 +276,6 @@ def main() -> int:
                 report(name, of_work)
         finally:
             run.close()
-    finally:
-        watchdog.stdin.close()
-        watchdog.wait(timeout=600)
     return 0
 
 
