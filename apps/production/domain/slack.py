@@ -77,6 +77,13 @@ def slack_of(deadline: date | None, forecast: Forecast | None, *, today: date) -
     return Slack(slack.days, slack.end, forecast.priority_class, forecast.assumption)
 
 
+def days_after(deadline: date | None, day: date | None) -> int:
+    """Return by how many days a day is after the deadline; 0 if it is not, or one is unknown."""
+    if deadline is None or day is None:
+        return 0
+    return max(0, (day - deadline).days)
+
+
 def late_reason(slack: Slack, deadline: date, *, today: date) -> str:
     """Return why a late request is late: its deadline has passed, or its expected end is after it.
 

@@ -28,6 +28,7 @@ from apps.production.domain.priority.prospects import (
 from apps.production.domain.priority.queue_forecast import end_of_entry
 from apps.production.domain.priority.ranks import entries_ahead
 from apps.production.domain.requests.status import RequiredService
+from apps.production.domain.slack import days_after
 from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestedPriority, RequestState
 from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import RequestNow
@@ -202,7 +203,7 @@ def _classes(
                 class_url,
                 end.likely if end and days else None,
                 days,
-                _days_late(request, end.likely) if end and days else 0,
+                days_after(request.deadline, end.likely) if end and days else 0,
             )
             rank = then.rank
 
@@ -227,13 +228,8 @@ def _start(request: Request, start_url: str, *, at: datetime) -> Iterator[Ending
         start_url,
         end.likely,
         (forecast.end.likely - end.likely).days,
-        _days_late(request, end.likely),
+        days_after(request.deadline, end.likely),
     )
-
-
-def _days_late(request: Request, end: date) -> int:
-    """Return by how many days an end is after the deadline; 0 if it is not."""
-    return max(0, (end - request.deadline).days) if request.deadline else 0
 
 
 def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingChange]:

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from django.utils import timezone
 
 from apps.production.domain.forecast import Forecast
-from apps.production.domain.slack import Slack, late_reason, slack_of
+from apps.production.domain.slack import Slack, days_after, late_reason, slack_of
 from apps.production.enums import CLOSED
 from apps.production.models import Request
 from apps.progress.domain.progress import RequestNow
@@ -29,9 +29,7 @@ class Schedule:
     @property
     def days_at_risk(self) -> int:
         """By how many days the latest expected end is after the deadline; 0 if it is not."""
-        if not self.deadline or not self.forecast.end:
-            return 0
-        return max(0, (self.forecast.end.late - self.deadline).days)
+        return days_after(self.deadline, self.forecast.end.late if self.forecast.end else None)
 
 
 def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:
@@ -55,6 +53,6 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
         days_gone=max(0, (min(now, due) - start).days),
         days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
         days_over=slack.days_late if slack else 0,
-        days_overdue=max(0, (now - request.deadline).days) if request.deadline else 0,
+        days_overdue=days_after(request.deadline, now),
         late_reason=reason,
     )

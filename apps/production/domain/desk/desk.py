@@ -3,7 +3,7 @@
 Reads only. `sheet` has the request that is open.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -53,8 +53,29 @@ class DeskRow:
         return max((stage.memory_bytes or 0 for stage in self.content.stages), default=0)
 
 
+class _SizedRows:
+    """Rows of a desk, with their size together."""
+
+    rows: list[DeskRow]
+
+    @property
+    def size(self) -> Size | None:
+        """The size of all rows together, without those whose size is unknown."""
+        sizes = [row.estimate.size for row in self.rows]
+        known = [size for size in sizes if size]
+        if not known:
+            return None
+        core_seconds = sum(size.core_seconds for size in known)
+        return Size(core_seconds, any(size.by_limit for size in known), "the sizes of the requests")
+
+    @property
+    def unsized(self) -> int:
+        """The number of requests whose size is unknown."""
+        return len([row for row in self.rows if not row.estimate.size])
+
+
 @dataclass(frozen=True)
-class Desk:
+class Desk(_SizedRows):
     """The rows of a desk, earliest deadline first, and the number of further requests.
 
     `queue` is the queue that the ends of the rows were computed with; None without rows.
@@ -64,19 +85,9 @@ class Desk:
     more: int = 0
     queue: QueueNow | None = None
 
-    @property
-    def size(self) -> Size | None:
-        """The size of all rows together, without those whose size is unknown."""
-        return total_size(self.rows)
-
-    @property
-    def unsized(self) -> int:
-        """The number of requests whose size is unknown."""
-        return unsized(self.rows)
-
 
 @dataclass(frozen=True)
-class BulkApproval:
+class BulkApproval(_SizedRows):
     """Requests to approve together, and the warnings that each was submitted with.
 
     `starts` has the cluster that starts a request at once, by primary key; `moved_back` are the
@@ -91,16 +102,6 @@ class BulkApproval:
     @property
     def jobs(self) -> int:
         return sum(row.jobs for row in self.rows)
-
-    @property
-    def size(self) -> Size | None:
-        """The size of all rows together, without those whose size is unknown."""
-        return total_size(self.rows)
-
-    @property
-    def unsized(self) -> int:
-        """The number of requests whose size is unknown."""
-        return unsized(self.rows)
 
     @property
     def late(self) -> int:
@@ -132,21 +133,6 @@ def bulk_approval(
     [moved] = moved_back([entries], user=user, at=at, queue=queue)
     warnings = warnings_at_submissions([row.request for row in rows])
     return BulkApproval(rows, warnings, starts, moved)
-
-
-def unsized(rows: Iterable[DeskRow]) -> int:
-    """Return how many of these requests have an unknown size."""
-    return len([row for row in rows if not row.estimate.size])
-
-
-def total_size(rows: Iterable[DeskRow]) -> Size | None:
-    """Return the sum of the known sizes of these requests; None if none is known."""
-    sizes = [row.estimate.size for row in rows]
-    known = [size for size in sizes if size]
-    if not known:
-        return None
-    core_seconds = sum(size.core_seconds for size in known)
-    return Size(core_seconds, any(size.by_limit for size in known), "the sizes of the requests")
 
 
 def desk_of(user: User, *, at: datetime) -> Desk:
