@@ -8,9 +8,8 @@ from pathlib import Path
 
 from dev.processes import ROOT
 
-#: The first commit after 0.2.0: that release is older than this guide and cannot be upgraded while
-#: it runs, and there is no other yet.
-PREVIOUS_COMMIT = "341ad33d1c8e"
+#: The commit of 1.0.0, the release before this one.
+PREVIOUS_COMMIT = "a0c364b70b01"
 #: The version of a former commit that has none of its own yet.
 PREVIOUS_VERSION = "0.2.9"
 _VERSION_LINE = re.compile('^version = "(.*)"$', re.MULTILINE)
