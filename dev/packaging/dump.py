@@ -195,7 +195,7 @@ def forget_machine(connection: psycopg.Connection) -> None:
         "SELECT table_name, column_name, data_type FROM information_schema.columns "
         "JOIN pg_class ON oid = to_regclass(quote_ident(table_name)) "
         "WHERE table_schema = 'public' AND relkind IN ('r', 'p') AND NOT relispartition "
-        "AND data_type IN ('text', 'character varying', 'jsonb')"
+        "AND is_generated = 'NEVER' AND data_type IN ('text', 'character varying', 'jsonb')"
     ).fetchall()
     tables = {table for table, _, _ in columns}
     # This switches triggers and foreign keys off.
