@@ -4,7 +4,7 @@ import socket
 
 from django.db import connection
 
-from dev.packaging.dump import HOST, forget_machine
+from dev.packaging.dump import HOST, WORKED, find_empty, forget_machine
 
 
 def test_texts_of_all_tables_forget_the_host(nova):
@@ -14,3 +14,8 @@ def test_texts_of_all_tables_forget_the_host(nova):
     forget_machine(connection.connection)
     nova.refresh_from_db()
     assert nova.name == f"NOvA at {HOST}"
+
+
+def test_empty_tables_are_named(nova):
+    tables = ("accounts_experiment", *WORKED)
+    assert find_empty(connection.connection, tables) == list(WORKED)
