@@ -29,13 +29,14 @@ SECTIONS = {
 _HEAD = """\
 # Settings
 
-All settings come from the environment. An installed portal reads them from `/etc/opsportal/opsportal.env`
-([how to write it](production.md#4-settings-and-secrets)). Only {required} are required.
+All settings come from the environment. An installed portal reads them from
+`/etc/opsportal/opsportal.env` ([how to write it](production.md#4-settings-and-secrets)). Only
+{required} are required.
 
 * Each variable `NAME` may also be given as `NAME_FILE`, the path of a file that holds the value.
 * A bad or missing value stops the start with the variable's name.
-* `manage.py capture` needs none of the required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY` and
-  the token of a capture host.
+* `manage.py capture` needs none of the required ones; with `CAPTURE_PORTAL` it needs `MASKING_KEY`
+  and the token of a capture host.
 
 This page is written by `python -m opsportal.env`.
 """
