@@ -465,7 +465,7 @@ def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
     assert shown.count("will be retried in a batch") == 2
     RetryJob.objects.update(state="released")
     shown = text_of(page(client, shifter, addresses[0]))
-    assert shown.count("being retried") == 2
+    assert shown.count('soft">being retried') == 2
     assert f'href="{RetryBatch.objects.get().get_absolute_url()}"' in shown
 
 
