@@ -97,7 +97,12 @@ class GroupRow:
 
     @property
     def division(self) -> str:
-        """Return the numbers of jobs by what follows them; empty if all can be retried now."""
+        """Return the numbers of jobs by what follows them.
+
+        Empty if all can be retried now, and if users cancelled them.
+        """
+        if self.was_cancelled:
+            return ""
         return describe_follow_ups(self.follow_ups)
 
     @property
