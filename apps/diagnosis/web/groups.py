@@ -21,6 +21,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.accounts.web.saved_views import views_context
 from apps.clusters.domain import drain_command
 from apps.core import charts
 from apps.core.domain.events import events_of
@@ -164,6 +165,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "being_counted": not rows and are_being_counted(timezone.now()),
         "seen_at": timezone.now(),
         "mute_days": MUTE_DAYS,
+        **views_context(request),
     }
     return render(request, "diagnosis/failures.html", context)
 
