@@ -34,7 +34,7 @@ class NoteForm(forms.Form):
         label="Note",
         max_length=LONGEST_NOTE,
         widget=forms.Textarea(attrs={"rows": 6}),
-        help_text="What is open, what you tried, and whom you wait for. It cannot be changed later.",
+        help_text="What is open, what you tried, whom you wait for. It cannot be changed later.",
     )
 
 
