@@ -655,9 +655,7 @@ def test_page_of_a_job_says_that_a_rule_will_retry_it(client, shifter, rule, sen
     assert "The recovery rule" not in text_of(page(client, shifter, f"/jobs/{job.pk}/"))
 
 
-def test_jobs_that_the_cluster_requeued_count_apart_from_those_of_rules(
-    shifter, rule, send, fail
-):
+def test_jobs_that_the_cluster_requeued_count_apart_from_those_of_rules(shifter, rule, send, fail):
     rule("Service problem", control_percent=0)
     fail(send(), {0, 2})
     enrol_failures(at=LATER)
