@@ -63,4 +63,4 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
         "page": Paginator(notes, PAGE_SIZE).get_page(request.GET.get("page")),
     }
     status = 400 if form.errors else 200
-    return render(request, "portal/hand_over.html", context, status=status)
+    return render(request, "portal/hand_over/hand_over.html", context, status=status)
