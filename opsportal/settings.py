@@ -177,6 +177,9 @@ LOG_TEXTS = {"diagnosis": "apps.diagnosis.domain.reading.kept_logs:EXCERPTS"}
 # Those who retry failed jobs without a person: `opsportal.planned_retries`.
 PLANNED_RETRIES = {"recovery": "apps.recovery.domain.decisions.explanations:planned_retries_among"}
 
+# Those who know what follows a failed job: `opsportal.follow_ups`.
+FOLLOW_UPS = {"submission": "apps.submission.domain.retries.follow_ups:follow_ups_of"}
+
 # Those who store the output files that logs name: `opsportal.logged_outputs`.
 LOGGED_OUTPUTS = {"submission": "apps.submission.domain.arrays.logged_outputs:LOGGED_OUTPUTS"}
 TIME_WINDOWS = ENV.TIME_WINDOWS

@@ -373,6 +373,7 @@ EXPECTED = {
     "portal:text-search": ALL,
     "portal:health": OPG,
     "portal:storage": OPG,
+    "portal:hand-over": OPG,
     "portal:home": ALL,
     "portal:job": OF_EXPERIMENT,
     "portal:live-jobs": ALL,

@@ -168,6 +168,30 @@ class GroupSection(models.TextChoices):
     DONE = "done", "Done"
 
 
+class FollowUp(models.TextChoices):
+    """What follows the failure of a job. Each failed job has exactly one."""
+
+    IN_BATCH = "in-batch", "in batches of retries"
+    RETRYING = "retrying", "being retried"
+    BY_RULE = "by-rule", "will be retried by recovery rules"
+    OPEN = "open", "with no retry planned"
+    BY_OWNER = "by-owner", "for only their owners to retry"
+    IMPOSSIBLE = "impossible", "cannot be retried"
+    FAILED_AGAIN = "failed-again", "failed again since"
+    SUCCEEDED = "succeeded", "succeeded since"
+
+
+#: Failed jobs that a person has nothing to do about.
+TAKEN_CARE_OF = frozenset(
+    {
+        FollowUp.IN_BATCH,
+        FollowUp.RETRYING,
+        FollowUp.BY_RULE,
+        FollowUp.FAILED_AGAIN,
+        FollowUp.SUCCEEDED,
+    }
+)
+
 SECTION_OF = {
     _G.NEW: GroupSection.ACTION,
     _G.REGRESSED: GroupSection.ACTION,

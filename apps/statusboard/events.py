@@ -28,6 +28,7 @@ declare(
     EventKind("announcement.pinned", "pinned the announcement", "was pinned"),
     EventKind("announcement.unpinned", "unpinned the announcement", "was unpinned"),
     EventKind("announcement.withdrawn", "withdrew the announcement", "was withdrawn"),
+    EventKind("shift.handed_over", "handed over the shift", "has handed over the shift"),
     EventKind("source.created", "created the monitoring source", "was created"),
     EventKind("source.token_added", "added a token of the monitoring source", "has a new token"),
     EventKind("source.mapped", "changed the mapping", "has a new mapping"),

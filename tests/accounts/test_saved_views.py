@@ -1,5 +1,7 @@
 """Saved views of a list: a name for its filters, private or shared with an experiment."""
 
+import pytest
+
 from apps.accounts.models import SavedView
 from tests.factories.people import person
 
@@ -102,3 +104,18 @@ def test_query_that_is_too_long_once_encoded_is_refused(liaison, client):
     client.force_login(liaison)
     assert save(client, name="x", query=f"text={'é' * 1900}").status_code == 302
     assert not SavedView.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "query"), [("/jobs/", "state=failed"), ("/failures/", "hours=168&verdict=service")]
+)
+def test_jobs_and_failures_have_saved_views(client, liaison, path, query):
+    client.force_login(liaison)
+    assert "Save view…" not in client.get(path).text
+    assert "Save view…" in client.get(f"{path}?{query}").text
+    saved = save(client, path=path, query=query, name="Mine <b>")
+    assert saved.url == f"{path}?{query}"
+    shown = client.get(f"{path}?{query}")
+    assert shown.context["current_view"].name == "Mine <b>"
+    assert "Mine &lt;b&gt;" in shown.text
+    assert "Mine &lt;b&gt;" not in client.get("/requests/").text

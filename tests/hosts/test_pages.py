@@ -8,14 +8,17 @@ import pytest
 from apps.clusters.models import Site
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.groups.blame import group_failures_of_broken_hosts
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import FailureGroup, KnownError, Verdict
 from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.domain.exclusions import end_exclusion, exclude_host
 from apps.hosts.enums import EndKind
 from apps.hosts.models import HostExclusion, MeasuredState, Probe, ProbeJob, ProbeResult
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
-from apps.statusboard.models import Service, StateInterval
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from apps.statusboard.models import Incident, Service, StateInterval
+from tests.factories import statusboard
 from tests.pages import count_queries, text_of
 
 HOSTS = [f"wn-{number}" for number in range(20)]
@@ -52,8 +55,8 @@ def test_list_starts_with_the_hosts_that_fail_most(
 
     first = page.partition("Excluded now")[0]
     assert first.index(">wn-2</a>") < first.index(">wn-1</a>")
-    assert "by the lower end of the rate's 95 % interval" in first
-    assert "· all jobs: 13 % failed" in first, "bad hosts stand out against it"
+    assert "by the lower end of the rate’s 95 % interval" in first
+    assert "all hosts: 13 % failed" in " ".join(first.split()), "bad hosts stand out against it"
     assert re.search(r"soft\">[\d.]+ % to [\d.]+ %</td>", first)
     assert 'href="/hosts/wn-2/"' in first
     assert "/excluded-hosts/new/?cluster=alps&amp;host=wn-2" in first
@@ -61,6 +64,42 @@ def test_list_starts_with_the_hosts_that_fail_most(
     assert "wn-3" not in first
     assert "No finished job failed" in text_of(browse(shifter).get(f"{LIST}?cluster=other"))
     assert "last 7 days" in text_of(browse(shifter).get(f"{LIST}?period=7d"))
+
+
+def test_outages_explain_failures_that_make_no_host_bad(
+    alps, run_well, break_host, browse, shifter, at
+):
+    run_well(alps, HOSTS)
+    for number in (3, 4, 5):
+        break_host(alps, f"wn-{number}", failures=20, service="samweb")
+    known_error = KnownError.objects.filter(service="samweb").first()
+    Verdict.objects.update(cause=known_error.pk)
+    break_host(alps, "wn-2", failures=6)
+    samweb = statusboard.service("samweb", at - timedelta(days=3))
+    outage = open_incident(
+        service=samweb,
+        state=State.DOWN,
+        title="503",
+        by=shifter,
+        at=at,
+        started_at=at - timedelta(minutes=30),
+    )
+    mark_dirty([hour_of(at)])
+    recompute_dirty_hours(at=at)
+
+    page = browse(shifter).get(LIST)
+    hosts = page.context["failing_hosts"]
+    assert [line["host"] for line in page.context["standing_out"]] == ["wn-2"]
+    assert page.context["others"] == []
+    assert (hosts.answer.all.failed, hosts.in_outages, hosts.beyond) == (66, 60, 6)
+    shown = words_of(page)
+    assert "60 of 66 failed jobs are left out: outages of their service explain them" in shown
+    assert outage.get_absolute_url() in text_of(page)
+
+    close_incident(incident=outage, by=shifter, at=at, reason="Restarted.")
+    Incident.objects.update(started_at=at - timedelta(hours=9), ended_at=at - timedelta(hours=7))
+    hosts = browse(shifter).get(LIST).context["failing_hosts"]
+    assert (hosts.in_outages, hosts.beyond) == (0, 66), "the outage was over"
 
 
 def test_everyone_sees_what_is_excluded_and_until_when(exclusion, browse, liaison, shifter):

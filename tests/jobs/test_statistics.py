@@ -385,6 +385,24 @@ def test_explorer_answers_and_every_row_links_to_its_jobs(client, counted_jobs, 
     )
 
 
+def test_preset_of_cpu_models_shows_the_worst_first_and_rows_without_data_are_explained(
+    client, counted_jobs, liaison
+):
+    client.force_login(liaison)
+    page = ask(client, "?measure=cpu_efficiency&by=stage,release,cpu_model&sort=value")
+    preset = next(query for name, query, _ in page.context["presets"] if name == "CPU models")
+    assert "sort=value" in preset
+    values = []
+    for shown in page.context["rows"]:
+        value = shown["row"].value(page.context["question"].measure)
+        if value is not None:
+            values.append(value)
+    assert values == sorted(values)
+    assert "CPU model" in page.context["without_data"]
+    assert "the records of these jobs have no" in page.text
+    assert "no data" not in ask(client, "?by=verdict").text
+
+
 def test_long_periods_are_drawn_by_week(client, alps, nova, liaison):
     monday = datetime(2025, 3, 3, tzinfo=UTC)
     ends = (monday, monday + timedelta(days=6, hours=23), monday + timedelta(days=7))

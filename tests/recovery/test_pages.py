@@ -26,7 +26,13 @@ from apps.recovery.domain.decisions.explanations import (
 )
 from apps.recovery.domain.figures.daily_effects import recount_days
 from apps.recovery.domain.figures.effect import ArmFigures, RuleEffect
-from apps.recovery.domain.recoveries import monday_of, recount_weeks
+from apps.recovery.domain.recoveries import (
+    Week,
+    WithoutPerson,
+    monday_of,
+    recount_weeks,
+    who_recovered,
+)
 from apps.recovery.domain.rule_sentences import describe_effect, explain_idleness
 from apps.recovery.domain.rules.lifecycle import create_rule, set_mode
 from apps.recovery.enums import Mode, Recovery
@@ -384,7 +390,7 @@ def test_hands_off_share_by_experiment_and_cause_equals_its_lists(client, shifte
     address = f"/recovery/weeks/{recovered}/"
     breakdown = page(client, shifter, address).context["breakdown"]
     (experiment,) = breakdown.experiments
-    (cause,) = breakdown.causes
+    (cause,) = breakdown.verdicts
     assert (experiment.key, experiment.jobs, experiment.by_rule) == ("NOVA", 3, 1)
     assert (cause.key, cause.jobs, cause.by_rule) == ("resource", 3, 1)
     assert cause.saved_seconds == 300
@@ -393,6 +399,8 @@ def test_hands_off_share_by_experiment_and_cause_equals_its_lists(client, shifte
         ("experiment=NOVA&recovery=by-rule", 1),
         ("category=resource&recovery=by-rule", 1),
         ("category=service", 0),
+        ("verdict=resource", 3),
+        ("verdict=service", 0),
         ("experiment=none", 0),
         ("experiment=DUNE", 0),
     ):
@@ -465,7 +473,7 @@ def test_pages_of_a_group_say_how_many_jobs_rules_will_retry(
     assert shown.count("will be retried in a batch") == 2
     RetryJob.objects.update(state="released")
     shown = text_of(page(client, shifter, addresses[0]))
-    assert shown.count("being retried") == 2
+    assert shown.count('soft">being retried') == 2
     assert f'href="{RetryBatch.objects.get().get_absolute_url()}"' in shown
 
 
@@ -647,6 +655,19 @@ def test_page_of_a_job_says_that_a_rule_will_retry_it(client, shifter, rule, sen
     assert "The recovery rule" not in text_of(page(client, shifter, f"/jobs/{job.pk}/"))
 
 
+def test_jobs_that_the_cluster_requeued_count_apart_from_those_of_rules(shifter, rule, send, fail):
+    rule("Service problem", control_percent=0)
+    fail(send(), {0, 2})
+    enrol_failures(at=LATER)
+    decide_due(at=LATER)
+    Decision.objects.update(recovery=Recovery.BY_RULE)
+    first = Decision.objects.earliest("pk")
+    Verdict.objects.filter(job=first.job_id).update(later_attempt=2, later_state="completed")
+    week = Week(monday=monday_of(first.failed_at.date()), by_rule=2)
+    assert who_recovered(week, shifter) == WithoutPerson(by_cluster=1, by_rules=1)
+    assert who_recovered(Week(monday=week.monday), shifter) == WithoutPerson(0, 0)
+
+
 def test_week_without_a_known_outcome_claims_no_share(client, shifter, nova):
     week = monday_of(timezone.now().date())
     WeeklyRecovery.objects.create(
@@ -665,5 +686,6 @@ def test_week_without_a_known_outcome_claims_no_share(client, shifter, nova):
     WeeklyRecovery.objects.create(
         week=week, experiment=nova, category="site", recovery=Recovery.BY_RULE, jobs=2
     )
-    assert "2 ended well without a person" in shown("/recovery/")
-    assert "2 ended well without a person" in shown("/")
+    divided = "2 ended well without a person (1.7 %): rules retried 2, the cluster requeued 0"
+    assert divided in shown("/recovery/")
+    assert divided in shown("/")

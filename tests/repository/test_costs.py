@@ -110,7 +110,7 @@ CHEAP = {
         request settings
     """,
     "portal": """
-        find health home incident incident-act job live-jobs metrics notify-experiment request request-move
+        find hand-over health home incident incident-act job live-jobs metrics notify-experiment request request-move
         request-priority request-reschedule search-feed service storage text-search
     """,
     "production": """

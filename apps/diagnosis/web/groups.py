@@ -12,7 +12,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -21,6 +21,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.accounts.web.saved_views import views_context
 from apps.clusters.domain import drain_command
 from apps.core import charts
 from apps.core.domain.events import events_of
@@ -32,11 +33,12 @@ from apps.diagnosis.domain.causes.totals import last_decided_at, totals_between
 from apps.diagnosis.domain.groups import group_list
 from apps.diagnosis.domain.groups import triage as groups
 from apps.diagnosis.domain.groups.example_log import ExampleLine, list_example_lines
+from apps.diagnosis.domain.groups.follow_ups import count_follow_ups
 from apps.diagnosis.domain.groups.profile import profile_of
 from apps.diagnosis.domain.groups.waits import name_of_service
 from apps.diagnosis.domain.verdicts.experience import experience_of
 from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
-from apps.diagnosis.filters import Failures
+from apps.diagnosis.filters import FailedJobs, Failures
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
@@ -121,7 +123,10 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         read_query_or_warn(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
     )
     sums = group_list.sums_by_group(period.totals)
-    everything = group_list.group_rows(sums)
+    follow_ups = count_follow_ups(
+        _verdicts_in(period, request.user), user=request.user, at=timezone.now()
+    )
+    everything = group_list.group_rows(sums, follow_ups)
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
     views = {}
     for name in VIEWS:
@@ -160,8 +165,18 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "being_counted": not rows and are_being_counted(timezone.now()),
         "seen_at": timezone.now(),
         "mute_days": MUTE_DAYS,
+        **views_context(request),
     }
     return render(request, "diagnosis/failures.html", context)
+
+
+def _verdicts_in(period: Period, user: User) -> QuerySet[Verdict]:
+    """Return the verdicts on the jobs that the totals of a period count."""
+    if not period.chosen.is_valid():
+        return Verdict.objects.none()
+    query = QueryDict(period.jobs_query().removeprefix("?"))
+    verdicts: QuerySet[Verdict] = FailedJobs(query, Verdict.objects.visible_to(user)).qs
+    return verdicts
 
 
 def _group(request: AuthenticatedRequest, pk: int) -> FailureGroup:
@@ -178,16 +193,16 @@ def _page(
 ) -> HttpResponse:
     hours = CauseTotals.objects.visible_to(request.user).filter(group=group)
     days = DailyCauseTotals.objects.visible_to(request.user).filter(group=group)
-    [row] = group_list.group_rows(group_list.sums_by_group([days]))
-    _, end = last_hours(timezone.now(), group_list.SPARK_HOURS)
-    group_list.add_details([row], [days], hours, end=end)
-    group_list.add_waits([row], timezone.now())
-
     verdicts = (
         Verdict.objects.visible_to(request.user)
         .filter(group=group)
         .select_related("job__cluster", "experiment", "retried_on")
     )
+    follow_ups = count_follow_ups(verdicts, user=request.user, at=timezone.now())
+    [row] = group_list.group_rows(group_list.sums_by_group([days]), follow_ups)
+    _, end = last_hours(timezone.now(), group_list.SPARK_HOURS)
+    group_list.add_details([row], [days], hours, end=end)
+    group_list.add_waits([row], timezone.now())
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, group)
     example = _example(newest)

@@ -28,6 +28,7 @@ from apps.hosts.domain.exclusions import (
     open_exclusions,
     return_host,
 )
+from apps.hosts.domain.failing import failing_beyond_outages
 from apps.hosts.domain.probes.results import (
     GOOD_IN_A_ROW,
     count_good_in_a_row,
@@ -42,7 +43,6 @@ from apps.hosts.web.links import hosts_that_work_again
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import matches_host
 from apps.jobs.domain.statistics.questions import PERIODS, job_list_query
-from apps.jobs.domain.statistics.slices import failing_hosts
 from apps.jobs.models import Job
 
 PAGE_SIZE = 50
@@ -86,37 +86,40 @@ def exclusions(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _failing_hosts(request: AuthenticatedRequest, cluster: str) -> dict[str, Any]:
-    """Return the hosts with the highest failure rates, each with its exclusion in effect."""
+    """Return the hosts that fail most beyond outages, each with its exclusion in effect."""
     at = timezone.now()
     periods = {period: period for period in FAILING_PERIODS}
     expected = f"one of {', '.join(periods)}"
     period = read_query_or_warn(request, "period", periods.get, expected=expected) or "24h"
     since, until = last_hours(at, PERIODS[period])
-    answer = failing_hosts(
+    hosts = failing_beyond_outages(
         user=request.user, since=since, until=until, cluster=cluster, limit=SHOWN_FAILING
     )
-    names = {_short(row.key["host"]) for row in answer.rows}
+    shown = [*hosts.standing_out, *hosts.others]
+    names = {_short(host.row.key["host"]) for host in shown}
     excluded = {}
     for exclusion in open_exclusions(at).filter(host__in=names):
         excluded[exclusion.cluster.name, exclusion.host] = exclusion
     work_again = hosts_that_work_again(at, since=since)
-    failing = []
-    for row in answer.rows:
-        key = (row.key["cluster"], _short(row.key["host"]))
-        failing.append(
+    question = hosts.answer.question
+    lines = []
+    for failing in shown:
+        key = (failing.row.key["cluster"], _short(failing.row.key["host"]))
+        lines.append(
             {
-                "row": row,
+                "failing": failing,
                 "host": key[1],
                 "cluster": key[0],
                 "exclusion": excluded.get(key),
                 "works_again": key in work_again,
-                "query": job_list_query(answer.question, row),
-                "failed_query": job_list_query(answer.question, row, failed=True),
+                "query": job_list_query(question, failing.row),
+                "failed_query": job_list_query(question, failing.row, failed=True),
             }
         )
     return {
-        "failing": failing,
-        "all_jobs": answer.all,
+        "failing_hosts": hosts,
+        "standing_out": lines[: len(hosts.standing_out)],
+        "others": lines[len(hosts.standing_out) :],
         "period": period,
         "periods": FAILING_PERIODS,
     }

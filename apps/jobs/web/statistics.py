@@ -61,7 +61,9 @@ _FIELDS = {
     "since": "start",
     "until": "end",
 }
-#: Presets: name, measure, dimensions, period.
+#: Measures of which presets show the smallest values first.
+_WORST_IS_LOWEST = ("cpu_efficiency",)
+#: Presets: name, measure, dimensions, period. They show the worst first.
 PRESETS = (
     ("Wasted hours", "wasted_core_hours", ("verdict", "cause"), "7d"),
     ("Failures", "failures", ("verdict", "cause"), "7d"),
@@ -112,7 +114,9 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     presets = []
     for name, measure, by, period in PRESETS:
         is_shown = (measure, by) == (question.measure.name, question.by)
-        presets.append((name, charts.address_of(measure, by, period=period), is_shown))
+        # Of an efficiency, the lowest is the worst.
+        order = {"sort": "value"} if measure in _WORST_IS_LOWEST else {}
+        presets.append((name, charts.address_of(measure, by, period=period, **order), is_shown))
     context = {
         "parsed": parsed,
         "question": question,
@@ -123,6 +127,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "change_of_all": _change_text(comparison.all, question.measure) if comparison else None,
         "top": top,
         "compares_rates": OF_THE_END.isdisjoint(question.by),
+        "without_data": _names_without_data(question, answer.rows[:SHOWN]),
         "more": max(answer.groups, len(shown)) - min(len(shown), SHOWN),
         "headline": charts.value_text(answer.all.value(question.measure), question.measure),
         "all_query": job_list_query(question),
@@ -145,6 +150,15 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         **(_charts(source, question, answer) if answer.all.jobs else {}),
     }
     return render(request, "jobs/statistics.html", context, status=400 if parsed.problems else 200)
+
+
+def _names_without_data(question: Question, rows: Sequence[AnswerRow]) -> list[str]:
+    """Return the labels of the dimensions for which some of these jobs have no value."""
+    names = []
+    for position, name in enumerate(question.by):
+        if any(row.label[position] == NO_DATA for row in rows):
+            names.append(DIMENSIONS[name])
+    return names
 
 
 def _spread_widely(steps: Mapping[int, Sequence[AnswerRow]], question: Question) -> bool:

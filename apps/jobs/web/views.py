@@ -18,6 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.accounts.web.saved_views import views_context
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentState
 from apps.core.charts import spans_powers
@@ -116,6 +117,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         ),
         "collections": collections(),
         "sees_errors": is_opg(request.user),
+        **views_context(request),
     }
     return render(request, "jobs/job_list.html", context)
 

@@ -9,6 +9,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import operates_any
 from apps.core import charts
 from apps.diagnosis.domain.causes.totals import totals_between
+from apps.diagnosis.domain.groups.follow_ups import count_follow_ups
 from apps.diagnosis.domain.groups.group_list import (
     GroupRow,
     add_details,
@@ -17,7 +18,7 @@ from apps.diagnosis.domain.groups.group_list import (
     sums_by_group,
 )
 from apps.diagnosis.enums import GroupKind, GroupSection, VerdictKind
-from apps.diagnosis.models import CauseTotals, DailyCauseTotals
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Verdict
 from apps.hosts.web.links import steps_of_host_groups
 from apps.jobs.domain.records.conversion import last_hours
 from apps.portal.pages.limit_proposals import LimitProposal, propose_limits
@@ -27,8 +28,6 @@ from apps.submission.domain.retries.only_owners import step_of_owners
 
 #: How many groups the home page shows.
 MOST_GROUPS = 5
-#: How many it looks at: some have nothing to fix, as all their jobs are being retried.
-MOST_EXAMINED = 8
 HOURS = 24
 
 
@@ -47,7 +46,7 @@ class FixFirst:
     """The groups to fix first, and the query of their jobs.
 
     `groups` counts all open ones, as the list of failures does: those that need action, and those
-    in progress. In `taken_care_of` of them, as far as known, all jobs succeeded or are retried.
+    in progress. In `taken_care_of` of them, a person has nothing to do.
     """
 
     fixes: list[Fix]
@@ -62,38 +61,35 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
     hours = CauseTotals.objects.visible_to(user)
     days = DailyCauseTotals.objects.visible_to(user)
     totals = totals_between(hours, days, start=start, end=end)
+    verdicts = Verdict.objects.visible_to(user).between(start, end)
+    follow_ups = count_follow_ups(verdicts, user=user, at=at)
     open_groups = []
-    for row in group_rows(sums_by_group(totals)):
+    for row in group_rows(sums_by_group(totals), follow_ups):
         if row.section is not GroupSection.DONE:
             open_groups.append(row)
-    rows_to_fix = [row for row in open_groups if row.open]
+    rows_to_fix = [row for row in open_groups if row.for_a_person]
     rows_to_fix.sort(key=lambda row: (-row.core_seconds, -row.open, row.pk))
 
-    examined = rows_to_fix[:MOST_EXAMINED]
-    add_details(examined, totals, hours, end=end)
-    add_waits(examined, at)
-    groups = [row.group for row in examined]
+    shown = rows_to_fix[:MOST_GROUPS]
+    add_details(shown, totals, hours, end=end)
+    add_waits(shown, at)
+    groups = [row.group for row in shown]
     proposals = propose_limits(groups, user)
     host_steps = steps_of_host_groups(at)
     planned = count_planned_by_group(groups, user)
     fixes: list[Fix] = []
-    taken_care_of = len(open_groups) - len(rows_to_fix)
-    for row in examined:
-        if len(fixes) == MOST_GROUPS:
-            break
+    for row in shown:
         retries = _Retries(row, user, at, planned.get(row.pk, 0))
         if row.pk in host_steps:
             fix = retries.fix(host_steps[row.pk])
         else:
             fix = _fix(retries, proposals.get(row.pk))
-        if fix is None:
-            taken_care_of += 1
-            continue
         row.spark = charts.spark(
             row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
         )
         fixes.append(fix)
     bounds = f"?start={start:%Y-%m-%dT%H:%MZ}&end={end:%Y-%m-%dT%H:%MZ}"
+    taken_care_of = len(open_groups) - len(rows_to_fix)
     return FixFirst(fixes, len(open_groups), taken_care_of, bounds)
 
 
@@ -106,17 +102,10 @@ class _Retries:
     at: datetime
     planned: int
 
-    def fix(self, advice: str) -> Fix | None:
-        """Offer the retry of as many jobs as its dry run has; None if all are taken care of.
-
-        Some of the open jobs succeeded since, or are retried already.
-        """
+    def fix(self, advice: str) -> Fix:
+        """Offer the retry of as many jobs as its dry run has."""
         page = self.row.group.get_absolute_url()
         offer = retry_offer(source=self.row.group, user=self.user, at=self.at, planned=self.planned)
-        if not offer.open and not offer.by_rules:
-            return None
-        if not offer.open:
-            return Fix(self.row, "will be retried by recovery rules", "Open", page)
         if offer.by_rules:
             advice = f"{advice}; {offer.by_rules:,} more will be retried by recovery rules"
         if offer.is_left_to_owners:
@@ -132,7 +121,7 @@ class _Retries:
         return Fix(self.row, "; ".join(filter(None, parts)) or advice, "Open", page)
 
 
-def _fix(retries: _Retries, proposal: LimitProposal | None) -> Fix | None:
+def _fix(retries: _Retries, proposal: LimitProposal | None) -> Fix:
     row = retries.row
     page = row.group.get_absolute_url()
     if row.kind == GroupKind.HOST and operates_any(retries.user):

@@ -13,6 +13,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg, scope_of
 from apps.clusters.schedulers.base import JobState
+from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.reading.backlog import query_of_jobs
@@ -48,10 +49,11 @@ from apps.production.domain.priority.shown_forecasts import shown_forecasts
 from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
-from apps.recovery.domain.recoveries import Week, weeks_for
+from apps.recovery.domain.recoveries import Week, WithoutPerson, weeks_for, who_recovered
 from apps.statusboard.domain.board.availability import Slot, hourly
 from apps.statusboard.domain.board.board import BoardRow, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
+from apps.statusboard.domain.maintenance.hand_over_notes import hand_over_notes
 from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State, severity_of
 from apps.statusboard.models import Announcement
@@ -134,7 +136,9 @@ class HomePage:
     own_requests: list[tuple[Request, Forecast]]
     fix_first: FixFirst
     recovered: Week
+    without_person: WithoutPerson
     changes: Changes | None
+    hand_over_note: Event | None
 
     # Services: those that are not up with their last week by hour.
     services: list[ServiceRow]
@@ -193,6 +197,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
     sick = [
         replace(entry, jobs_of_outage=in_outages.get(entry.row.service.pk, 0)) for entry in sick
     ]
+    recovered = weeks_for(user, at=at)[-1]
     return HomePage(
         at=at,
         can_run=can_run(user=user, at=at),
@@ -202,8 +207,10 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         your_turn=inbox_items(waiting[:OWN_TURNS], user, at),
         own_requests=own_requests(user=user, at=at),
         fix_first=fix_first(user=user, at=at),
-        recovered=weeks_for(user, at=at)[-1],
+        recovered=recovered,
+        without_person=who_recovered(recovered, user),
         changes=changes,
+        hand_over_note=hand_over_notes().first() if is_opg(user) else None,
         services=services,
         sick=[(entry, hours[entry.row.service.pk]) for entry in sick],
         well=well,

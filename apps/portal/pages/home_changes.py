@@ -42,8 +42,8 @@ class Changes:
     more: int
 
 
-def changes_since(*, since: datetime, user: User, at: datetime) -> Changes:
-    """Return what changed since a visit, in a fixed number of queries.
+def changes_since(*, since: datetime, user: User, at: datetime, most: int = MOST_SHOWN) -> Changes:
+    """Return what changed since a visit, at most so many changes, in a fixed number of queries.
 
     These are outages, new and regressed failure groups, and requests: for the OPG those that need
     attention, for others the moves of their own.
@@ -54,7 +54,7 @@ def changes_since(*, since: datetime, user: User, at: datetime) -> Changes:
     else:
         changes += _own_requests(since, user)
     changes.sort(key=lambda change: change.at, reverse=True)
-    return Changes(since, changes[:MOST_SHOWN], max(0, len(changes) - MOST_SHOWN))
+    return Changes(since, changes[:most], max(0, len(changes) - most))
 
 
 def _incidents(since: datetime, at: datetime) -> list[RecentChange]:

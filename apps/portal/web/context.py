@@ -18,7 +18,7 @@ from apps.statusboard.domain.board.board import strip
 
 #: The six places: name, URL name, and prefixes of the paths that belong to it.
 MAIN_SECTIONS = [
-    ("Operations", "portal:home", ("/services/", "/excluded-hosts/", "/probes/")),
+    ("Operations", "portal:home", ("/services/", "/excluded-hosts/", "/probes/", "/hand-over/")),
     (
         "Requests",
         "production:request-list",
@@ -81,6 +81,7 @@ ACTIONS = [
     ("Shares of experiments", "production:shares"),
     ("Status board", "statusboard:board"),
     ("Hosts", "hosts:exclusions"),
+    ("Hand-over notes", "portal:hand-over"),
     ("Maintenance calendar", "statusboard:calendar"),
     ("Notifications", "notifications:list"),
     ("Notification settings", "notifications:settings"),
@@ -91,6 +92,7 @@ OFFERED_TO: dict[str, Callable[[Principal], bool]] = {
     "production:request-start": may_create,
     "production:request-import": may_create,
     "production:shares": is_opg,
+    "portal:hand-over": is_opg,
 }
 #: The documentation of a page, by the beginning of its path: a document of `docs/`, or a section
 #: of it. The first match counts.
@@ -126,6 +128,7 @@ HELP = [
     ("/notifications/", "notifications"),
     ("/find/", "search"),
     ("/search/", "search"),
+    ("/hand-over/", "first-steps"),
     ("/health/", "production"),
     ("/", "first-steps"),
 ]

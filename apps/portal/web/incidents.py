@@ -73,6 +73,7 @@ _DONE = {
     "reopen": "Incident reopened.",
 }
 _WHILE_OPEN = ["post", "close", "update", "correct", "log", "merge", "divide", "post-mortem"]
+_IN_HEAD = ("post", "close")
 _ONCE_CLOSED = ["post", "post-mortem", "correct", "log", "merge", "divide", "reopen"]
 
 
@@ -123,13 +124,17 @@ def _page(
             is_tried = tried is not None and tried[0] == verb
             form = tried[1] if tried and is_tried else _form(verb, incident)
             is_open = is_tried or request.GET.get("act") == verb
+            # The head of the page has a button for these.
+            if verb in _IN_HEAD and incident.is_open and not is_open:
+                continue
             is_possible = {
                 "merge": page.has_others,
                 "divide": incident.merged_into_id is None,
             }
             if is_possible.get(verb, True):
                 moves.append((verb, ACTIONS[verb][0], form, is_open))
-    context = {**vars(page), "moves": moves}
+    is_acting = any(is_open for *_, is_open in moves)
+    context = {**vars(page), "moves": moves, "is_acting": is_acting}
     return render(request, "portal/incident.html", context, status=400 if tried else 200)
 
 

@@ -28,7 +28,6 @@ from apps.portal.pages.limit_proposals import propose_limits
 from apps.portal.pages.opg_comment import link_comment_on
 from apps.recovery.domain.decisions.explanations import (
     PlannedRetries,
-    count_planned_by_group,
     jobs_of_rules,
     planned_retries_of,
     planned_retries_of_request,
@@ -36,7 +35,6 @@ from apps.recovery.domain.decisions.explanations import (
 from apps.statusboard.models import Incident
 from apps.submission.domain.retries.batches import (
     batches_with_jobs_of,
-    count_in_batches_by_group,
     states_in_batches,
 )
 from apps.submission.domain.retries.offers import retry_offer
@@ -101,27 +99,8 @@ def _on_status_board(user: User, at: datetime) -> dict[str, Any]:
 
 
 def _on_failures(user: User, at: datetime) -> dict[str, Any]:
-    """Say which failures are left to owners or are being retried, and which hosts work again."""
-    return {
-        "host_steps": steps_of_owners(user, at) | steps_of_host_groups(at),
-        "retries_of_groups": _describe_retries_of_groups(user),
-    }
-
-
-def _describe_retries_of_groups(user: User) -> dict[int, str]:
-    """Return how many jobs of failure groups are retried already, by primary key."""
-    planned = count_planned_by_group(None, user)
-    in_batches = count_in_batches_by_group(user)
-    sentences = {}
-    for pk in planned.keys() | in_batches.keys():
-        parts = []
-        if pk in planned:
-            parts.append(f"{number(planned[pk])} will be retried by recovery rules")
-        if pk in in_batches:
-            verb = "is" if in_batches[pk] == 1 else "are"
-            parts.append(f"{number(in_batches[pk])} {verb} in batches of retries")
-        sentences[pk] = f"Of all its jobs, {' and '.join(parts)}."
-    return sentences
+    """Say which failures are left to owners, and which hosts work again."""
+    return {"host_steps": steps_of_owners(user, at) | steps_of_host_groups(at)}
 
 
 def _on_incident(user: User, at: datetime, *, pk: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@ from django.urls import path
 
 from apps.portal.web import (
     experiment_messages,
+    hand_over,
     incidents,
     live_jobs,
     requests,
@@ -13,6 +14,7 @@ from apps.portal.web import (
 app_name = "portal"
 urlpatterns = [
     path("", views.home, name="home"),
+    path("hand-over/", hand_over.hand_over, name="hand-over"),
     path("find/", views.search, name="find"),
     path("search/", views.text_search, name="text-search"),
     path("feeds/<str:token>/search.atom", search_feed.feed, name="search-feed"),

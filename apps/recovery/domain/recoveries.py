@@ -1,17 +1,19 @@
 """How many failed jobs end well without a person: by week, experiment and category."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from django.conf import settings
+from django.core.cache import cache
 from django.db import transaction
 from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, Sum
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.locks import lock_for_this_transaction
-from apps.diagnosis.enums import Category
+from apps.diagnosis.enums import VERDICT_OF, Category, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.recovery.domain.decisions.outcomes import GIVEN_UP_AFTER
 from apps.recovery.enums import Recovery
@@ -25,6 +27,8 @@ WEEKS = 8
 #: Stands for jobs of no experiment in the address of a list.
 NO_EXPERIMENT = "none"
 _WEEK = timedelta(days=7)
+#: How long the number of requeues is kept: to count those of a week takes tens of milliseconds.
+KEPT_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +72,10 @@ class Slice(Recoveries):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The recoveries of a week by experiment and by cause, those with the most jobs first."""
+    """The recoveries of a week by experiment and by verdict, those with the most jobs first."""
 
     experiments: list[Slice]
-    causes: list[Slice]
+    verdicts: list[Slice]
 
 
 def monday_of(day: date) -> date:
@@ -155,10 +159,19 @@ def failures_of(monday: date) -> ExperimentQuerySet[Decision]:
     )
 
 
-def with_category(
-    failures: ExperimentQuerySet[Decision], category: str
+def categories_of(verdict: VerdictKind) -> list[str]:
+    """Return the categories of causes for which a job gets a verdict."""
+    categories = []
+    for category, kind in VERDICT_OF.items():
+        if kind == verdict:
+            categories.append(category.value)
+    return categories
+
+
+def with_categories(
+    failures: ExperimentQuerySet[Decision], categories: Collection[str]
 ) -> ExperimentQuerySet[Decision]:
-    """Keep the decisions on jobs whose failures have a category of causes.
+    """Keep the decisions on jobs whose failures have one of these categories of causes.
 
     Only verdicts on jobs between the lowest and the highest primary key are searched. Keys grow
     with time, so that these are the verdicts of about a week, and not all: with a million jobs,
@@ -170,7 +183,7 @@ def with_category(
     if jobs["first"] is None:
         return failures.none()
     verdicts = Verdict.objects.filter(
-        job=OuterRef("job"), job__gte=jobs["first"], job__lte=jobs["last"], category=category
+        job=OuterRef("job"), job__gte=jobs["first"], job__lte=jobs["last"], category__in=categories
     )
     return failures.filter(Exists(verdicts))
 
@@ -196,21 +209,49 @@ def weeks_for(user: User, *, at: datetime) -> list[Week]:
     return weeks
 
 
+@dataclass(frozen=True)
+class WithoutPerson:
+    """Jobs of a week that ended well without a person, by who started them again."""
+
+    by_cluster: int
+    by_rules: int
+
+
+def who_recovered(week: Week, user: User) -> WithoutPerson:
+    """Divide the jobs of a week that ended well without a person, as of a minute ago at most.
+
+    A cluster requeues a job under its ID, so that a later attempt of the same job completed.
+    """
+    if not week.by_rule:
+        return WithoutPerson(0, 0)
+    key = f"requeued:{user.pk}:{week.monday}:{week.by_rule}"
+    requeued: int | None = None
+    with suppress(Exception):  # Redis may be down: each page counts them meanwhile
+        requeued = cache.get(key)
+    if requeued is None:
+        by_rule = failures_of(week.monday).visible_to(user).filter(recovery=Recovery.BY_RULE)
+        requeued = by_rule.filter(job__verdict__later_attempt__isnull=False).count()
+        with suppress(Exception):
+            cache.set(key, requeued, KEPT_SECONDS)
+    requeued = min(requeued, week.by_rule)
+    return WithoutPerson(by_cluster=requeued, by_rules=week.by_rule - requeued)
+
+
 def breakdown_for(user: User, *, monday: date) -> Breakdown:
-    """Return the recoveries of a week by experiment and by cause, of jobs that the user sees."""
+    """Return the recoveries of a week by experiment and by verdict, of jobs that the user sees."""
     totals = WeeklyRecovery.objects.visible_to(user).filter(week=monday).order_by()
     rows = totals.values_list("experiment__key", "experiment__name", "category", "recovery", "jobs")
     names = {NO_EXPERIMENT: "No experiment"}
     of_experiments: dict[str, dict[str, int]] = {}
-    of_categories: dict[str, dict[str, int]] = {}
+    of_verdicts: dict[str, dict[str, int]] = {}
     for key, name, category, recovery, jobs in rows:
         if key:
             names[key] = name
         _add(of_experiments, key or NO_EXPERIMENT, recovery, jobs)
-        _add(of_categories, category, recovery, jobs)
+        _add(of_verdicts, VERDICT_OF[Category(category)].value, recovery, jobs)
     return Breakdown(
         _slices(of_experiments, names),
-        _slices(of_categories, dict(Category.choices)),
+        _slices(of_verdicts, dict(VerdictKind.choices)),
     )
 
 

@@ -21,7 +21,7 @@ from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.web.errors import show_errors
 from apps.core.web.pagination import KeysCountedFirst, KeysFirst
 from apps.core.web.query import number_in, read_query_or_warn
-from apps.diagnosis.enums import Category
+from apps.diagnosis.enums import Category, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.production.domain.holds import may_lift
@@ -45,9 +45,11 @@ from apps.recovery.domain.figures.effect import LEAST_CONTROLS, ArmFigures, Rule
 from apps.recovery.domain.recoveries import (
     NO_EXPERIMENT,
     breakdown_for,
+    categories_of,
     failures_of,
     weeks_for,
-    with_category,
+    who_recovered,
+    with_categories,
 )
 from apps.recovery.domain.rule_rows import (
     DAYS,
@@ -113,6 +115,7 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
         "as_of": now,
         "weeks": [week for week in weeks if week.jobs],
         "this_week": weeks[-1],
+        "without_person": who_recovered(weeks[-1], request.user),
         "breakdown": breakdown_for(request.user, monday=weeks[-1].monday),
         "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "active": active,
@@ -240,13 +243,17 @@ def answer(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
     """List the jobs that failed at their first attempt in a week.
 
-    `?recovery=`, `?experiment=` (a key, or `none`), `?category=`, `?page=`.
+    `?recovery=`, `?experiment=` (a key, or `none`), `?verdict=`, `?category=`, `?page=`. Links of
+    weekly reports have a category.
     """
     recovery = read_query_or_warn(
         request, "recovery", value_of(Recovery), expected=", ".join(Recovery.values)
     )
     category = read_query_or_warn(
         request, "category", value_of(Category), expected=", ".join(Category.values)
+    )
+    verdict = read_query_or_warn(
+        request, "verdict", value_of(VerdictKind), expected=", ".join(VerdictKind.values)
     )
     experiments: dict[str, Experiment | None] = {NO_EXPERIMENT: None}
     for visible in visible_experiments(request.user).order_by("key"):
@@ -260,9 +267,11 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
     elif experiment:
         listed = listed.none()
     if category:
-        listed = with_category(listed, category)
+        listed = with_categories(listed, [category])
+    if verdict:
+        listed = with_categories(listed, categories_of(VerdictKind(verdict)))
     listed = listed.order_by("-failed_at", "-pk")
-    pages = KeysCountedFirst if category else KeysFirst
+    pages = KeysCountedFirst if category or verdict else KeysFirst
     context = {
         "monday": monday,
         "page": page_of(listed, request, pages=pages),
@@ -270,7 +279,8 @@ def week(request: AuthenticatedRequest, monday: date) -> HttpResponse:
         "minutes_per_job": settings.RECOVERY_MINUTES_PER_JOB,
         "recoveries": Recovery.choices,
         "recovery": recovery or "",
-        "categories": Category.choices,
+        "verdicts": VerdictKind.choices,
+        "verdict": verdict or "",
         "category": category or "",
         "experiments": experiments,
         "experiment": experiment,

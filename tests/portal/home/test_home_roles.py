@@ -12,7 +12,7 @@ from apps.clusters.domain import drain_command
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
-from apps.diagnosis.enums import GroupKind, GroupStatus, VerdictKind
+from apps.diagnosis.enums import FollowUp, GroupKind, GroupStatus, VerdictKind
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
@@ -131,33 +131,35 @@ def test_next_step_counts_what_the_dry_run_retries_not_the_open_jobs(
     assert fix.advice == "only their owners can resubmit: notify them"
 
 
+@pytest.mark.parametrize(
+    ("follow_up", "section"),
+    [(FollowUp.IN_BATCH, "In progress"), (FollowUp.BY_RULE, "In progress")],
+)
 def test_group_whose_jobs_are_all_retried_already_is_not_to_fix(
-    world, shifter, group, at, monkeypatch
+    world, now, client, shifter, group, at, monkeypatch, follow_up, section
 ):
+    """Neither on home nor in the list."""
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
-    offer = retry_offer(source=group, user=shifter, at=at)
-    taken = replace(offer, jobs=0, bundle=0, left_out=[(LeftOut.IN_BATCH, 3)])
-    monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: taken)
+    [verdict] = group.verdicts.values_list("pk", flat=True)
+    assert len(fix_first(user=shifter, at=at).fixes) == 1
+    plugin = "apps.submission.domain.retries.follow_ups.follow_ups_of"
+    monkeypatch.setattr(plugin, lambda *_, **__: {verdict: follow_up})
     shown = fix_first(user=shifter, at=at)
     assert (shown.fixes, shown.groups, shown.taken_care_of) == ([], 1, 1)
+    page = page_of(client, shifter, "/failures/")
+    assert f'<li class="form-section">{section}' in page
+    assert "Needs action" not in page
+    assert f"1 {follow_up.label}." in page
 
 
-@pytest.mark.parametrize(
-    ("jobs", "advice", "label"),
-    [
-        (5, "retry; 2 more will be retried by recovery rules", "Retry 5…"),
-        (0, "will be retried by recovery rules", "Open"),
-    ],
-)
-def test_next_step_says_what_recovery_rules_retry(
-    world, shifter, group, at, monkeypatch, jobs, advice, label
-):
+def test_next_step_says_what_recovery_rules_retry(world, shifter, group, at, monkeypatch):
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
     offer = retry_offer(source=group, user=shifter, at=at)
-    offer = replace(offer, jobs=jobs, left_out=[(LeftOut.BY_RULE, 2)])
+    offer = replace(offer, jobs=5, left_out=[(LeftOut.BY_RULE, 2)])
     monkeypatch.setattr("apps.portal.pages.fix_first.retry_offer", lambda **_: offer)
     [fix] = fix_first(user=shifter, at=at).fixes
-    assert (fix.advice, fix.label) == (advice, label)
+    assert fix.advice == "retry; 2 more will be retried by recovery rules"
+    assert fix.label == "Retry 5…"
 
 
 def test_jobs_cancelled_by_their_users_are_not_to_fix(world, shifter, group, at):

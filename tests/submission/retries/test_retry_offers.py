@@ -16,11 +16,12 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.environment import pack
 from apps.diagnosis.domain.causes.impact.recount import recount_impact
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
-from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.enums import FollowUp, VerdictKind
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
 from apps.portal.pages import job as job_page
+from apps.portal.pages.fix_first import fix_first
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import (
     post_announcement,
@@ -293,7 +294,7 @@ def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
     assert divided == [
         "",
         "2 will be retried by recovery rules, 1 with no retry planned.",
-        "3 will be retried by recovery rules, 2 cannot be retried.",
+        "3 will be retried by recovery rules, 2 for only their owners to retry.",
     ]
     left_out = [(LeftOut.SUCCEEDED, 7), (LeftOut.RETRIED, 4), (LeftOut.IN_BATCH, 136)]
     left_out += [(LeftOut.BY_RULE, 2), (LeftOut.NOT_SENT, 3), (LeftOut.CLUSTER, 38)]
@@ -361,7 +362,7 @@ def test_liaison_sees_that_the_opg_retries_other_jobs(pages, liaison, browse):
     planned = replace(offer, planned=1)
     assert planned.who_retries == (
         "1 will be retried by recovery rules, 2 for approvers and shifters to decide, "
-        "2 cannot be retried."
+        "2 for only their owners to retry."
     )
     by_rules_only = replace(planned, planned=3, left_out=[(LeftOut.FORBIDDEN, 3)])
     assert by_rules_only.who_retries == "All 3 will be retried by recovery rules."
@@ -447,3 +448,49 @@ def test_pages_say_why_only_some_jobs_can_be_retried(pages, outage, shifter, bro
         assert [int(number) for _, number in numbers] == [1, 2], address
         for listed, number in numbers:
             assert client.get(listed).context["jobs"] == int(number), listed
+
+
+def test_list_group_home_and_incident_divide_failed_jobs_as_a_recount_does(
+    pages, outage, shifter, now, browse
+):
+    pages(shifter, owners=True, captured=6, others=1)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    group = FailureGroup.objects.get()
+    in_batch = Job.objects.get(job_id="3")
+    batches.plan_batch(source=in_batch, by=shifter, at=now)
+    Verdict.objects.filter(job__job_id="1").update(later_state="completed", later_attempt=2)
+    Verdict.objects.filter(job__job_id="2").update(later_state="failed", later_attempt=2)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in Verdict.objects.all()})
+    recount_dirty_hours()
+    recount_impact(incident_id=outage.pk, at=now)
+    cache.clear()
+
+    recount = {FollowUp.SUCCEEDED: 1, FollowUp.FAILED_AGAIN: 1, FollowUp.IN_BATCH: 1}
+    recount |= {FollowUp.OPEN: 3, FollowUp.BY_OWNER: 1}
+    assert sum(recount.values()) == Verdict.objects.filter(group=group).count()
+    sentence = (
+        "1 in batches of retries, 3 with no retry planned, 1 for only their owners to retry, "
+        "1 failed again since, 1 succeeded since"
+    )
+    listed = browse(shifter).get("/failures/")
+    shown = browse(shifter).get(group.get_absolute_url())
+    [row_of_list] = listed.context["divided"][0].rows
+    [fix] = fix_first(user=shifter, at=now).fixes
+    offers_shown = [
+        retry_offer(source=source, user=shifter, at=now).follow_ups for source in (group, outage)
+    ]
+    rows = [row.follow_ups for row in (row_of_list, shown.context["row"], fix.row)]
+    for counts in (*rows, *offers_shown):
+        assert {name: jobs for name, jobs in counts.items() if jobs} == recount
+    assert (row_of_list.open, row_of_list.for_a_person, fix.label) == (4, 4, "Retry 3 of 4…")
+    pages_of_failures = (listed, shown, browse(shifter).get(outage.get_absolute_url()))
+    for page in pages_of_failures:
+        assert sentence in text_of(page)
+
+    batches.plan_batch(source=group, by=shifter, at=now)
+    Verdict.objects.filter(job__job_id="7").update(later_state="completed", later_attempt=2)
+    mark_dirty({hour_of(verdict.ended_at) for verdict in Verdict.objects.all()})
+    recount_dirty_hours()
+    listed = browse(shifter).get("/failures/")
+    assert [section.label for section in listed.context["divided"]] == ["In progress"]
+    assert fix_first(user=shifter, at=now).fixes == []

@@ -13,8 +13,17 @@ from django.db.models import Max, Min, OuterRef, QuerySet, Subquery, Sum
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
 from apps.core.domain.bulk import rows_where_any
+from apps.diagnosis.domain.groups.follow_ups import describe_follow_ups
 from apps.diagnosis.domain.groups.waits import waits_by_service
-from apps.diagnosis.enums import SECTION_OF, GroupKind, GroupSection, GroupStatus, VerdictKind
+from apps.diagnosis.enums import (
+    SECTION_OF,
+    TAKEN_CARE_OF,
+    FollowUp,
+    GroupKind,
+    GroupSection,
+    GroupStatus,
+    VerdictKind,
+)
 from apps.diagnosis.models import CauseTotals, FailureGroup, KnownError
 from apps.diagnosis.wording import step_of
 
@@ -40,6 +49,8 @@ class GroupRow:
     jobs: int
     succeeded: int
     core_seconds: int
+    #: Of the jobs that did not succeed since, how many have which follow-up.
+    not_succeeded: Mapping[FollowUp, int] = field(default_factory=dict)
     group: FailureGroup = field(init=False)
     first: datetime = field(init=False)
     last: datetime = field(init=False)
@@ -51,10 +62,48 @@ class GroupRow:
     #: The advice of the known error that is the cause of the group, if any.
     advice: str = ""
 
+    @cached_property
+    def follow_ups(self) -> Mapping[FollowUp, int]:
+        """Return how many of the jobs have which follow-up; each has exactly one."""
+        counts = Counter(self.not_succeeded)
+        unexamined = self.jobs - self.succeeded - sum(self.not_succeeded.values())
+        counts[FollowUp.OPEN] += max(0, unexamined)
+        counts[FollowUp.SUCCEEDED] = self.succeeded
+        return counts
+
+    @property
+    def unsolved(self) -> int:
+        """Return the number of jobs that did not succeed since."""
+        return self.jobs - self.succeeded
+
     @property
     def open(self) -> int:
-        """Return the number of jobs that did not succeed at a later attempt."""
-        return self.jobs - self.succeeded
+        """Return the number of jobs that did not succeed since and that nobody retries."""
+        taken_care_of = sum(self.follow_ups[follow_up] for follow_up in TAKEN_CARE_OF)
+        return sum(self.follow_ups.values()) - taken_care_of
+
+    @property
+    def for_a_person(self) -> int:
+        """Return the number of open jobs that a person can do something about.
+
+        A person debugs a code problem, and finds out an unknown cause, also if no retry is
+        possible.
+        """
+        if self.was_cancelled:
+            return 0
+        if self.verdict in (VerdictKind.CODE, VerdictKind.UNKNOWN):
+            return self.open
+        return self.open - self.follow_ups[FollowUp.IMPOSSIBLE]
+
+    @property
+    def division(self) -> str:
+        """Return the numbers of jobs by what follows them.
+
+        Empty if all can be retried now, and if users cancelled them.
+        """
+        if self.was_cancelled:
+            return ""
+        return describe_follow_ups(self.follow_ups)
 
     @property
     def was_cancelled(self) -> bool:
@@ -65,18 +114,21 @@ class GroupRow:
     def section(self) -> GroupSection:
         """Return the section of the list.
 
-        A group whose jobs all succeeded later, or were cancelled by their users, is done.
+        A group that leaves a person nothing to do needs no action: it is in progress while jobs
+        have no later attempt yet, and done once they have, or if users cancelled them.
         """
         section = SECTION_OF[GroupStatus(self.status)]
-        nothing_to_do = not self.open or self.was_cancelled
-        is_over = nothing_to_do and section is GroupSection.ACTION
-        return GroupSection.DONE if is_over else section
+        if section is not GroupSection.ACTION or self.for_a_person:
+            return section
+        retried = self.follow_ups[FollowUp.SUCCEEDED] + self.follow_ups[FollowUp.FAILED_AGAIN]
+        has_ended = self.was_cancelled or retried == sum(self.follow_ups.values())
+        return GroupSection.DONE if has_ended else GroupSection.PROGRESS
 
     @property
     def step(self) -> str:
         """Return what to do about the group."""
-        if not self.open:
-            return "succeeded since, nothing to do"
+        if not self.for_a_person and not self.was_cancelled:
+            return self._reason_for_nothing
         if self.kind == GroupKind.HOST:
             return "drain the host, then retry elsewhere"
         if self.kind == GroupKind.RELEASE:
@@ -84,6 +136,21 @@ class GroupRow:
         if self.wait and self.verdict == VerdictKind.SERVICE:
             return self.wait
         return step_of(VerdictKind(self.verdict), self.advice)
+
+    @property
+    def _reason_for_nothing(self) -> str:
+        """Return why a person has nothing to do."""
+        reasons = {
+            FollowUp.IMPOSSIBLE: "cannot be retried",
+            FollowUp.BY_RULE: "left to recovery rules, nothing to do",
+            FollowUp.IN_BATCH: "being retried, nothing to do",
+            FollowUp.RETRYING: "being retried, nothing to do",
+            FollowUp.FAILED_AGAIN: "retried since, nothing to do here",
+        }
+        for follow_up, reason in reasons.items():
+            if self.follow_ups[follow_up]:
+                return reason
+        return "succeeded since, nothing to do"
 
 
 @dataclass(frozen=True)
@@ -113,8 +180,14 @@ def sums_by_group(totals: Sequence[QuerySet[Any]]) -> dict[int | None, list[int]
     return sums
 
 
-def group_rows(sums: Mapping[int | None, Sequence[int]]) -> list[GroupRow]:
-    """Return the groups with these sums, sorted by section, then by number of open jobs."""
+def group_rows(
+    sums: Mapping[int | None, Sequence[int]],
+    follow_ups: Mapping[int, Mapping[FollowUp, int]],
+) -> list[GroupRow]:
+    """Return the groups with these sums, sorted by section, then by number of open jobs.
+
+    `follow_ups` counts the jobs that did not succeed since, by primary key of the group.
+    """
     groups = rows_where_any(FailureGroup, _COLUMNS, "id", [group for group in sums if group])
     rows = []
     for columns in groups:
@@ -122,7 +195,14 @@ def group_rows(sums: Mapping[int | None, Sequence[int]]) -> list[GroupRow]:
         pk = values.pop("id")
         jobs, succeeded, core_seconds = sums[pk]
         rows.append(
-            GroupRow(pk=pk, jobs=jobs, succeeded=succeeded, core_seconds=core_seconds, **values)
+            GroupRow(
+                pk=pk,
+                jobs=jobs,
+                succeeded=succeeded,
+                core_seconds=core_seconds,
+                not_succeeded=follow_ups.get(pk, {}),
+                **values,
+            )
         )
     return by_section(sorted(rows, key=lambda row: (-row.open, -row.jobs, row.pk)))
 
@@ -248,7 +328,7 @@ def in_view(rows: Iterable[GroupRow], view: str, user: User, *, since: datetime)
     tests = {
         "new": lambda row: row.first_seen_at >= since,
         "unexplained": lambda row: row.verdict == VerdictKind.UNKNOWN,
-        "retry": lambda row: row.verdict == VerdictKind.SERVICE and row.open,
+        "retry": lambda row: row.verdict == VerdictKind.SERVICE and row.follow_ups[FollowUp.OPEN],
         "mine": lambda row: row.owner == user.username,
     }
     if view == "muted":

@@ -16,6 +16,7 @@ from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
 from apps.datasets.catalogues.registry import CATALOGUES as FILE_CATALOGUES
 from apps.datasets.models import Catalogue
+from apps.diagnosis.domain.groups.follow_ups import PLUGINS as FOLLOW_UPS
 from apps.diagnosis.domain.packs.parts import PACK_PARTS
 from apps.diagnosis.domain.reading.output_lines import TAKERS as LOGGED_OUTPUTS
 from apps.diagnosis.domain.reading.refused_logs import refused_logs
@@ -65,6 +66,7 @@ PLUGINS: tuple[Registry[Any], ...] = (
     LOG_TEXTS,
     LOGGED_OUTPUTS,
     RETRY_PLANNERS,
+    FOLLOW_UPS,
 )
 #: What follows from a capture with another key, and how to fix it.
 OTHER_MASKING_KEY = (

@@ -334,13 +334,3 @@ def states_in_batches(group: FailureGroup) -> dict[int, str]:
     """
     rows = RetryJob.objects.filter(job__verdict__group=group, state__in=IN_BATCH)
     return dict(rows.values_list("job__pk", "state"))
-
-
-def count_in_batches_by_group(user: User) -> dict[int, int]:
-    """Return how many jobs of failure groups, by primary key, wait or run in batches of retries."""
-    rows = RetryJob.objects.filter(
-        state__in=IN_BATCH,
-        job__in=Job.objects.visible_to(user),
-        job__verdict__group__isnull=False,
-    )
-    return dict(rows.order_by().values_list("job__verdict__group").annotate(Count("pk")))

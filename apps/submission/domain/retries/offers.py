@@ -12,13 +12,14 @@ from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
 from apps.accounts.permissions import has_login, operates_any
-from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.enums import FollowUp, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.submission.domain.retries.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retries.eligibility import DryRun, Limits, Source
+from apps.submission.domain.retries.follow_ups import FOLLOW_UP_OF
 from apps.submission.domain.retries.obstacles import Needs, needs_by_job
-from apps.submission.enums import ONLY_BY_OWNER, LeftOut
+from apps.submission.enums import ALREADY_RETRIED, ONLY_BY_OWNER, LeftOut
 from apps.submission.models import RetryBatch
 
 #: How long the numbers of an offer are shown without another dry run: one of 5,000 jobs takes half
@@ -26,11 +27,12 @@ from apps.submission.models import RetryBatch
 SHOWN_SECONDS = 60
 #: Longest title of an announcement in the text of a link.
 TITLE_LENGTH = 60
-#: Jobs that are left out because they succeeded, or are retried already.
-_IN_BATCHES = (LeftOut.IN_FLIGHT, LeftOut.IN_BATCH)
 #: Jobs that only their owners can submit again, with a bundle or without.
 _BY_OWNERS = (*ONLY_BY_OWNER, LeftOut.NO_SCRIPT)
-_TAKEN_CARE_OF = (LeftOut.SUCCEEDED, LeftOut.RETRIED, *_IN_BATCHES, LeftOut.BY_RULE)
+#: Jobs that are left out because they succeeded, or are retried already.
+_TAKEN_CARE_OF = (*ALREADY_RETRIED, LeftOut.BY_RULE)
+#: What follows jobs that others than this user retry.
+_RETRIED_BY_OTHERS = (FollowUp.IN_BATCH, FollowUp.RETRYING, FollowUp.BY_RULE)
 
 
 @dataclass(frozen=True)
@@ -117,28 +119,30 @@ class RetryOffer:
 
         Empty if nobody retries any of them yet.
         """
-        left_out = dict(self.left_out)
-        in_batches = sum(left_out.get(reason, 0) for reason in _IN_BATCHES)
-        by_others = left_out.get(LeftOut.FORBIDDEN, 0)
-        by_rules = self.by_rules + by_others - self._by_opg
-        by_owners = sum(left_out.get(reason, 0) for reason in ONLY_BY_OWNER) or self.bundle
-        impossible = self.open - self.jobs - by_owners - by_others
-        counts = [
-            (in_batches, "in batches of retries"),
-            (by_rules, "will be retried by recovery rules"),
-            (self._by_opg, "for approvers and shifters to decide"),
-            (self.jobs, "with no retry planned"),
-            (by_owners, "for only their owners to retry"),
-            (impossible, "cannot be retried"),
-            (left_out.get(LeftOut.RETRIED, 0), "failed again since"),
-            (left_out.get(LeftOut.SUCCEEDED, 0), "succeeded since"),
-        ]
-        if not in_batches and not by_rules:
+        follow_ups = self.follow_ups
+        by_opg = self._by_opg
+        by_others = dict(self.left_out).get(LeftOut.FORBIDDEN, 0)
+        follow_ups[FollowUp.BY_RULE] += by_others - by_opg
+        follow_ups[FollowUp.OPEN] -= by_others
+        if not any(follow_ups[follow_up] for follow_up in _RETRIED_BY_OTHERS):
             return ""
-        parts = [f"{jobs:,} {who}" for jobs, who in counts if jobs]
+        parts = []
+        for follow_up in FollowUp:
+            if follow_up is FollowUp.OPEN and by_opg:
+                parts.append(f"{by_opg:,} for approvers and shifters to decide")
+            if jobs := follow_ups[follow_up]:
+                parts.append(f"{jobs:,} {follow_up.label}")
         if len(parts) == 1 and self.failed > 1:
             return f"All {parts[0]}."
         return f"{', '.join(parts)}."
+
+    @property
+    def follow_ups(self) -> Counter[FollowUp]:
+        """Return how many of the failed jobs have which follow-up; each has exactly one."""
+        counts = Counter({FollowUp.OPEN: self.jobs})
+        for reason, jobs in self.left_out:
+            counts[FOLLOW_UP_OF.get(reason, FollowUp.OPEN)] += jobs
+        return counts
 
     @property
     def label(self) -> str:
