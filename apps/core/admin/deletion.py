@@ -88,7 +88,7 @@ def _uses_of(
         rows = model._base_manager.filter(**{relation.field.name: record.pk})
         count = rows.order_by()[: MOST_COUNTED + 1].count()
         if count:
-            yield _in_words(count, model._meta)
+            yield count_in_words(count, model._meta)
 
 
 def _prevents(relation: Any, site: AdminSite) -> bool:
@@ -110,7 +110,8 @@ def names_that_go_with_a_record(site: AdminSite) -> set[str]:
     return names
 
 
-def _in_words(count: int, options: Any) -> str:
+def count_in_words(count: int, options: Any) -> str:
+    """Return `3 requests`, or `more than 1,000 requests`; `options` are those of the model."""
     if count > MOST_COUNTED:
         return f"more than {MOST_COUNTED:,} {options.verbose_name_plural}"
     name = options.verbose_name if count == 1 else options.verbose_name_plural
