@@ -408,3 +408,88 @@ def test_error_does_not_show_the_secret_in_the_url(receiver, hook, caplog):
     assert last_error.startswith("ConnectionRefusedError: ")
     for secret in ("T0K3N", "S3CR3T"):
         assert secret not in last_error + caplog.text
+
+
+@pytest.fixture
+def press_test(client, approver, hook):
+    """Press *Send a test* for the webhook, and return the page that follows."""
+    client.force_login(approver)
+
+    def press() -> str:
+        address = reverse("notifications:change-webhook", args=[hook[0].pk])
+        return client.post(address, {"do": "test"}, follow=True).text
+
+    return press
+
+
+def settings_page(client) -> str:
+    return " ".join(client.get(reverse("notifications:settings")).text.split())
+
+
+def test_a_test_is_one_signed_call_whose_answer_is_shown(receiver, hook, press_test, client):
+    page = press_test()
+    assert "Sending a test" in page
+    assert 'hx-trigger="every 2s"' in page
+    press_test()
+    tests = Message.objects.filter(event__kind="webhook.tested")
+    assert tests.count() == 1
+
+    receiver.status = 204
+    call(tests.get().due_at)
+
+    bodies = [json.loads(body) for _, body in receiver.told]
+    assert [body["kind"] for body in bodies].count("webhook.tested") == 1
+    page = settings_page(client)
+    assert "The receiver answered 204." in page
+    assert "test accepted" in page
+    assert "every 2s" not in page
+
+
+def test_a_failed_test_says_what_to_check_and_delays_nothing(receiver, hook, press_test, client):
+    webhook, _ = hook
+    call(AT)
+    press_test()
+    receiver.status = 403
+    message = Message.objects.get(event__kind="webhook.tested")
+    call(message.due_at)
+    page = settings_page(client)
+    assert "The receiver answered 403." in page
+    assert "check the secret" in page
+    webhook.refresh_from_db()
+    assert (webhook.failures, webhook.retry_at, webhook.last_error) == (0, None, "")
+    told = len(receiver.told)
+    call(message.due_at + timedelta(days=1))
+    assert len(receiver.told) == told
+
+
+def test_a_test_does_not_wait_for_quiet_hours_or_a_retry(receiver, hook, press_test, approver):
+    webhook, _ = hook
+    Webhook.objects.filter(pk=webhook.pk).update(
+        retry_at=AT + timedelta(days=90), failures=3, failing_since=AT
+    )
+    save_preferences(
+        user=approver, rules={}, digest_hour=8, quiet_from=time(0, 0), quiet_until=time(23, 59)
+    )
+    press_test()
+    message = Message.objects.get(event__kind="webhook.tested")
+    call(message.due_at)
+    assert json.loads(receiver.told[-1][1])["kind"] == "webhook.tested"
+    webhook.refresh_from_db()
+    assert webhook.failing_since is None
+
+
+def test_a_test_keeps_to_the_allowed_addresses(receiver, hook, press_test, client, settings):
+    press_test()
+    settings.WEBHOOK_NETWORKS = []
+    told = len(receiver.told)
+    call(Message.objects.get(event__kind="webhook.tested").due_at)
+    assert len(receiver.told) == told
+    assert "is not on the public internet" in settings_page(client)
+
+
+def test_a_disabled_webhook_is_not_tested(hook, press_test):
+    Webhook.objects.update(enabled=False)
+    page = press_test()
+    assert "Enable it first." in page
+    assert "Send a test" not in page
+    assert not Message.objects.filter(event__kind="webhook.tested").exists()
