@@ -36,6 +36,7 @@ class ProbeAdmin(PortalAdmin):
         "active": "Otherwise it is kept, and does not run.",
     }
     column_titles = {"active": "runs"}
+    instead_of_deleting = "Untick “Runs” instead: it is kept with its results, and does not run."
     filter_titles = {"active": "runs"}
     formfield_overrides = {
         models.TextField: {"widget": NumberedText(rows=16)},

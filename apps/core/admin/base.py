@@ -224,7 +224,7 @@ class PortalAdmin(PlainResponses):
         if reasons:
             return [], {}, set(), reasons
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
-        deleted, counts = without_links(deleted, counts)
+        deleted, counts = without_links(deleted, counts, self.admin_site)
         allowed = {str(model._meta.verbose_name) for model in self.deleted_too}
         allowed |= names_that_go_with_a_record(self.admin_site)
         return deleted, counts, {name for name in needed if str(name) not in allowed}, protected
