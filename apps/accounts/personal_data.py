@@ -95,9 +95,7 @@ def preview_removal(user: User, *, most_counted: int) -> RemovalPreview:
             deleted.append((model, own))
         elif condition := _referring_rows(model, user):
             kept.append((model, model._base_manager.filter(condition)))
-    return RemovalPreview(
-        deleted=_counts(deleted, most_counted), kept=_counts(kept, most_counted)
-    )
+    return RemovalPreview(deleted=_counts(deleted, most_counted), kept=_counts(kept, most_counted))
 
 
 @transaction.atomic

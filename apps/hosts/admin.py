@@ -28,7 +28,6 @@ class ProbeAdmin(PortalAdmin):
         (None, {"fields": ("name", "description", "script", "active")}),
         ("Where and how long", {"fields": ("clusters", "timeout_seconds", "service")}),
     )
-    autocomplete_fields = ["clusters"]
     labels = {"active": "Runs"}
     help_texts = {
         "name": "Results and alerts name it. It cannot be changed later.",

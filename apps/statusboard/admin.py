@@ -74,13 +74,12 @@ class ServiceAdmin(PortalAdmin):
     list_display = ["name", "kind", "parent", "monitoring", "source", "owner", "slug"]
     list_filter = ["monitoring", "source"]
     instead_of_deleting = (
-        "Set its monitoring to “Not monitored” instead: its incidents and history stay, and it gets "
-        "no more. If it is a duplicate, let the label rules of alerts point to the right service, "
+        "Set its monitoring to “Not monitored” instead: its incidents and history stay, and it "
+        "gets no more. If it is a duplicate, let the label rules of alerts point to the right service, "
         "and choose that as “Part of”, so that the status board shows one below the other."
     )
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
-    autocomplete_fields = ["depends_on"]
 
     def save_model(self, request: HttpRequest, obj: Service, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

@@ -30,6 +30,11 @@ declare(
     EventKind("announcement.withdrawn", "withdrew the announcement", "was withdrawn"),
     EventKind("source.created", "created the monitoring source", "was created"),
     EventKind("source.token_added", "added a token of the monitoring source", "has a new token"),
+    EventKind(
+        "source.tokens_revoked",
+        "revoked the older tokens of the monitoring source",
+        "had its older tokens revoked",
+    ),
     EventKind("source.mapped", "changed the mapping", "has a new mapping"),
     EventKind("source.recovered", "resumed reporting", "reports again"),
     EventKind("source.no_data", "stopped reporting", "stopped reporting"),

@@ -46,7 +46,8 @@ class PersonalDataPages(admin.ModelAdmin):
         user = self._changeable_user(request, pk)
         if request.method != "POST":
             return self._page(request, user, "export", f"Export the data of {user}")
-        file = SpooledTemporaryFile(max_size=_MOST_IN_MEMORY)  # noqa: SIM115 (the response closes it)
+        # The response closes it.
+        file = SpooledTemporaryFile(max_size=_MOST_IN_MEMORY)  # noqa: SIM115
         text = io.TextIOWrapper(cast(IO[bytes], file), encoding="utf-8", write_through=True)
         rows = export_person(user, text, by=user_of(request), at=timezone.now())
         text.detach()

@@ -39,7 +39,7 @@ from apps.core.errors import InvalidFields
 from apps.core.web import documentation
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.quantity_field import QUANTITIES, QuantityField
-from apps.core.web.text_fields import JsonText, with_links
+from apps.core.web.text_fields import CheckBoxes, JsonText, with_links
 
 
 def _as_it_is(value: Any) -> Any:
@@ -162,6 +162,12 @@ class PortalAdmin(PlainResponses):
             label = capfirst(column_title(db_field))
             return db_field.formfield(form_class=QuantityField, suffix=suffix, label=label)
         return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Offer check boxes, which need neither the Ctrl key nor JavaScript."""
+        if db_field.name not in self.get_autocomplete_fields(request):
+            kwargs.setdefault("widget", CheckBoxes)
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def get_form(self, *args: Any, **kwargs: Any) -> Any:
         """Link the pages of the documentation that help texts name; name fields in errors."""

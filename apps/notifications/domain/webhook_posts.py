@@ -26,7 +26,10 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 
 
 def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> int:
-    """Send `body`, and return the status of the answer. Raises `BadAddress`, `Refusal` or `HttpError`."""
+    """Send `body`, and return the status of the answer.
+
+    Raises `BadAddress`, `Refusal` or `HttpError`.
+    """
     check_address(url)
     headers = {
         "Content-Type": "application/json",

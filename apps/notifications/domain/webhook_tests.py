@@ -9,7 +9,7 @@ from apps.accounts.models import User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.errors import NotAllowed
-from apps.core.http.errors import ConnectionFailed, TimedOut
+from apps.core.http.errors import ConnectionFailed, NameNotResolved, TimedOut
 from apps.core.models import Event
 from apps.notifications.domain.webhook_posts import LIMIT_SECONDS, Refusal
 from apps.notifications.enums import Channel, MessageState
@@ -77,6 +77,8 @@ def reason_in_words(error: Exception) -> str:
         return f"The receiver answered {error.status}. {hint}".strip()
     if isinstance(error, TimedOut):
         return f"The receiver did not answer within {LIMIT_SECONDS} s."
+    if isinstance(error, NameNotResolved):
+        return f"The host {error.host} is not known: check the URL."
     if isinstance(error, ConnectionFailed):
         return f"No connection to the receiver. {error}"
     return str(error)

@@ -165,18 +165,14 @@ class ApprovalRuleAdmin(_WithEvents):
     }
     help_texts = {
         "groups": (
-            "All of them must sign. Without groups, the rule only changes the days until a reminder."
+            "All of them must sign. Without groups, the rule only changes the days until a "
+            "reminder."
         ),
         "enabled": "Otherwise the rule is kept, and asks for nothing.",
     }
     column_titles = {"enabled": "in force", "remind_after_days": "days until a reminder"}
     filter_titles = {"enabled": "in force"}
     empty_choices = {"experiment": "all experiments"}
-
-    def formfield_for_manytomany(self, *args: Any, **kwargs: Any) -> Any:
-        return super().formfield_for_manytomany(
-            *args, **{"widget": forms.CheckboxSelectMultiple, **kwargs}
-        )
 
     @admin.display(description="groups")
     def group_names(self, rule: ApprovalRule) -> str:

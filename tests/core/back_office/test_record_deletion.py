@@ -71,9 +71,7 @@ def test_internal_records_are_folded_below_what_people_know(office, at, nova):
 
 def test_mistaken_service_and_source_are_deleted_with_what_the_portal_noted(office, at):
     source = statusboard.source(at)
-    service = statusboard.service(
-        "dcahce", at, Monitoring.FEED, source=source, monitored_since=at
-    )
+    service = statusboard.service("dcahce", at, Monitoring.FEED, source=source, monitored_since=at)
     MonitoringGap.objects.create(source=source, started_at=at)
     assert StateInterval.objects.filter(service=service).exists()
     page = text_of(office.get(deletion_of(source)))
