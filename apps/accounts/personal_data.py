@@ -29,6 +29,8 @@ from apps.core.models import Event
 
 #: Text columns of this length have names of users, so that a record outlives its user.
 NAME_LENGTH = 150
+#: What the log of the back office has in place of changes of a removed account.
+_VALUES_REMOVED = "The values were removed with the person."
 #: Columns that let their reader act as the person.
 _SECRETS = frozenset({"password", "digest", "token_key", "nonce", "feed_name", "fingerprint"})
 #: Rows of the login guard, by user name.
@@ -111,7 +113,7 @@ def remove_person(user: User, *, by: Principal, at: datetime) -> Removal:
     others = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
     if user.is_superuser and user.is_active and not others.exists():
         raise NotAllowed("This is the last active superuser: make another one first.")
-    removal = Removal(f"former-user-{user.pk}")
+    removal = Removal(_former_name(user))
     removal.renamed[LogEntry._meta.label] = _rename_in_admin_log(user, removal.new_name)
     for model in _models():
         own = _own_rows(model, user)
@@ -126,6 +128,15 @@ def remove_person(user: User, *, by: Principal, at: datetime) -> Removal:
     _forget(user, removal.new_name)
     publish(kind="user.removed", target=user, by=by, at=at)
     return removal
+
+
+def is_removed(user: User) -> bool:
+    """Return whether a person was removed, so that the account has no name any more."""
+    return not user.is_active and user.username == _former_name(user)
+
+
+def _former_name(user: User) -> str:
+    return f"former-user-{user.pk}"
 
 
 def _models() -> list[type[models.Model]]:
@@ -206,7 +217,9 @@ def _rename_in_admin_log(user: User, new_name: str) -> int:
     for entry in entries.filter(by_name | about_account):
         is_account = (entry.content_type, entry.object_id) == (kinds[User], str(user.pk))
         entry.object_repr = name.sub(new_name, entry.object_repr)
-        entry.change_message = "" if is_account else name.sub(new_name, entry.change_message)
+        entry.change_message = name.sub(new_name, entry.change_message)
+        if is_account:
+            entry.change_message = _VALUES_REMOVED
         entry.save(update_fields=["object_repr", "change_message"])
         count += 1
     return count

@@ -50,6 +50,7 @@ def test_sources_lead_admins_to_their_settings_and_ask_before_a_token_is_replace
     assert f'href="{address}"' in page
     assert "Replace all tokens by a new one? The source can send nothing until it has it." in page
     settings = back_office.get(address).text
+    assert f'href="{page_of_source}"' in settings
     form = back_office.get("/services/monitoring/sources/new/").text
     for label in ("Format", "Fetch from", "Silent after", "Alerts end after"):
         assert label in settings

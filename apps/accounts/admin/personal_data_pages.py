@@ -17,12 +17,12 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.accounts.personal_data import (
     export_person,
+    is_removed,
     preview_removal,
     remove_person,
 )
 from apps.accounts.web.http_request import user_of
 from apps.core.admin.deletion import MOST_COUNTED, count_in_words
-from apps.core.domain.events import events_of
 from apps.core.errors import NotAllowed
 
 #: Exports up to this size are made in memory, larger ones in a temporary file.
@@ -40,6 +40,11 @@ class PersonalDataPages(admin.ModelAdmin):
             path("<int:pk>/remove/", remove, name="accounts_user_remove"),
             *super().get_urls(),
         ]
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Forbid changes of a removed person: they would bring a name back."""
+        is_gone = obj is not None and is_removed(obj)
+        return not is_gone and super().has_change_permission(request, obj)
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponseBase:
         """Say what an export has, and send it as a file."""
@@ -93,10 +98,10 @@ class PersonalDataPages(admin.ModelAdmin):
     def _changeable_user(self, request: HttpRequest, pk: int) -> User:
         """Return a user who was not removed. Raises `Http404` and `PermissionDenied`."""
         user = cast(User | None, self.get_object(request, str(pk)))
+        if user is None or user.is_demo or is_removed(user):
+            raise Http404("There is no such user.")
         if not self.has_change_permission(request, user):
             raise PermissionDenied
-        if user is None or user.is_demo or events_of(user).filter(kind="user.removed").exists():
-            raise Http404("There is no such user.")
         return user
 
     def _page(

@@ -70,10 +70,23 @@ class Retire(ReasonAction):
         return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).text}"
 
 
+class ApprovalGroupForm(forms.ModelForm):
+    """A group in which someone can sign."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        is_empty = not cleaned.get("role") and not cleaned.get("members")
+        if is_empty and not {"role", "members"}.intersection(self.errors):
+            text = "Choose “Members”, a “Role”, or both: otherwise, no one can sign."
+            self.add_error("members", text)
+        return cleaned
+
+
 @admin.register(ApprovalGroup)
 class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     """A group with signatures or delegations is retired, because the history names it."""
 
+    form = ApprovalGroupForm
     about = "People of whom one signs for all. Approval rules name the groups that must sign."
     document = "approvals"
     saved_kind = "approval_group.saved"

@@ -82,6 +82,7 @@ def test_removal_is_final_and_leaves_the_name_in_no_log(office, admin, ada):
     assert f"Removed</b> by {admin}" in page
     assert "Reactivate" not in page
     assert "Add a role" not in page
+    assert 'name="first_name"' not in page
     ada.refresh_from_db()
     assert (ada.username, ada.email, ada.is_active) == (f"former-user-{ada.pk}", "", False)
     assert events_of(ada).get(kind="user.removed").actor == admin.username
@@ -89,6 +90,7 @@ def test_removal_is_final_and_leaves_the_name_in_no_log(office, admin, ada):
         assert "ada.l" not in f"{entry.object_repr} {entry.change_message}"
     changes = text_of(office.get("/admin/admin/logentry/"))
     assert "Removed the person." in changes
+    assert "The values were removed with the person." in changes
     assert f"former-user-{ada.pk}" in changes
     assert office.get(page_of(ada, "remove")).status_code == 404
     assert office.get(page_of(ada, "export")).status_code == 404

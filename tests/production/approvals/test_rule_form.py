@@ -53,3 +53,11 @@ def test_rules_that_are_twice_already_can_be_changed(office, nova, conveners):
     assert office.post(address, data).status_code == 302
     first.refresh_from_db()
     assert first.remind_after_days == 5
+
+
+def test_group_in_which_no_one_can_sign_is_refused(office):
+    address = "/admin/production/approvalgroup/add/"
+    answer = office.post(address, {"name": "conveners"})
+    assert list(errors_of(answer)) == ["members"]
+    assert "no one can sign" in text_of(answer)
+    assert office.post(address, {"name": "conveners", "role": "approver"}).status_code == 302
