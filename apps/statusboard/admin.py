@@ -75,8 +75,8 @@ class ServiceAdmin(PortalAdmin):
     list_filter = ["monitoring", "source"]
     instead_of_deleting = (
         "Set its monitoring to “Not monitored” instead: its incidents and history stay, and it "
-        "gets no more. If it is a duplicate, let the label rules of alerts point to the right service, "
-        "and choose that as “Part of”, so that the status board shows one below the other."
+        "gets no more. If it is a duplicate, let the label rules of alerts point to the right "
+        "service, and choose that as “Part of”, so that the status board shows one below the other."
     )
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
