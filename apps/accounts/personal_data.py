@@ -29,6 +29,8 @@ from apps.core.models import Event
 
 #: Text columns of this length have names of users, so that a record outlives its user.
 NAME_LENGTH = 150
+#: What can be a user name within a text.
+_USER_NAME = re.compile(r"[\w.@+-]+")
 #: What the log of the back office has in place of changes of a removed account.
 _VALUES_REMOVED = "The values were removed with the person."
 #: Columns that let their reader act as the person.
@@ -212,17 +214,29 @@ def _rename_in_admin_log(user: User, new_name: str) -> int:
     by_name = Q(object_repr__contains=user.username) | Q(change_message__contains=user.username)
     about_account = Q(content_type=kinds[User], object_id=str(user.pk))
     entries = LogEntry.objects.filter(content_type__in=kinds.values())
-    name = re.compile(rf"(?<![\w.@+-]){re.escape(user.username)}(?![\w@+-])")
     count = 0
     for entry in entries.filter(by_name | about_account):
         is_account = (entry.content_type, entry.object_id) == (kinds[User], str(user.pk))
-        entry.object_repr = name.sub(new_name, entry.object_repr)
-        entry.change_message = name.sub(new_name, entry.change_message)
+        entry.object_repr = _renamed(entry.object_repr, user.username, new_name)
+        entry.change_message = _renamed(entry.change_message, user.username, new_name)
         if is_account:
             entry.change_message = _VALUES_REMOVED
         entry.save(update_fields=["object_repr", "change_message"])
         count += 1
     return count
+
+
+def _renamed(text: str, name: str, new_name: str) -> str:
+    """Replace a user name where it stands alone, also before a full stop: not within another."""
+
+    def replace(match: re.Match[str]) -> str:
+        word = match[0]
+        if word == name:
+            return new_name
+        stop = "." * (len(word) - len(word.rstrip(".")))
+        return new_name + stop if word == name + stop else word
+
+    return _USER_NAME.sub(replace, text)
 
 
 def _condition(model: type[models.Model], user: User) -> Q | None:

@@ -40,7 +40,7 @@ def queue_test(*, webhook: Webhook, by: User, at: datetime) -> None:
     newest = newest_tests([hook]).get(hook.pk)
     if newest and newest.state == MessageState.WAITING:
         return
-    event = publish(kind=TEST_KIND, target=hook, by=by, at=at, data={"host": hook.host})
+    event = publish(kind="webhook.tested", target=hook, by=by, at=at, data={"host": hook.host})
     Message.objects.create(
         channel=Channel.WEBHOOK, webhook=hook, event=event, created_at=at, due_at=at
     )
