@@ -71,6 +71,27 @@ TASKS = {
     ),
 }
 
+#: Records below *Internal records* that pages of the portal show under this name.
+KNOWN_FROM_PAGES = {
+    "archive.ArchivedJob",
+    "clusters.Host",
+    "datasets.MadeDataset",
+    "datasets.StagingRequest",
+    "diagnosis.FailureGroup",
+    "hosts.HostExclusion",
+    "jobs.Job",
+    "notifications.Webhook",
+    "production.Delegation",
+    "production.RequestTemplate",
+    "production.Signature",
+    "progress.WeeklyReport",
+    "recovery.RecoveryRule",
+    "statusboard.Announcement",
+    "statusboard.DowntimeWindow",
+    "statusboard.Incident",
+    "submission.Submission",
+}
+
 
 @dataclass(frozen=True)
 class Task:
@@ -276,6 +297,11 @@ class PortalSite(AdminSite):
     # A list of all models would take a quarter of the width from each table.
     enable_nav_sidebar = False
     empty_value_display = "–"
+
+    def is_internal(self, model: type[Model]) -> bool:
+        """Return whether people do not know the rows of a model by its name."""
+        label = model._meta.label
+        return label not in KNOWN_FROM_PAGES and label not in chain.from_iterable(TASKS.values())
 
     def see_also(self, record: Model) -> list[tuple[str, str]]:
         """Return links to what belongs to a record, and is done elsewhere."""

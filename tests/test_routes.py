@@ -504,9 +504,10 @@ EXPECTED = {
     "statusboard:schedule-window": OPG,
     "portal:service": ALL,
     "statusboard:calendar": ALL,
+    "statusboard:source": OPG,
     "statusboard:source-mapping": "nnnhhh",  # the world has no source of JSON
     "statusboard:source-new": OPG,
-    "statusboard:source-token": "nnnhhh",
+    "statusboard:source-token": OPG,
     "statusboard:sources": ALL,
     "statusboard:status-badge": ALL,
     "statusboard:status-calendar": ALL,

@@ -8,6 +8,9 @@ declare(
     EventKind("user.created", "created the user", "was created"),
     EventKind("user.deactivated", "deactivated the user", "was deactivated"),
     EventKind("user.reactivated", "reactivated the user", "was reactivated"),
+    EventKind(
+        "user.exported", "exported the personal data of the user", "had personal data exported"
+    ),
     EventKind("user.removed", "removed the person", "was removed"),
     EventKind(
         "membership.granted", "granted the role {new} for {experiment}", "was granted a role"

@@ -7,13 +7,18 @@ with their jobs.
 """
 
 import base64
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import IO, Any
 
 from django.apps import apps
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models, transaction
 from django.db.models import Q, QuerySet
 
@@ -24,6 +29,10 @@ from apps.core.models import Event
 
 #: Text columns of this length have names of users, so that a record outlives its user.
 NAME_LENGTH = 150
+#: What can be a user name within a text.
+_USER_NAME = re.compile(r"[\w.@+-]+")
+#: What the log of the back office has in place of changes of a removed account.
+_VALUES_REMOVED = "The values were removed with the person."
 #: Columns that let their reader act as the person.
 _SECRETS = frozenset({"password", "digest", "token_key", "nonce", "feed_name", "fingerprint"})
 #: Rows of the login guard, by user name.
@@ -37,6 +46,14 @@ class Removal:
     new_name: str
     deleted: Counter[str] = field(default_factory=Counter)
     renamed: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class RemovalPreview:
+    """What a removal would delete and keep: models with their numbers of rows, up to a limit."""
+
+    deleted: list[tuple[type[models.Model], int]]
+    kept: list[tuple[type[models.Model], int]]
 
 
 def rows_about(user: User) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -58,17 +75,48 @@ def rows_about(user: User) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @transaction.atomic
+def export_person(user: User, file: IO[str], *, by: Principal, at: datetime) -> int:
+    """Write each row about a person as one line of JSON; return their number."""
+    count = 0
+    for table, columns in rows_about(user):
+        file.write(json.dumps({"table": table, **columns}, cls=DjangoJSONEncoder) + "\n")
+        count += 1
+    publish(kind="user.exported", target=user, by=by, at=at)
+    return count
+
+
+def preview_removal(user: User, *, most_counted: int) -> RemovalPreview:
+    """Count what a removal would delete, and what the person did that would stay.
+
+    Each count ends at one above `most_counted`. Records that have the name as text alone, such as
+    events, are not counted: there may be millions.
+    """
+    deleted = []
+    kept = []
+    for model in _models():
+        own = _own_rows(model, user)
+        if own is not None:
+            deleted.append((model, own))
+        elif condition := _referring_rows(model, user):
+            kept.append((model, model._base_manager.filter(condition)))
+    return RemovalPreview(deleted=_counts(deleted, most_counted), kept=_counts(kept, most_counted))
+
+
+@transaction.atomic
 def remove_person(user: User, *, by: Principal, at: datetime) -> Removal:
     """Delete what exists for a person alone, and the name in everything else.
 
-    The account stays, without a name and without access. Raises `NotAllowed` for the last active
-    superuser.
+    The account stays, without a name and without access. Raises `NotAllowed` for oneself and for
+    the last active superuser.
     """
     user = User.objects.select_for_update().get(pk=user.pk)
+    if user == by:
+        raise NotAllowed("You cannot remove yourself. Ask another admin.")
     others = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
     if user.is_superuser and user.is_active and not others.exists():
         raise NotAllowed("This is the last active superuser: make another one first.")
-    removal = Removal(f"former-user-{user.pk}")
+    removal = Removal(_former_name(user))
+    removal.renamed[LogEntry._meta.label] = _rename_in_admin_log(user, removal.new_name)
     for model in _models():
         own = _own_rows(model, user)
         if own is not None:
@@ -82,6 +130,15 @@ def remove_person(user: User, *, by: Principal, at: datetime) -> Removal:
     _forget(user, removal.new_name)
     publish(kind="user.removed", target=user, by=by, at=at)
     return removal
+
+
+def is_removed(user: User) -> bool:
+    """Return whether a person was removed, so that the account has no name any more."""
+    return not user.is_active and user.username == _former_name(user)
+
+
+def _former_name(user: User) -> str:
+    return f"former-user-{user.pk}"
 
 
 def _models() -> list[type[models.Model]]:
@@ -125,6 +182,61 @@ def _own_rows(model: type[models.Model], user: User) -> QuerySet[Any] | None:
         if is_own:
             condition |= Q(**{column.name: user})
     return model._base_manager.filter(condition) if condition else None
+
+
+def _referring_rows(model: type[models.Model], user: User) -> Q | None:
+    """Return what rows of the portal that refer to a person fulfil; None if the model cannot."""
+    condition = Q()
+    for column in _references(model) if _is_ours(model) else ():
+        condition |= Q(**{column.name: user})
+    return condition or None
+
+
+def _counts(
+    rows_by_model: list[tuple[type[models.Model], QuerySet[Any]]], most_counted: int
+) -> list[tuple[type[models.Model], int]]:
+    """Return the models that have rows, sorted by name, with their numbers."""
+    counts = []
+    for model, rows in rows_by_model:
+        count = rows.order_by()[: most_counted + 1].count()
+        if count:
+            counts.append((model, count))
+    return sorted(counts, key=lambda pair: str(pair[0]._meta.verbose_name_plural))
+
+
+def _rename_in_admin_log(user: User, new_name: str) -> int:
+    """Replace the name in what the back office logged about the person; return in how many rows.
+
+    The values of changes of the account itself, such as its e-mail address, are dropped.
+    """
+    models_about = [User, *(model for model in _models() if _own_rows(model, user) is not None)]
+    kinds = ContentType.objects.get_for_models(*models_about)
+    by_name = Q(object_repr__contains=user.username) | Q(change_message__contains=user.username)
+    about_account = Q(content_type=kinds[User], object_id=str(user.pk))
+    entries = LogEntry.objects.filter(content_type__in=kinds.values())
+    count = 0
+    for entry in entries.filter(by_name | about_account):
+        is_account = (entry.content_type, entry.object_id) == (kinds[User], str(user.pk))
+        entry.object_repr = _renamed(entry.object_repr, user.username, new_name)
+        entry.change_message = _renamed(entry.change_message, user.username, new_name)
+        if is_account:
+            entry.change_message = _VALUES_REMOVED
+        entry.save(update_fields=["object_repr", "change_message"])
+        count += 1
+    return count
+
+
+def _renamed(text: str, name: str, new_name: str) -> str:
+    """Replace a user name where it stands alone, also before a full stop: not within another."""
+
+    def replace(match: re.Match[str]) -> str:
+        word = match[0]
+        if word == name:
+            return new_name
+        stop = "." * (len(word) - len(word.rstrip(".")))
+        return new_name + stop if word == name + stop else word
+
+    return _USER_NAME.sub(replace, text)
 
 
 def _condition(model: type[models.Model], user: User) -> Q | None:

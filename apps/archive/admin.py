@@ -6,6 +6,7 @@ Contents have own pages.
 from collections.abc import Callable
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import display_for_value
 from django.db.models import QuerySet
@@ -291,8 +292,21 @@ register_read_only(
 )
 
 
+class RetentionRuleForm(forms.ModelForm):
+    """A rule with at least one limit; its error names both fields."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        limits = ("max_age_days", "max_bytes")
+        if all(name not in self.errors and cleaned.get(name) is None for name in limits):
+            text = "Enter “Days that jobs are kept”, “Size that is kept”, or both."
+            self.add_error("max_age_days", text)
+        return cleaned
+
+
 @admin.register(RetentionRule)
 class RetentionRuleAdmin(PortalAdmin):
+    form = RetentionRuleForm
     about = "How long, and up to which size, scripts and environments of jobs are kept."
     document = "archive"
     labels = {"max_age_days": "Days that jobs are kept", "max_bytes": "Size that is kept"}

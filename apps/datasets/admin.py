@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from apps.core.admin import PortalAdmin, register_read_only
+from apps.core.admin.form_errors import name_field_in_errors
 from apps.core.web.plugin_field import PluginField
 from apps.datasets.catalogues.base import CatalogueError
 from apps.datasets.catalogues.registry import CATALOGUES
@@ -32,6 +33,7 @@ class CatalogueForm(forms.ModelForm):
         self.fields["kind"] = PluginField(
             CATALOGUES, help_text="What it is; the kind decides which options it has."
         )
+        name_field_in_errors(self.fields["kind"], "kind")
 
     def clean_options(self) -> dict[str, Any]:
         options = self.cleaned_data["options"] or {}

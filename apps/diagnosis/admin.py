@@ -1,5 +1,8 @@
 """Read-only admin of harvests, evidence, verdicts and totals, with an action to re-analyse logs."""
 
+from typing import Any
+
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -9,6 +12,7 @@ from apps.accounts.admin import user_of
 from apps.core.admin import EMPTY, PortalAdmin, ReadOnlyAdmin, register_read_only
 from apps.core.errors import DomainError
 from apps.diagnosis.domain.verdicts.harvest import reanalyse_log
+from apps.diagnosis.enums import CodeScope
 from apps.diagnosis.models import (
     CauseAnalysis,
     CauseTotals,
@@ -48,10 +52,24 @@ class LogHarvestAdmin(ReadOnlyAdmin):
                 messages.success(request, f"The log of {harvest.job} will be analysed again.")
 
 
+class ExitCodeForm(forms.ModelForm):
+    """A meaning; unless it is a convention, it names whose it is."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        scope = cleaned.get("scope")
+        if scope and scope != CodeScope.CONVENTION and "name" not in self.errors:
+            if not cleaned.get("name"):
+                owner = CodeScope(scope).label.lower()
+                self.add_error("name", f"Enter the name of the {owner}, or choose “Convention”.")
+        return cleaned
+
+
 @admin.register(ExitCodeMeaning)
 class ExitCodeMeaningAdmin(PortalAdmin):
     """The meanings of exit codes; edited rows keep their values when a release ships new ones."""
 
+    form = ExitCodeForm
     about = "What an exit code or signal means, everywhere, at a site or in an experiment."
     document = "diagnosis"
     fieldsets = (

@@ -28,7 +28,6 @@ class ProbeAdmin(PortalAdmin):
         (None, {"fields": ("name", "description", "script", "active")}),
         ("Where and how long", {"fields": ("clusters", "timeout_seconds", "service")}),
     )
-    autocomplete_fields = ["clusters"]
     labels = {"active": "Runs"}
     help_texts = {
         "name": "Results and alerts name it. It cannot be changed later.",
@@ -36,6 +35,7 @@ class ProbeAdmin(PortalAdmin):
         "active": "Otherwise it is kept, and does not run.",
     }
     column_titles = {"active": "runs"}
+    instead_of_deleting = "Untick “Runs” instead: it is kept with its results, and does not run."
     filter_titles = {"active": "runs"}
     formfield_overrides = {
         models.TextField: {"widget": NumberedText(rows=16)},

@@ -19,6 +19,7 @@ declare(
         "was disabled: it failed for too long",
         {Audience.OWNER: Group.TROUBLE},
     ),
+    EventKind("webhook.tested", "sent a test to the webhook", "is tested: this call is the test"),
     EventKind("webhook.removed", "removed the webhook", "was removed"),
     EventKind("feed.address_made", "created feed addresses", "has new feed addresses"),
     EventKind(

@@ -74,11 +74,12 @@ class ServiceAdmin(PortalAdmin):
     list_display = ["name", "kind", "parent", "monitoring", "source", "owner", "slug"]
     list_filter = ["monitoring", "source"]
     instead_of_deleting = (
-        "Set its monitoring to “Not monitored” instead: its incidents and history stay."
+        "Set its monitoring to “Not monitored” instead: its incidents and history stay, and it "
+        "gets no more. If it is a duplicate, let the label rules of alerts point to the right "
+        "service, and choose that as “Part of”, so that the status board shows one below the other."
     )
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
-    autocomplete_fields = ["depends_on"]
 
     def save_model(self, request: HttpRequest, obj: Service, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -134,7 +135,8 @@ class MonitoringSourceAdmin(PortalAdmin):
     actions = ["reprocess"]
     instead_of_deleting = (
         "Choose another source for its services instead, and stop its messages: what it reported "
-        "stays."
+        "stays. Received payloads are dropped after 30 days, those that could not be read after "
+        "180."
     )
     never = ("add",)
 
@@ -195,7 +197,12 @@ register_read_only(
 register_read_only(DowntimeWindow, "title starts_at ends_at cancelled_at scheduled_by")
 register_read_only(Announcement, "title starts_at ends_at do_not_submit withdrawn_at posted_by")
 register_read_only(
-    StateInterval, "service state started_at ended_at cause", filters=["state", "service"]
+    StateInterval,
+    "service state started_at ended_at cause",
+    filters=["state", "service"],
+    goes_with_its_record=True,
 )
-register_read_only(MonitoringGap, "source started_at ended_at")
-register_read_only(UnmappedAlert, "title source labels count last_seen_at")
+register_read_only(MonitoringGap, "source started_at ended_at", goes_with_its_record=True)
+register_read_only(
+    UnmappedAlert, "title source labels count last_seen_at", goes_with_its_record=True
+)

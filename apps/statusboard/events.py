@@ -31,6 +31,11 @@ declare(
     EventKind("shift.handed_over", "handed over the shift", "has handed over the shift"),
     EventKind("source.created", "created the monitoring source", "was created"),
     EventKind("source.token_added", "added a token of the monitoring source", "has a new token"),
+    EventKind(
+        "source.tokens_revoked",
+        "revoked the older tokens of the monitoring source",
+        "had its older tokens revoked",
+    ),
     EventKind("source.mapped", "changed the mapping", "has a new mapping"),
     EventKind("source.recovered", "resumed reporting", "reports again"),
     EventKind("source.no_data", "stopped reporting", "stopped reporting"),

@@ -8,9 +8,10 @@ from apps.core.errors import NotAllowed
 def may_run_board(user: User) -> bool:
     """Return whether the user may edit the board.
 
-    That is to report incidents, schedule maintenance, post announcements and map alerts.
+    That is to report incidents, schedule maintenance, post announcements, and connect monitoring.
+    The first admin, a superuser without a role, may do so, too.
     """
-    return is_opg(user)
+    return is_opg(user) or (user.is_active and user.is_superuser)
 
 
 def require_board_role(user: User, action: str) -> None:

@@ -6,7 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.domain.background import enqueue
-from apps.statusboard.domain.monitoring import alerts, pulls, rules, sources
+from apps.statusboard.domain.monitoring import alerts, pulls, rules, sources, trials
 from apps.statusboard.domain.monitoring.payloads import PAYLOADS, parse_waiting_payload
 from apps.statusboard.models import MonitoringSource
 
@@ -46,6 +46,11 @@ def pull_all() -> None:
 @shared_task(name="statusboard.pull_source")
 def pull_source(*, source_id: int) -> None:
     pulls.pull_source(source_id=source_id)
+
+
+@shared_task(name="statusboard.try_fetch")
+def try_fetch(*, source_id: int) -> None:
+    trials.try_fetch(source_id=source_id)
 
 
 @shared_task(name="statusboard.mark_stale")

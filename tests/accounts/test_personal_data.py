@@ -7,6 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from apps.accounts import personal_data
 from apps.accounts.enums import TokenScope
 from apps.accounts.models import ApiToken, SavedView, User
 from apps.accounts.personal_data import NAME_LENGTH, remove_person, rows_about
@@ -112,6 +113,18 @@ def test_the_last_superuser_stays(db, at):
 
 def test_names_of_users_stand_in_columns_of_one_length():
     assert User._meta.get_field("username").max_length == NAME_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("text", "renamed"),
+    [
+        ("ada is liaison of NOvA", "former-user-1 is liaison of NOvA"),
+        ("By ada. And by “ada”.", "By former-user-1. And by “former-user-1”."),
+        ("ada.l, x-ada and ada@example.org", "ada.l, x-ada and ada@example.org"),
+    ],
+)
+def test_name_is_replaced_where_it_stands_alone(text, renamed):
+    assert personal_data._renamed(text, "ada", "former-user-1") == renamed
 
 
 def test_commands(person, tmp_path):

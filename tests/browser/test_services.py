@@ -20,6 +20,7 @@ PAGES = {
     "hours": "/services/?history=hours",
     "service": "/services/samweb/",
     "sources": "/services/monitoring/sources/",
+    "source": "/services/monitoring/sources/prometheus/",
     "announcement": "/services/announcements/new/",
     "calendar": "/services/windows/calendar/",
     "window": "/services/windows/new/?service=samweb",

@@ -91,7 +91,12 @@ class World:
                 "production:template": 0,
                 "*": 1,
             },
-            "slug": {"api:feed": "farm", "*": self.service.slug},
+            "slug": {
+                "api:feed": "farm",
+                "statusboard:source": "farm",
+                "source-token": "farm",
+                "*": self.service.slug,
+            },
             "token_key": {"*": "nothing1"},
             "cluster": {"*": archived.cluster},
             "job_id": {"*": archived.job_id},

@@ -18,11 +18,12 @@ from apps.accounts import domain as accounts
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
-from apps.core.http.errors import TimedOut
+from apps.core.http.errors import NameNotResolved, TimedOut
 from apps.core.models import Event
 from apps.notifications.domain import webhook_addresses
 from apps.notifications.domain.preferences import follow_request, save_preferences
-from apps.notifications.domain.webhook_posts import post_signed
+from apps.notifications.domain.webhook_posts import Refusal, post_signed
+from apps.notifications.domain.webhook_tests import reason_in_words
 from apps.notifications.domain.webhooks import add_webhook, enable_webhook, renew_secret
 from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
@@ -408,3 +409,97 @@ def test_error_does_not_show_the_secret_in_the_url(receiver, hook, caplog):
     assert last_error.startswith("ConnectionRefusedError: ")
     for secret in ("T0K3N", "S3CR3T"):
         assert secret not in last_error + caplog.text
+
+
+@pytest.fixture
+def press_test(client, approver, hook):
+    """Press *Send a test* for the webhook, and return the page that follows."""
+    client.force_login(approver)
+
+    def press() -> str:
+        address = reverse("notifications:change-webhook", args=[hook[0].pk])
+        return client.post(address, {"do": "test"}, follow=True).text
+
+    return press
+
+
+def settings_page(client) -> str:
+    return " ".join(client.get(reverse("notifications:settings")).text.split())
+
+
+def test_a_test_is_one_signed_call_whose_answer_is_shown(receiver, hook, press_test, client):
+    page = press_test()
+    assert "Sending a test" in page
+    assert 'hx-trigger="every 2s"' in page
+    press_test()
+    tests = Message.objects.filter(event__kind="webhook.tested")
+    assert tests.count() == 1
+
+    receiver.status = 204
+    call(tests.get().due_at)
+
+    bodies = [json.loads(body) for _, body in receiver.told]
+    assert [body["kind"] for body in bodies].count("webhook.tested") == 1
+    page = settings_page(client)
+    assert "The receiver answered 204." in page
+    assert "test accepted" in page
+    assert "every 2s" not in page
+
+
+def test_a_failed_test_says_what_to_check_and_delays_nothing(receiver, hook, press_test, client):
+    webhook, _ = hook
+    call(AT)
+    press_test()
+    receiver.status = 403
+    message = Message.objects.get(event__kind="webhook.tested")
+    call(message.due_at)
+    page = settings_page(client)
+    assert "The receiver answered 403." in page
+    assert "check the secret" in page
+    webhook.refresh_from_db()
+    assert (webhook.failures, webhook.retry_at, webhook.last_error) == (0, None, "")
+    told = len(receiver.told)
+    call(message.due_at + timedelta(days=1))
+    assert len(receiver.told) == told
+
+
+def test_reasons_of_failed_tests_are_plain():
+    unknown = NameNotResolved("hooks.example.org", OSError("[Errno -2] Name or service not known"))
+    assert reason_in_words(unknown) == "The host hooks.example.org is not known: check the URL."
+    assert "within 20 s" in reason_in_words(TimedOut(TimeoutError()))
+    assert "Redirects are not followed" in reason_in_words(Refusal(302))
+    assert "look at its log" in reason_in_words(Refusal(500))
+    assert reason_in_words(Refusal(404)).endswith("check the URL.")
+
+
+def test_a_test_does_not_wait_for_quiet_hours_or_a_retry(receiver, hook, press_test, approver):
+    webhook, _ = hook
+    Webhook.objects.filter(pk=webhook.pk).update(
+        retry_at=AT + timedelta(days=90), failures=3, failing_since=AT
+    )
+    save_preferences(
+        user=approver, rules={}, digest_hour=8, quiet_from=time(0, 0), quiet_until=time(23, 59)
+    )
+    press_test()
+    message = Message.objects.get(event__kind="webhook.tested")
+    call(message.due_at)
+    assert json.loads(receiver.told[-1][1])["kind"] == "webhook.tested"
+    webhook.refresh_from_db()
+    assert webhook.failing_since is None
+
+
+def test_a_test_keeps_to_the_allowed_addresses(receiver, hook, press_test, client, settings):
+    press_test()
+    settings.WEBHOOK_NETWORKS = []
+    told = len(receiver.told)
+    call(Message.objects.get(event__kind="webhook.tested").due_at)
+    assert len(receiver.told) == told
+    assert "is not on the public internet" in settings_page(client)
+
+
+def test_a_disabled_webhook_is_not_tested(hook, press_test):
+    Webhook.objects.update(enabled=False)
+    page = press_test()
+    assert "Enable it first." in page
+    assert "Send a test" not in page
+    assert not Message.objects.filter(event__kind="webhook.tested").exists()

@@ -132,7 +132,7 @@ CHEAP = {
     "statusboard": """
         board calendar cancel-window iri-event iri-events iri-incident iri-incidents iri-resource
         iri-resources map-alert pin-announcement post-announcement public-board read-announcement
-        report-incident schedule-window source-mapping source-new source-token sources status-badge
+        report-incident schedule-window source source-mapping source-new source-token sources status-badge
         status-calendar status-feed status-summary withdraw-announcement
     """,
     "submission": """

@@ -35,7 +35,7 @@ LINKS = re.compile(
     (\w+\.)*get_absolute_url        # of a model: a route
     |address|back|base|here|make_known|page|place|raw        # from {% url %} or reverse()
     |request\.(path|get_full_path)  # of the page itself: a route
-    |(error\.)?\w+_url|page\.\w+_query        # of views: reverse()
+    |((error|model)\.)?\w+_url|page\.\w+_query        # of views and Django's site: reverse()
     |(chip\.)?query                 # of views: “?” and urlencode()
     |(cause|change|count|error|failures|fix|item|job|next_button|option|reason|link|place|service_now|step|task|turn\.action|waits_for)\.url
     |results\.(jobs|scripts|datasets)_url

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload, Service
@@ -41,17 +42,21 @@ def test_rule_is_made(back_office, at):
 def test_sources_lead_admins_to_their_settings_and_ask_before_a_token_is_replaced(
     back_office, client, shifter, at
 ):
-    address = f"/admin/statusboard/monitoringsource/{source(at).pk}/change/"
-    page = back_office.get("/services/monitoring/sources/").text
+    monitoring_source = source(at)
+    address = f"/admin/statusboard/monitoringsource/{monitoring_source.pk}/change/"
+    page_of_source = reverse("statusboard:source", args=[monitoring_source.slug])
+    assert f'href="{page_of_source}"' in back_office.get("/services/monitoring/sources/").text
+    page = back_office.get(page_of_source).text
     assert f'href="{address}"' in page
-    assert "The old token stops working at once" in page
+    assert "Replace all tokens by a new one? The source can send nothing until it has it." in page
     settings = back_office.get(address).text
+    assert f'href="{page_of_source}"' in settings
     form = back_office.get("/services/monitoring/sources/new/").text
     for label in ("Format", "Fetch from", "Silent after", "Alerts end after"):
         assert label in settings
         assert label in form
     client.force_login(shifter)
-    assert address not in client.get("/services/monitoring/sources/").text
+    assert address not in client.get(page_of_source).text
 
 
 def test_service_cannot_be_a_part_of_one_of_its_parts(back_office, at):
@@ -117,3 +122,16 @@ def test_monitored_service_with_a_wrong_time_gets_one_message_for_it(back_office
     assert "Enter a date such as" in page
     assert "since when it is monitored" not in page
     assert "Constraint" not in page
+
+
+def test_several_services_are_chosen_by_check_boxes(client, admin, at):
+    service("dcache", at)
+    client.force_login(admin)
+    for address in (
+        reverse("admin:statusboard_service_add"),
+        reverse("statusboard:schedule-window"),
+        reverse("statusboard:post-announcement"),
+    ):
+        page = client.get(address).text
+        assert 'type="checkbox" name="' in page
+        assert "multiple" not in page

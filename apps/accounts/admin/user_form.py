@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from apps.accounts.domain import ways_to_sign_in
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import Experiment, User
+from apps.core.web.text_fields import CheckBoxes
 
 USERNAME_RULE = "Use only letters, digits and @ . + - _ in the user name."
 #: Django's own texts speak to the person who signs in, not to an admin.
@@ -58,7 +59,7 @@ class NewUserForm(forms.ModelForm):
     experiments = forms.ModelMultipleChoiceField(
         Experiment.objects.all(),
         required=False,
-        widget=forms.CheckboxSelectMultiple,
+        widget=CheckBoxes,
         help_text="More roles can be added on the page of the user.",
     )
     all_experiments = forms.BooleanField(

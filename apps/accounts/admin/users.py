@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.text import get_text_list
 
 from apps.accounts import domain
+from apps.accounts.admin.personal_data_pages import PersonalDataPages
 from apps.accounts.admin.user_form import NewUserForm, PasswordForm, UserForm
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import ApiToken, ClusterLogin, Membership, User, shown_name
@@ -47,7 +48,7 @@ class ClusterLoginInline(admin.TabularInline):
 
 
 @admin.register(User)
-class UserAdmin(PortalAdmin, DjangoUserAdmin):
+class UserAdmin(PersonalDataPages, PortalAdmin, DjangoUserAdmin):
     """Accounts. Roles are granted by memberships, which also set staff and superuser."""
 
     about = (
@@ -281,6 +282,7 @@ def _summary(user: User, by: User) -> dict[str, Any]:
     return {
         "memberships": sorted(user.memberships.all(), key=_place_of),
         "deactivation": events_of(user).filter(kind="user.deactivated").last(),
+        "removal": events_of(user).filter(kind="user.removed").last(),
         "tokens": ApiToken.objects.filter(user=user, expiry__gt=now).order_by("expiry"),
         "sign_in": _sign_in_of(user),
         "failed_logins": AccessAttempt.objects.filter(username=user.username).exists(),

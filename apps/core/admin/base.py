@@ -39,7 +39,7 @@ from apps.core.errors import InvalidFields
 from apps.core.web import documentation
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.quantity_field import QUANTITIES, QuantityField
-from apps.core.web.text_fields import JsonText, with_links
+from apps.core.web.text_fields import CheckBoxes, JsonText, with_links
 
 
 def _as_it_is(value: Any) -> Any:
@@ -163,6 +163,12 @@ class PortalAdmin(PlainResponses):
             return db_field.formfield(form_class=QuantityField, suffix=suffix, label=label)
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Offer check boxes, which need neither the Ctrl key nor JavaScript."""
+        if db_field.name not in self.get_autocomplete_fields(request):
+            kwargs.setdefault("widget", CheckBoxes)
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
     def get_form(self, *args: Any, **kwargs: Any) -> Any:
         """Link the pages of the documentation that help texts name; name fields in errors."""
         form = super().get_form(*args, **kwargs)
@@ -224,7 +230,7 @@ class PortalAdmin(PlainResponses):
         if reasons:
             return [], {}, set(), reasons
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)
-        deleted, counts = without_links(deleted, counts)
+        deleted, counts = without_links(deleted, counts, self.admin_site)
         allowed = {str(model._meta.verbose_name) for model in self.deleted_too}
         allowed |= names_that_go_with_a_record(self.admin_site)
         return deleted, counts, {name for name in needed if str(name) not in allowed}, protected

@@ -4,11 +4,12 @@ Django would read all of them first, which are millions of jobs for a cluster.
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from django.apps import apps
 from django.contrib.admin import AdminSite
 from django.db import models
+from django.utils.html import format_html, format_html_join
 from django.utils.text import capfirst, get_text_list
 
 #: Records are counted up to this limit.
@@ -35,17 +36,43 @@ def reasons_against_deletion(
     for record in list(records)[:_MOST_RECORDS]:
         uses = list(_uses_of(record, site, deleted_too, any_use=any_use))
         if uses:
-            text = f"{record} cannot be deleted: it is used by {get_text_list(uses, 'and')}."
-            sentences.append(f"{text} {instead}".strip())
+            sentences.append(_reason(record, uses, site, instead))
     return sentences
 
 
-def without_links(deleted: list[Any], counts: dict[str, int]) -> tuple[list[Any], dict[str, int]]:
+def _reason(
+    record: models.Model, uses: list[tuple[type[models.Model], int]], site: AdminSite, instead: str
+) -> str:
+    """Name the records that people know; fold the internal ones, such as hourly totals."""
+    is_internal = cast(Any, site).is_internal
+    known: list[str] = []
+    internal: list[str] = []
+    for model, count in uses:
+        kinds = internal if is_internal(model) else known
+        kinds.append(count_in_words(count, model._meta))
+    names = list(known)
+    if known and len(internal) > 1:
+        names.append("internal records of the portal")
+    else:
+        names += internal
+    text = f"{record} cannot be deleted: it is used by {get_text_list(names, 'and')}. {instead}"
+    if len(names) == len(uses):
+        return text.strip()
+    rows = format_html_join("", "<li>{}</li>", [(name,) for name in internal])
+    return format_html(
+        "{}<details><summary>Internal records</summary><ul>{}</ul></details>", text.strip(), rows
+    )
+
+
+def without_links(
+    deleted: list[Any], counts: dict[str, int], site: AdminSite
+) -> tuple[list[Any], dict[str, int]]:
     """Leave out rows of tables that only link two records, which have no name of their own.
 
-    The name of a single record is in the singular.
+    Records of the portal that go with a record are counted, not listed. The name of a single record
+    is in the singular.
     """
-    names = set()
+    names = {str(capfirst(name)) for name in names_that_go_with_a_record(site)}
     plurals = set()
     singulars = {}
     for model in apps.get_models(include_auto_created=True):
@@ -78,7 +105,8 @@ def _uses_of(
     deleted_too: Collection[type[models.Model]],
     *,
     any_use: bool,
-) -> Iterator[str]:
+) -> Iterator[tuple[type[models.Model], int]]:
+    """Yield the models whose rows prevent that a record is deleted, with their numbers."""
     for relation in record._meta.get_fields(include_hidden=True):
         if not isinstance(relation, models.ManyToOneRel):
             continue
@@ -88,7 +116,7 @@ def _uses_of(
         rows = model._base_manager.filter(**{relation.field.name: record.pk})
         count = rows.order_by()[: MOST_COUNTED + 1].count()
         if count:
-            yield _in_words(count, model._meta)
+            yield model, count
 
 
 def _prevents(relation: Any, site: AdminSite) -> bool:
@@ -110,7 +138,8 @@ def names_that_go_with_a_record(site: AdminSite) -> set[str]:
     return names
 
 
-def _in_words(count: int, options: Any) -> str:
+def count_in_words(count: int, options: Any) -> str:
+    """Return `3 requests`, or `more than 1,000 requests`; `options` are those of the model."""
     if count > MOST_COUNTED:
         return f"more than {MOST_COUNTED:,} {options.verbose_name_plural}"
     name = options.verbose_name if count == 1 else options.verbose_name_plural

@@ -8,6 +8,7 @@ from django.core.exceptions import NON_FIELD_ERRORS
 from django.utils.text import capfirst
 
 from apps.core.web.quantity_field import QuantityField
+from apps.core.web.text_fields import JsonText
 
 #: By kind of field, the more general ones first. `{field}` is the label of the field.
 _TEXTS: tuple[tuple[type[forms.Field], dict[str, str]], ...] = (
@@ -76,6 +77,9 @@ def name_field_in_errors(form_field: forms.Field, name: str, record_name: str = 
     for code, text in texts.items():
         if form_field.error_messages.get(code) == defaults.get(code):
             form_field.error_messages[code] = text
+
+    if isinstance(form_field, JsonText | QuantityField):
+        form_field.start_of_errors = f"“{label}”: "
 
     for part in _parts_of(form_field):
         part.label = label

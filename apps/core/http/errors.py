@@ -22,6 +22,7 @@ class NameNotResolved(HttpError):
     """The host name does not resolve to an address."""
 
     def __init__(self, host: str, reason: Exception) -> None:
+        self.host = host
         super().__init__(f"{host} cannot be resolved: {reason}")
 
 

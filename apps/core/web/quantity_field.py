@@ -17,6 +17,9 @@ QUANTITIES: Mapping[str, tuple[Callable[[str], int], Callable[[int], str]]] = {
 class QuantityField(forms.Field):
     """A whole number of bytes or seconds, written with its unit: `4 GB`, `2 h`."""
 
+    #: How errors start: with the label of the field, in the back office.
+    start_of_errors = ""
+
     def __init__(
         self,
         *,
@@ -46,8 +49,10 @@ class QuantityField(forms.Field):
     def to_python(self, value: Any) -> Any:
         text = str(self.prepare_value(value) or "").strip()
         if self.max_length is not None and len(text) > self.max_length:
-            raise forms.ValidationError(f"Enter at most {self.max_length} characters.")
+            raise forms.ValidationError(
+                f"{self.start_of_errors}Enter at most {self.max_length} characters."
+            )
         try:
             return self.parse(text) if text else None
         except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+            raise forms.ValidationError(f"{self.start_of_errors}{error}") from error

@@ -1,4 +1,4 @@
-"""Form fields and widgets of text whose lines have numbers: JSON, YAML, scripts."""
+"""Form fields and widgets of text whose lines have numbers, and of several choices."""
 
 import json
 import re
@@ -28,10 +28,19 @@ class NumberedText(forms.Textarea):
         js = (Script("opsportal/js/numbered_text.js", type="module"),)
 
 
+class CheckBoxes(forms.CheckboxSelectMultiple):
+    """Several choices as check boxes in columns: a list would need the Ctrl key. Many scroll."""
+
+    def __init__(self, attrs: dict[str, Any] | None = None, choices: Any = ()) -> None:
+        super().__init__({"class": "choices", **(attrs or {})}, choices)
+
+
 class JsonText(forms.JSONField):
     """JSON, shown with an indentation. An error names the line."""
 
     widget = NumberedText
+    #: How errors start: with the label of the field, in the back office.
+    start_of_errors = ""
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """Show the text again as it was entered, with its line numbers."""
@@ -49,17 +58,17 @@ class JsonText(forms.JSONField):
             try:
                 json.loads(value)
             except json.JSONDecodeError as error:
-                raise forms.ValidationError(
-                    f"Line {error.lineno}, column {error.colno}: {error.msg}. Write valid JSON."
-                ) from error
+                place = f"Line {error.lineno}, column {error.colno}"
+                raise self._error(f"{place}: {error.msg}. Write valid JSON.") from error
             except (ValueError, RecursionError) as error:
-                raise forms.ValidationError(
-                    "A number is too long, or the text too deep."
-                ) from error
+                raise self._error("A number is too long, or the text too deep.") from error
         read = super().to_python(value)
         if problem := _storage_problem(read):
-            raise forms.ValidationError(problem)
+            raise self._error(problem)
         return read
+
+    def _error(self, text: str) -> forms.ValidationError:
+        return forms.ValidationError(self.start_of_errors + text)
 
 
 def _storage_problem(value: Any) -> str:

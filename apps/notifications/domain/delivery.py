@@ -31,6 +31,7 @@ from apps.notifications.domain.notifications import visible_notifications, with_
 from apps.notifications.domain.preferences import hours_of
 from apps.notifications.domain.targets import TargetKind, kind_of_target, may_see
 from apps.notifications.domain.webhook_addresses import BadAddress
+from apps.notifications.domain.webhook_tests import TEST_KIND, is_test, reason_in_words
 from apps.notifications.domain.webhooks import disable_webhook
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message, Notification, Webhook
@@ -87,8 +88,8 @@ def due_mail(at: datetime) -> QuerySet[Message]:
 
 
 def due_calls(at: datetime) -> QuerySet[Message]:
-    """Return the due calls of enabled webhooks that do not wait for a retry."""
-    ready = Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at)
+    """Return the due calls of enabled webhooks that do not wait for a retry, and due tests."""
+    ready = Q(webhook__retry_at=None) | Q(webhook__retry_at__lte=at) | Q(event__kind=TEST_KIND)
     return CALLS.due(at).filter(ready).order_by("due_at", "pk")
 
 
@@ -158,12 +159,12 @@ def call_webhook(*, message_id: int, at: datetime) -> None:
                 if CALLS.hold([message]):
                     _call(message, at)
         except webhook_posts.Refusal as error:
-            _webhook_failed(message, str(error), at, refused=True)
+            _webhook_failed(message, error, at, refused=True)
         except (BadAddress, HttpError) as error:
-            _webhook_failed(message, str(error), at)
+            _webhook_failed(message, error, at)
         except Exception as error:  # as above
             log.exception("call %s failed", message_id)
-            _webhook_failed(message, describe(error), at, refused=True)
+            _webhook_failed(message, error, at, refused=True)
 
 
 def _call(message: Message, at: datetime) -> None:
@@ -176,7 +177,7 @@ def _call(message: Message, at: datetime) -> None:
         if not hook.user.is_active or not may_see(hook.user, target):
             _settle(message, MessageState.DROPPED, at, "No longer visible to the user.")
             return
-        if _postpone(CALLS, message, hook.user, at):
+        if not is_test(message) and _postpone(CALLS, message, hook.user, at):
             return
     elif not is_opg(hook.created_by):
         reason = (
@@ -186,14 +187,15 @@ def _call(message: Message, at: datetime) -> None:
         CALLS.release([message], due_at=at)
         disable_webhook(webhook=hook, by="opsportal", at=at, reason=reason)
         return
-    webhook_posts.post_signed(
+    status = webhook_posts.post_signed(
         url=hook.url,
         secret=hook.secret,
         body=json.dumps(payload(event, target)).encode(),
         timestamp=int(at.timestamp()),
         delivery=str(message.pk),
     )
-    _settle(message, MessageState.SENT, at)
+    answer = f"The receiver answered {status}." if is_test(message) else ""
+    _settle(message, MessageState.SENT, at, answer)
     Webhook.objects.filter(pk=hook.pk).update(
         failing_since=None, retry_at=None, failures=0, last_error=""
     )
@@ -239,8 +241,18 @@ def _refusals(message: Message, *, refused: bool) -> dict[str, Any]:
 
 
 @transaction.atomic
-def _webhook_failed(message: Message, why: str, at: datetime, *, refused: bool = False) -> None:
-    """Delay the next call of a webhook; disable it if it has failed for days."""
+def _webhook_failed(
+    message: Message, error: Exception, at: datetime, *, refused: bool = False
+) -> None:
+    """Delay the next call of a webhook; disable it if it has failed for days.
+
+    A test is not repeated, and delays nothing.
+    """
+    if is_test(message):
+        CALLS.fail(message, reason_in_words(error), at=at, state=MessageState.DROPPED)
+        return
+    is_known = isinstance(error, webhook_posts.Refusal | BadAddress | HttpError)
+    why = str(error) if is_known else describe(error)
     if not CALLS.fail(message, why, at=at, **_refusals(message, refused=refused)):
         return
     hook = Webhook.objects.select_for_update().get(messages=message)

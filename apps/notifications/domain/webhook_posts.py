@@ -15,14 +15,21 @@ LIMIT_SECONDS = 20
 class Refusal(Exception):
     """The receiver answered, but not with 2xx."""
 
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"answered {status}")
+
 
 def signature(secret: str, timestamp: int, body: bytes) -> str:
     """Return the HMAC-SHA256 over `timestamp.body`, as hexadecimal digits."""
     return hmac.new(secret.encode(), b"%d." % timestamp + body, hashlib.sha256).hexdigest()
 
 
-def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> None:
-    """Send `body`. Raises `BadAddress`, `Refusal` or `HttpError`."""
+def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> int:
+    """Send `body`, and return the status of the answer.
+
+    Raises `BadAddress`, `Refusal` or `HttpError`.
+    """
     check_address(url)
     headers = {
         "Content-Type": "application/json",
@@ -39,6 +46,7 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
             "POST", url, rule=address_rule(), limits=limits, headers=headers, body=body
         ) as answer:
             if not 200 <= answer.status < 300:
-                raise Refusal(f"answered {answer.status}")
+                raise Refusal(answer.status)
+            return answer.status
     except AddressRefused as error:
         raise refusal(error) from None

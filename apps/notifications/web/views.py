@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -16,6 +17,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.event_kinds import headline
 from apps.core.domain.pagination import newest_first
 from apps.core.enums import Group
+from apps.core.errors import NotAllowed
 from apps.core.web.errors import show_errors
 from apps.notifications.domain import webhooks
 from apps.notifications.domain.atom_feeds import (
@@ -37,13 +39,14 @@ from apps.notifications.domain.preferences import (
     level_of,
     save_preferences,
 )
+from apps.notifications.domain.webhook_tests import newest_tests, queue_test
 from apps.notifications.domain.webhooks import (
     enable_webhook,
     remove_webhook,
     renew_secret,
     webhooks_for,
 )
-from apps.notifications.enums import Level
+from apps.notifications.enums import Level, MessageState
 from apps.notifications.models import Notification
 from apps.notifications.web.forms import PreferencesForm, ReadForm, WebhookForm
 from apps.production.models import Request
@@ -195,7 +198,7 @@ def add_webhook(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def change_webhook(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Remove a webhook, enable it again, or make a new secret, which is shown once."""
+    """Remove, test or enable a webhook, or make a new secret, which is shown once."""
     user = request.user
     hook = get_object_or_404(webhooks_for(user), pk=pk)
     if request.POST.get("do") == "enable":
@@ -204,6 +207,12 @@ def change_webhook(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     elif request.POST.get("do") == "secret":
         renewed = renew_secret(webhook=hook, by=user, at=timezone.now())
         return _settings(request, new_secret=renewed.secret, new_secret_of=renewed.host)
+    elif request.POST.get("do") == "test":
+        try:
+            queue_test(webhook=hook, by=user, at=timezone.now())
+        except NotAllowed as error:
+            messages.error(request, str(error))
+        return redirect(reverse("notifications:settings") + "#webhooks")
     else:
         remove_webhook(webhook=hook, by=user, at=timezone.now())
         messages.success(request, "Webhook removed.")
@@ -245,10 +254,14 @@ def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 def _settings(request: AuthenticatedRequest, status: int = 200, **more: Any) -> HttpResponse:
     user = request.user
+    hooks = list(webhooks_for(user))
+    tests = newest_tests(hooks)
+    waits = [test.state == MessageState.WAITING for test in tests.values()]
     context = {
         "form": PreferencesForm(user=user),
         "webhook_form": WebhookForm(user=user),
-        "webhooks": webhooks_for(user),
+        "webhooks": [(hook, tests.get(hook.pk)) for hook in hooks],
+        "a_test_waits": any(waits),
         "feeds": addresses_of(getattr(user, "notification_preferences", None)),
         "mail_works": mail_is_configured(),
         "zone": hours_of(user).zone,

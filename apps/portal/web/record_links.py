@@ -19,15 +19,20 @@ _MOST_CHARACTERS = 120
 class Link:
     """A page about a record.
 
-    Its address is that of `view`; the query has attributes of the record: `?q={name}`.
+    Its address is that of `view`, whose argument is the attribute `argument` of the record, if set;
+    the query has attributes of the record: `?q={name}`.
     """
 
     text: str
     view: str
     query: str = ""
+    argument: str = ""
 
     def address_of(self, record: Model) -> str:
-        return reverse(self.view) + self.query.format_map(_Quoted(record))
+        arguments = []
+        if self.argument:
+            arguments.append(getattr(record, self.argument))
+        return reverse(self.view, args=arguments) + self.query.format_map(_Quoted(record))
 
 
 class _Quoted(dict[str, Any]):
@@ -63,7 +68,7 @@ SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
         ),
     ),
     "statusboard.MonitoringSource": (
-        Link("Replace its token, or map its fields", "statusboard:sources"),
+        Link("Test it, or rotate its token", "statusboard:source", argument="slug"),
         Link(
             "What it posted", "admin:statusboard_rawpayload_changelist", "?source__id__exact={pk}"
         ),

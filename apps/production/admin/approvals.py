@@ -16,7 +16,13 @@ from apps.core.admin import EMPTY, LongListAdmin, PortalAdmin
 from apps.core.domain.events import publish
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.approvals.groups import retire_group, retirement_of
-from apps.production.models import ApprovalGroup, ApprovalRule, Delegation, Signature
+from apps.production.models import (
+    REMIND_AFTER_DAYS,
+    ApprovalGroup,
+    ApprovalRule,
+    Delegation,
+    Signature,
+)
 from apps.production.permissions import may_change_groups
 
 
@@ -64,10 +70,23 @@ class Retire(ReasonAction):
         return f"{row}: {retire_group(group=row, by=by, at=at, reason=reason).text}"
 
 
+class ApprovalGroupForm(forms.ModelForm):
+    """A group in which someone can sign."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        is_empty = not cleaned.get("role") and not cleaned.get("members")
+        if is_empty and not {"role", "members"}.intersection(self.errors):
+            text = "Choose “Members”, a “Role”, or both: otherwise, no one can sign."
+            self.add_error("members", text)
+        return cleaned
+
+
 @admin.register(ApprovalGroup)
 class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
     """A group with signatures or delegations is retired, because the history names it."""
 
+    form = ApprovalGroupForm
     about = "People of whom one signs for all. Approval rules name the groups that must sign."
     document = "approvals"
     saved_kind = "approval_group.saved"
@@ -104,10 +123,38 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
         return deleted, counts, needed, protected
 
 
+class ApprovalRuleForm(forms.ModelForm):
+    """A rule that asks for something, and is the only one for its requests."""
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        days = cleaned.get("remind_after_days")
+        if "groups" not in self.errors and not cleaned.get("groups") and days == REMIND_AFTER_DAYS:
+            self.add_error(
+                "groups",
+                "Choose the groups that must sign. A rule without groups only changes the days "
+                f"until a reminder, which are {REMIND_AFTER_DAYS} without a rule.",
+            )
+        is_moved = {"workflow", "experiment"}.intersection(self.changed_data)
+        if (self.instance.pk is None or is_moved) and not self.errors:
+            self._refuse_second_rule(cleaned)
+        return cleaned
+
+    def _refuse_second_rule(self, cleaned: dict[str, Any]) -> None:
+        same = ApprovalRule.objects.filter(
+            workflow=cleaned.get("workflow"), experiment=cleaned.get("experiment")
+        )
+        other = same.exclude(pk=self.instance.pk).first()
+        if other:
+            text = f"There is already a rule for {other}. Change that one, or choose others here."
+            self.add_error("workflow", text)
+
+
 @admin.register(ApprovalRule)
 class ApprovalRuleAdmin(_WithEvents):
     """The groups of all matching rules must sign. Without a matching rule, one approver must."""
 
+    form = ApprovalRuleForm
     about = (
         "Which groups must sign which requests. The groups of all matching rules must sign; "
         "without a matching rule, one approver must."
@@ -130,17 +177,15 @@ class ApprovalRuleAdmin(_WithEvents):
         "enabled": "In force",
     }
     help_texts = {
-        "groups": "All of them must sign. Without groups, one approver is enough.",
+        "groups": (
+            "All of them must sign. Without groups, the rule only changes the days until a "
+            "reminder."
+        ),
         "enabled": "Otherwise the rule is kept, and asks for nothing.",
     }
     column_titles = {"enabled": "in force", "remind_after_days": "days until a reminder"}
     filter_titles = {"enabled": "in force"}
     empty_choices = {"experiment": "all experiments"}
-
-    def formfield_for_manytomany(self, *args: Any, **kwargs: Any) -> Any:
-        return super().formfield_for_manytomany(
-            *args, **{"widget": forms.CheckboxSelectMultiple, **kwargs}
-        )
 
     @admin.display(description="groups")
     def group_names(self, rule: ApprovalRule) -> str:

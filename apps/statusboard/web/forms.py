@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.models import Experiment
 from apps.core.web.moments import DayField, LocalMomentField
 from apps.core.web.quantity_field import QuantityField
+from apps.core.web.text_fields import CheckBoxes
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.enums import INCIDENT_STATES, Repeat, WindowEffect
 from apps.statusboard.feeds.generic import FIELDS
@@ -168,7 +169,9 @@ class MergeForm(forms.Form):
 
 class WindowForm(forms.Form):
     title = forms.CharField(max_length=200, help_text="One line that describes the work.")
-    services = forms.ModelMultipleChoiceField(Service.objects.all(), to_field_name="slug")
+    services = forms.ModelMultipleChoiceField(
+        Service.objects.all(), to_field_name="slug", widget=CheckBoxes
+    )
     starts_at = LocalMomentField(label="Start")
     ends_at = LocalMomentField(label="End")
     effect = forms.ChoiceField(
@@ -226,10 +229,11 @@ class AnnouncementForm(forms.Form):
         Experiment.objects.all(),
         required=False,
         to_field_name="key",
-        help_text="Leave empty to show it to everybody.",
+        widget=CheckBoxes,
+        help_text="None: it is shown to everybody.",
     )
     services = forms.ModelMultipleChoiceField(
-        Service.objects.all(), required=False, to_field_name="slug"
+        Service.objects.all(), required=False, to_field_name="slug", widget=CheckBoxes
     )
 
 
@@ -276,6 +280,19 @@ class SourceForm(forms.Form):
     )
 
 
+class PayloadForm(forms.Form):
+    """A payload to try."""
+
+    payload = forms.CharField(
+        label="Payload",
+        max_length=512_000,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"}),
+        help_text="As the source sends it, for example copied from its log.",
+        error_messages={"required": "Paste a payload to try."},
+    )
+
+
 class MappingForm(forms.Form):
     """The mapping of a source's JSON payloads, with one field per name."""
 
@@ -299,7 +316,7 @@ class RuleForm(forms.Form):
     `services` are the choices of the field `service`.
     """
 
-    labels = forms.MultipleChoiceField(help_text="All selected labels must match.")
+    labels = forms.MultipleChoiceField(widget=CheckBoxes, help_text="All ticked labels must match.")
     service = forms.ChoiceField()
     state = forms.ChoiceField(
         choices=[("", "By severity"), *_STATES], required=False, label="State"

@@ -61,6 +61,7 @@ urlpatterns = [
         name="iri-event",
     ),
     path("services/monitoring/sources/new/", sources.new_source, name="source-new"),
+    path("services/monitoring/sources/<slug:slug>/", sources.source, name="source"),
     path("services/monitoring/sources/<slug:slug>/token/", sources.new_token, name="source-token"),
     path(
         "services/monitoring/sources/<slug:slug>/mapping/", sources.mapping, name="source-mapping"

@@ -20,7 +20,7 @@ from apps.datasets.models import Catalogue
 from apps.jobs.models import Collection
 from apps.portal.web.record_links import SEE_ALSO, links_of
 from opsportal.admin_site import TASKS
-from tests.factories import clusters, people
+from tests.factories import clusters, people, statusboard
 from tests.pages import text_of
 
 autodiscover()
@@ -400,7 +400,8 @@ def test_page_of_a_cluster_says_whether_its_accounting_is_read_and_if_not_why(cl
 
 
 @pytest.mark.parametrize("label", sorted(SEE_ALSO))
-def test_links_of_a_record_lead_to_pages(client, admin, label):
+def test_links_of_a_record_lead_to_pages(client, admin, at, label):
+    statusboard.source(at, slug="abc")
     record = apps.get_model(label)(pk=1)
     for name in ("name", "slug", "username", "target_label"):
         if hasattr(record, name):

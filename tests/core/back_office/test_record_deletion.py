@@ -7,11 +7,12 @@ from django.urls import reverse
 from apps.accounts.models import Membership
 from apps.clusters.models import Cluster, Host, Site
 from apps.core.admin import deletion
-from apps.hosts.models import Probe
-from apps.jobs.models import Collection, QueueReading
+from apps.hosts.models import MeasuredState, Probe
+from apps.jobs.models import Collection, HourlyTotals, QueueReading
 from apps.production.models import ExperimentShare
-from apps.statusboard.models import Service
-from tests.factories import approvals, clusters, people
+from apps.statusboard.enums import Monitoring
+from apps.statusboard.models import MonitoringGap, MonitoringSource, Service, StateInterval
+from tests.factories import approvals, clusters, people, statusboard
 from tests.pages import text_of
 
 
@@ -49,6 +50,47 @@ def test_mistyped_cluster_without_jobs_is_deleted_with_its_readings(office, at):
     assert office.post(deletion_of(cluster), {"post": "yes"}).status_code == 302
     assert not Cluster.objects.exists()
     assert not Collection.objects.exists()
+
+
+def test_internal_records_are_folded_below_what_people_know(office, at, nova):
+    cluster = clusters.cluster()
+    Host.objects.create(cluster=cluster, name="wn-1", listed_at=at)
+    sums = {"jobs": 1, "wall_seconds": 1, "core_seconds": 1, "cpu_seconds": 1}
+    HourlyTotals.objects.create(
+        cluster=cluster, experiment=nova, hour=at, state="completed", last_ended_at=at, **sums
+    )
+    probe = Probe.objects.create(name="read")
+    MeasuredState.objects.create(
+        cluster=cluster, probe=probe, host="wn-1", good=True, measured_at=at, since=at
+    )
+    page = text_of(office.get(deletion_of(cluster)))
+    assert "used by 1 host and internal records of the portal. Untick" in page
+    folded = page.partition("<summary>Internal records</summary>")[2]
+    assert folded.count("<li>") == 2
+
+
+def test_mistaken_service_and_source_are_deleted_with_what_the_portal_noted(office, at):
+    source = statusboard.source(at)
+    service = statusboard.service("dcahce", at, Monitoring.FEED, source=source, monitored_since=at)
+    MonitoringGap.objects.create(source=source, started_at=at)
+    assert StateInterval.objects.filter(service=service).exists()
+    page = text_of(office.get(deletion_of(source)))
+    assert "cannot be deleted: it is used by 1 service. Choose another source" in page
+    page = text_of(office.get(deletion_of(service)))
+    assert "<h1>Delete the service “dcahce”?</h1>" in page
+    assert office.post(deletion_of(service), {"post": "yes"}).status_code == 302
+    assert office.post(deletion_of(source), {"post": "yes"}).status_code == 302
+    assert not MonitoringSource.objects.exists()
+    assert not StateInterval.objects.exists()
+
+
+def test_service_with_incidents_says_what_to_do_instead(office, at):
+    source = statusboard.source(at)
+    statusboard.service("dcache", at, Monitoring.FEED, source=source, monitored_since=at)
+    statusboard.post(source, at, statusboard.alert(at, service="dcache"))
+    page = text_of(office.get(deletion_of(Service.objects.get())))
+    assert "it is used by 1 incident. Set its monitoring to “Not monitored” instead" in page
+    assert "If it is a duplicate" in page
 
 
 def test_protected_record_says_what_to_do_first(office):

@@ -1,18 +1,16 @@
 """`manage.py person`: export and remove what the portal holds about a person."""
 
-import json
 from argparse import ArgumentParser
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.accounts.personal_data import remove_person, rows_about
+from apps.accounts.personal_data import export_person, remove_person
 from apps.core.errors import DomainError
 from apps.core.management.files import open_new_file
 
@@ -39,11 +37,8 @@ class Command(BaseCommand):
             self._remove(user, is_final=options["yes"])
 
     def _export(self, user: User, path: Path) -> None:
-        rows = 0
         with open_new_file(path) as file:
-            for table, columns in rows_about(user):
-                file.write(json.dumps({"table": table, **columns}, cls=DjangoJSONEncoder) + "\n")
-                rows += 1
+            rows = export_person(user, file, by="person", at=timezone.now())
         self.stdout.write(f"{rows} rows about {user} are in {path}.")
 
     def _remove(self, user: User, *, is_final: bool) -> None:

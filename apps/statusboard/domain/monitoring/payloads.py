@@ -141,7 +141,7 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
     for alert in message.alerts:
         if alert.status is Status.HEARTBEAT:
             continue
-        mapped, service, state = _map(alert, rules, by_slug)
+        mapped, service, state = map_report(alert, rules, by_slug)
         if not mapped and alert.status is Status.RESOLVED and alert.started_at is None:
             # An end without labels belongs to the service that the alert was mapped to.
             mapped = True
@@ -210,7 +210,7 @@ def _apply_windows(
             or window.ends_at <= window.starts_at
         ):
             continue
-        mapped, service, _ = _map(window, rules, by_slug)
+        mapped, service, _ = map_report(window, rules, by_slug)
         if not mapped:
             unmapped += 1
             _record_unmapped(source, window, at)
@@ -222,7 +222,7 @@ def _apply_windows(
     return changed, unmapped
 
 
-def _map(
+def map_report(
     alert: Alert | Window, rules: list[LabelRule], by_slug: Mapping[str, Service]
 ) -> tuple[bool, Service | None, State]:
     """Return whether the alert is mapped, its service (None: ignored), and its state."""

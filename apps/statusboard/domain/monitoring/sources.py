@@ -86,6 +86,20 @@ def add_token(
 
 
 @transaction.atomic
+def revoke_older_tokens(*, source: MonitoringSource, by: Principal, at: datetime) -> int:
+    """Revoke all tokens of a source but the newest; return how many."""
+    locked = MonitoringSource.objects.select_for_update(no_key=True).get(pk=source.pk)
+    count = len(locked.token_hashes) - 1
+    if count <= 0:
+        return 0
+    locked.token_hashes = locked.token_hashes[:1]
+    locked.save(update_fields=["token_hashes"])
+    publish(kind="source.tokens_revoked", target=locked, by=by, at=at, data={"count": count})
+    source_tokens.TOKENS.read_now()
+    return count
+
+
+@transaction.atomic
 def set_mapping(
     *, source: MonitoringSource, mapping: Mapping[str, str], by: Principal, at: datetime
 ) -> None:
