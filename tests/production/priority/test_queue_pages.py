@@ -191,7 +191,7 @@ def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, brows
 def test_problems_of_a_move_stand_in_its_row_with_what_was_typed(queued, approver, browse):
     one = queued()
     for data, words in (
-        ({"to_rank": "x", "reason": "why not"}, "Enter a whole number."),
+        ({"to_rank": "x", "reason": "why not"}, "Enter a whole number"),
         ({"to_rank": 7, "reason": "why not"}, "Enter a rank from 1 to 1."),
         ({"to_rank": 1, "reason": "why not"}, "It already has rank 1."),
     ):
