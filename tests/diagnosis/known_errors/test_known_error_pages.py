@@ -132,10 +132,10 @@ def test_preview_needs_the_pattern_alone(client, harvested, approver):
     address = reverse("diagnosis:known-error-new")
     html = client.post(address, {"regex": "geometry server gone", "preview": 1}).content.decode()
     assert "<b>2 of 2</b> failed jobs match" in html
-    assert "This field is required." not in html
+    assert "is required: " not in html
     without = client.post(address, {"title": "Geometry", "preview": 1})
     assert without.status_code == 400
-    assert without.content.decode().count("This field is required.") == 1
+    assert without.content.decode().count("is required: ") == 1
     wrong = client.post(address, {"regex": "(?!x)geometry", "preview": 1})
     assert "RE2 has no lookaround" in wrong.content.decode()
 
