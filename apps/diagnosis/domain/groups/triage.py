@@ -8,9 +8,8 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from apps.accounts.enums import Role
 from apps.accounts.models import Principal, User
-from apps.accounts.permissions import is_opg, scope_of
+from apps.accounts.permissions import scope_of
 from apps.core.domain.events import events_of, publish
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -194,13 +193,12 @@ def may_triage(user: User, group: FailureGroup) -> bool:
 
 def triageable(user: User, keys: Sequence[int]) -> set[int]:
     """Return which of these groups, by primary key, the user may change, in one query."""
-    scope = scope_of(user)
-    if is_opg(user):
-        return set(keys)
-    mine = [experiment for role, experiment in scope.roles if role == Role.LIAISON]
     totals = DailyCauseTotals.objects.filter(group__in=keys).order_by()
-    of_others = totals.filter(Q(experiment=None) | ~Q(experiment__in=[pk for pk in mine if pk]))
-    return set(keys) - set(of_others.values_list("group", flat=True).distinct())
+    allowed = set(keys)
+    for group, experiment in totals.values_list("group", "experiment").distinct():
+        if not may_correct_verdict(user, experiment):
+            allowed.discard(group)
+    return allowed
 
 
 def experiments_in(group: FailureGroup) -> set[int | None]:
