@@ -57,7 +57,6 @@ def sum_reports(reports: Sequence[WeeklyReport], *, title: str) -> SummedWeek:
             {
                 "experiment": report.experiment.key,
                 "name": report.experiment.name,
-                "url": report.get_absolute_url(),
                 **content["jobs"],
                 "failure_rate_before": content["before"]["failure_rate"],
             }

@@ -20,6 +20,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
+from apps.production.domain.campaigns import campaigns_for
 from apps.production.models import Request
 from apps.progress.domain.weekly_report import WEEK, next_report, sentence_of, week_before
 from apps.progress.domain.weekly_summaries import SummedWeek, sum_reports, week_of_campaign
@@ -28,6 +29,8 @@ from apps.recovery.enums import Recovery
 from apps.statusboard.models import Incident
 
 PAGE_SIZE = 50
+#: How many campaigns, those of the newest requests, have a link to their week.
+MOST_CAMPAIGNS = 12
 #: The columns by which reports can be sorted, with their fields.
 REPORT_ORDERS = {
     "week": "monday",
@@ -59,8 +62,13 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
         visible = WeeklyReport.objects.visible_to(request.user)
         newest = visible.order_by("-monday").values_list("monday", flat=True).first()
         newest_week = f"{newest:%G-W%V}" if newest else ""
+    requests = Request.objects.visible_to(request.user)
+    if chosen:
+        requests = requests.filter(experiment=chosen)
     context = {
         "newest_week": newest_week,
+        "this_week": f"{timezone.localdate(at):%G-W%V}",
+        "campaigns": campaigns_for(request.user, requests)[:MOST_CAMPAIGNS],
         "last_monday": week_before(at),
         "next_monday": monday,
         "next_written_at": written_at,

@@ -97,7 +97,6 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
         "filtered": is_filtered,
         "page": page,
         "campaigns": campaigns,
-        "this_week": f"{timezone.localdate():%G-W%V}",
         "rows": list(zip(page.rows, forecasts, strict=True)),
         "may_write": writable_experiments(request.user).exists(),
     }
