@@ -159,6 +159,10 @@ JOB_CHECKS = {"submission": "apps.submission.domain.dispatch.returns:refusal_to_
 # `opsportal.reopening_steps`, by name and dotted path.
 REOPENING_STEPS = {"recovery": "apps.submission.domain.files.recovery:take_files_again"}
 
+# Plugins that discard the planned jobs of a started request that returns to the queue:
+# `opsportal.withdrawal_steps`, by name and dotted path.
+WITHDRAWAL_STEPS = {"submission": "apps.submission.domain.dispatch.returns:withdraw_planned"}
+
 # Parts of experiment packs that other apps read: `opsportal.pack_parts`, by name and dotted path.
 PACK_PARTS = {"recovery_rules": "apps.recovery.domain.rules.packs:RULES_OF_PACKS"}
 

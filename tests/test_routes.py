@@ -424,6 +424,8 @@ EXPECTED = {
     "progress:frozen-report": NONE,  # none of that hash
     "progress:weekly-reports": ALL,
     "progress:weekly-report": OF_EXPERIMENT,
+    "progress:week-of-all": OF_EXPERIMENT,
+    "progress:week-of-campaign": OF_EXPERIMENT,
     "progress:request-progress": OF_EXPERIMENT,
     "progress:request-report": OF_EXPERIMENT,
     "quality:again": "hyhyyn",

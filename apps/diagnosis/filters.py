@@ -5,7 +5,9 @@ from typing import Any
 import django_filters
 from django import forms
 from django.db.models import Q, QuerySet
+from django.http import HttpRequest
 
+from apps.accounts.domain import visible_experiments
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
@@ -37,6 +39,11 @@ from apps.statusboard.models import Service
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
 
 
+def _visible_experiments(request: HttpRequest | None) -> QuerySet[Experiment]:
+    """Return the experiments that a reader may choose: those that they may see."""
+    return visible_experiments(getattr(request, "user", None))
+
+
 class _NothingIfInvalid(AnyOf):
     """Filters of which an invalid one matches nothing."""
 
@@ -48,7 +55,7 @@ class _NothingIfInvalid(AnyOf):
 
 class _OfExperiment(_NothingIfInvalid):
     experiment = django_filters.ModelChoiceFilter(
-        queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
+        queryset=_visible_experiments, to_field_name="key", empty_label="All"
     )
 
 
@@ -88,7 +95,7 @@ class Failures(_OfGroups):
         choices=WINDOWS, method="in_window", label="Period", empty_label=None
     )
     experiment = django_filters.ModelChoiceFilter(
-        queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
+        queryset=_visible_experiments, to_field_name="key", empty_label="All"
     )
     cluster = django_filters.ModelChoiceFilter(
         queryset=Cluster.objects.all(), to_field_name="name", empty_label="All"

@@ -24,9 +24,9 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
 from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin
-from apps.core.admin.form_errors import name_field_in_errors
 from apps.core.admin.history import message_about_addition
 from apps.core.errors import DomainError, InvalidFields
+from apps.core.web.form_errors import name_field_in_errors
 from apps.core.web.query import number_in
 from apps.jobs.domain.collection.experiment_setup import (
     MOST_COUNTED,

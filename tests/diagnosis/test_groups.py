@@ -217,6 +217,31 @@ def test_people_see_the_counts_of_their_experiments_only(
     assert client.post(address, muted, content_type="application/json").status_code == 403
 
 
+def test_liaisons_select_only_groups_that_they_may_change(
+    client, fail, liaison, shifter, nova, dune
+):
+    fail("nothing\n", sweep=False)
+    [own] = FailureGroup.objects.values_list("pk", flat=True)
+    fail(sweep=False)
+    fail(experiment=dune)
+    keys = list(FailureGroup.objects.values_list("pk", flat=True))
+    assert len(keys) == 2
+    for user, selectable in ((shifter, set(keys)), (liaison, {own})):
+        assert groups.triageable(user, keys) == selectable
+        for key in keys:
+            group = FailureGroup.objects.get(pk=key)
+            assert groups.may_triage(user, group) == (key in selectable)
+        client.force_login(user)
+        page = client.get(reverse("diagnosis:failures"))
+        boxes = re.findall(r'name="group" value="(\d+)"', page.content.decode())
+        assert set(map(int, boxes)) == selectable
+        offered = {
+            str(choice) for _, choice in page.context["filter"].form["experiment"].field.choices
+        }
+        assert ("DUNE" in offered) == (user == shifter)
+        assert nova.name in offered
+
+
 def test_list_has_sections_views_and_bulk_actions(client, fail, shifter):
     fail()
     fail("nothing\n")

@@ -76,6 +76,7 @@ class World:
             "key": {
                 "workflow": "monte_carlo",
                 "weekly-report": self.nova.key,
+                "week-of-campaign": self.nova.key,
                 "recovery:export": self.nova.key,
                 "*": self.request.key,
             },

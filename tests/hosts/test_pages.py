@@ -172,7 +172,7 @@ def test_problems_are_shown_beside_their_fields(exclusion, browse, shifter):
     assert "Choose a time in the future" in text_of(answer)
     answer = client.post(f"{address}return/", {"return-reason": " "})
     assert answer.status_code == 400
-    assert "This field is required" in text_of(answer)
+    assert "is required: enter a value." in text_of(answer)
 
 
 def test_second_return_says_that_it_has_ended(exclusion, browse, shifter):

@@ -169,9 +169,9 @@ def test_settings_are_kept_and_only_what_differs_is_stored(browse, liaison):
     [
         ({"quiet_from": "22:00"}, "Enter both times"),
         ({"quiet_from": "22:00", "quiet_until": "22:00"}, "are the same"),
-        ({"webhook_turn": "digest"}, "Select a valid choice"),
-        ({"digest_hour": "25"}, "Select a valid choice"),
-        ({"quiet_from": "late"}, "Enter a valid time"),
+        ({"webhook_turn": "digest"}, "choose one of the list"),
+        ({"digest_hour": "25"}, "choose one of the list"),
+        ({"quiet_from": "late"}, "Enter a time such as 14:30"),
     ],
 )
 def test_bad_settings_come_back_with_what_is_wrong(browse, liaison, changes, said):

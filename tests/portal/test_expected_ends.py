@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from itertools import product
 
 import pytest
 from django.db import transaction
@@ -20,8 +21,8 @@ from apps.production.domain.priority.listing import queue_rows
 from apps.production.domain.priority.ranks import ranked_requests
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.what_if import if_level, if_moved
-from apps.production.domain.slack import is_late_on, slack_of, slack_until
-from apps.production.models import Attention, Request, Stage
+from apps.production.domain.slack import is_late_on, late_reason, slack_of, slack_until
+from apps.production.models import Attention, QueueEntry, Request, Stage
 from apps.progress.domain.needs import note_attention
 from apps.progress.domain.stored_forecasts import keep_forecasts
 from apps.progress.domain.weekly_report import weekly_report_of
@@ -141,7 +142,7 @@ def _check_late(request, slack, forecast, late_in_report):
     is_late = slack is not None and slack.is_late
     attention = Attention.objects.filter(request=request, kind="late").first()
     assert (attention is not None, request.key in late_in_report) == (is_late, is_late)
-    if attention is not None and slack.end > request.deadline:
+    if attention is not None and slack.end and slack.end > request.deadline:
         mail = (
             Event.objects.filter(kind="request.late", target_id=str(request.pk)).latest("id").reason
         )
@@ -204,31 +205,65 @@ def test_lists_show_the_end_of_a_request_without_approval_as_its_page_does(
         assert f'<span title="{reason}">unknown</span>' in rows[endless.pk]
 
 
-@given(deadline=DAYS, end=DAYS)
-def test_slack_is_whole_days_and_negative_only_after_the_deadline(deadline, end):
+@given(deadline=DAYS, start=DAYS, end=DAYS)
+def test_slack_is_whole_days_and_negative_only_after_the_deadline(deadline, start, end):
     today = timezone.localdate()
     day = lambda days: None if days is None else today + timedelta(days=days)  # noqa: E731
-    slack = slack_until(day(deadline), day(end), today=today)
-    if deadline is None or (end is None and deadline >= 0):
+    slack = slack_until(day(deadline), day(end), today=today, start=day(start))
+    begins_late = deadline is not None and start is not None and start > deadline
+    if deadline is None or (end is None and deadline >= 0 and not begins_late):
         assert slack is None
-    else:
-        assert slack.days == deadline - max(end or 0, 0)
-        assert slack.is_late == (slack.level == "over") == (slack.days_late > 0)
+        return
+    latest = end
+    if end is None:
+        latest = start if begins_late else 0
+    assert slack.days == deadline - max(latest, 0)
+    assert slack.is_late == (slack.level == "over") == (slack.days_late > 0)
+    if slack.is_late:
+        assert late_reason(slack, day(deadline), today=today)
 
 
 def test_database_finds_the_late_ones(requests):
     request, today = requests[0], timezone.localdate()
-    offsets = (None, -1, 0, 1)
-    for deadline in offsets:
-        for end in offsets:
-            days = [
-                None if offset is None else today + timedelta(days=offset)
-                for offset in (deadline, end)
-            ]
-            Request.objects.filter(pk=request.pk).update(deadline=days[0], expected_end=days[1])
-            slack = slack_until(*days, today=today)
-            late = Request.objects.filter(is_late_on(today), pk=request.pk)
-            assert late.exists() == (slack is not None and slack.is_late)
+    offsets = (None, -1, 0, 1, 2)
+    for days in product(offsets, repeat=3):
+        deadline, start, end = (
+            None if offset is None else today + timedelta(days=offset) for offset in days
+        )
+        changes = {"deadline": deadline, "expected_start": start, "expected_end": end}
+        Request.objects.filter(pk=request.pk).update(forecast_at=timezone.now(), **changes)
+        request.refresh_from_db()
+        slack = slack_of(deadline, forecast_of(request), today=today)
+        late = Request.objects.filter(is_late_on(today), pk=request.pk)
+        assert late.exists() == (slack is not None and slack.is_late), days
+
+
+def test_start_after_the_deadline_is_late_everywhere(requests, approver, liaison, nova, browse):
+    """The end of a request is unknown, but it starts after its deadline."""
+    at, today = timezone.now(), timezone.localdate()
+    set_pace(5000, days=10)
+    QueueEntry.objects.update(core_seconds=3 * 5000 * 3600)
+    last = ranked_requests().last()
+    QueueEntry.objects.filter(request=last).update(days=None, days_low=None, days_high=None)
+    Request.objects.filter(pk=last.pk).update(deadline=today + timedelta(days=1))
+    keep_forecasts(at=at)
+    note_attention(at=at)
+    last.refresh_from_db()
+    assert last.expected_end is None
+    late_days = (last.expected_start - last.deadline).days
+    assert late_days > 0
+
+    reason = Attention.objects.get(request=last, kind="late").words
+    assert f"expected to start on {last.expected_start:%-d %b %Y}" in reason
+    rows = browse(liaison).get("/api/v1/requests/").json()["results"]
+    assert {row["key"]: row["slack_days"] for row in rows}[last.key] == -late_days
+    assert last.key in {row["request"] for row in _late_in_report(nova, at)}
+    assert f"≥ {late_days} d late" in text_of(browse(approver), "/requests/queue/")
+    days = f"{late_days} day{'s' if late_days > 1 else ''}"
+    page = text_of(browse(liaison), last.get_absolute_url())
+    assert f"Starts {days} after its deadline" in page
+    late_ones = text_of(browse(liaison), "/requests/?attention=late")
+    assert last.key in late_ones
 
 
 def test_request_due_today_is_not_late_today(requests, approver, liaison, browse):

@@ -11,10 +11,12 @@ from django.utils.html import escape
 
 from apps.accounts.models import ClusterLogin, User
 from apps.archive.domain.search.word_index import index_batch
+from apps.datasets.models import OutputFile
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.jobs import has_raw_id, jobs_for_list, matches_host
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
+from apps.production.models import Request
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service
@@ -293,3 +295,21 @@ def test_people_are_found_by_those_who_see_them(client, shifter, liaison, other_
     assert found(client, "ow").people == []
     client.force_login(other_liaison)
     assert found(client, "nowak").people == []
+
+
+def test_output_file_is_found_by_its_name_by_those_who_see_its_request(
+    world, client, liaison, other_liaison
+):
+    request = Request.objects.get(key="NOVA-0001")
+    stage = request.stages.order_by("position").first()
+    OutputFile.objects.create(
+        stage=stage, key="99_0", name="fd_muon_0042.root", size_bytes=9, at=timezone.now()
+    )
+    client.force_login(liaison)
+    response = client.get("/find/", {"q": "fd_muon_0042.root"})
+    place = f"/submissions/NOVA-0001/files/outputs/?stage={stage.position + 1}&q=fd_muon_0042.root"
+    assert response.headers["Location"] == place
+    assert "fd_muon_0042.root" in text_of(client.get(place))
+
+    client.force_login(other_liaison)
+    assert not found(client, "fd_muon_0042.root")

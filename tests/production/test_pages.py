@@ -222,7 +222,7 @@ def test_priority_with_garbage_is_shown_beside_its_field(nova, liaison, approver
     path = reverse("portal:request-priority", args=[obj.key])
     page = browse(approver).post(path, {"priority": "100000", "reason": ""})
     assert page.status_code == 400
-    assert "less than or equal to 9" in page.content.decode()
+    assert "Enter 9 or less" in page.content.decode()
     assert browse(liaison).post(path, {"priority": 5, "reason": "x"}).status_code == 403
 
 

@@ -15,9 +15,10 @@ from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import FailureGroup, Impact
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
-from apps.jobs.models import Job
+from apps.jobs.models import HourlyTotals, Job
 from apps.notifications.models import Notification
 from apps.production.enums import RequestState as S
+from apps.production.models import Request
 from apps.progress.domain.weekly_report import (
     freeze_weekly_reports,
     next_report,
@@ -298,3 +299,57 @@ def test_next_report_is_the_next_to_be_frozen(week, nova):
     monday, written_at = next_report(MORNING - HOUR)
     freeze_weekly_reports(at=written_at)
     assert WeeklyReport.objects.get(experiment=nova).monday == monday
+
+
+def test_week_of_all_experiments_sums_up_their_reports(
+    week, dune, liaison, client, approver, other_liaison
+):
+    store(clusters.cluster("brenner"), ended(900, MONDAY + HOUR, failed))
+    Job.objects.filter(job_id="900").update(experiment=dune, stage="reco")
+    recompute_dirty_hours(at=MORNING)
+    freeze_weekly_reports(at=MORNING)
+    reports = {report.experiment.key: report.content for report in WeeklyReport.objects.all()}
+    assert set(reports) >= {"NOVA", "DUNE"}
+
+    client.force_login(approver)
+    shown = client.get("/reports/weekly/2026-W47/")
+    jobs = shown.context["report"]["jobs"]
+    assert jobs["jobs"] == sum(content["jobs"]["jobs"] for content in reports.values())
+    assert jobs["failed"] == sum(content["jobs"]["failed"] for content in reports.values())
+    assert jobs["failure_rate"] == round(jobs["failed"] / jobs["jobs"], 4)
+    rows = {row["experiment"]: row for row in shown.context["report"]["experiments"]}
+    assert rows["NOVA"]["jobs"] == reports["NOVA"]["jobs"]["jobs"]
+    assert "All experiments, week 47 of 2026" in text_of(shown)
+    assert "/reports/weekly/2026-W47/" in text_of(client.get("/reports/weekly/"))
+    for wrong in ("2026-W99", "2026-W46", "last-week"):
+        assert client.get(f"/reports/weekly/{wrong}/").status_code == 404
+
+    client.force_login(liaison)
+    own = client.get("/reports/weekly/2026-W47/")
+    assert [row["experiment"] for row in own.context["report"]["experiments"]] == ["NOVA"]
+    assert own.context["report"]["jobs"]["jobs"] == reports["NOVA"]["jobs"]["jobs"]
+
+
+def test_week_of_a_campaign_has_the_jobs_of_its_requests(
+    week, nova, liaison, approver, client, other_liaison
+):
+    Request.objects.filter(pk=week.pk).update(campaign="Muons & more")
+    request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver, campaign="Others")
+    hours = HourlyTotals.objects.filter(hour__gte=MONDAY, hour__lt=MONDAY + timedelta(days=1))
+    hours.update(request_key=week.key)
+    address = "/reports/weekly/NOVA/2026-W47/campaign/"
+
+    client.force_login(liaison)
+    with time_machine.travel(MORNING, tick=False):
+        shown = client.get(address, {"name": "Muons & more"})
+        jobs = shown.context["report"]["jobs"]
+        assert (jobs["jobs"], jobs["failed"]) == (2, 1)
+        assert "Campaign Muons &amp; more of NOvA, week 47 of 2026" in text_of(shown)
+        assert client.get(address, {"name": "Nothing"}).status_code == 404
+        campaigns = client.get(address).headers["Location"]
+        assert campaigns == "/requests/campaigns/?experiment=NOVA"
+        later = "/reports/weekly/NOVA/2026-W50/campaign/"
+        assert client.get(later, {"name": "Muons & more"}).status_code == 404
+
+        client.force_login(other_liaison)
+        assert client.get(address, {"name": "Muons & more"}).status_code == 404

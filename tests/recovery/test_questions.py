@@ -157,7 +157,7 @@ WRONG_ANSWERS = [
     ("1 GB", "Why.", "A failed attempt already had 2 GB."),
     ("999 PB", "Why.", "At most"),
     ("much", "Why.", "Enter a size with its unit"),
-    ("5 GB", "", "This field is required."),
+    ("5 GB", "", "is required: enter a value."),
 ]
 
 

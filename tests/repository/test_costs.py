@@ -121,7 +121,7 @@ CHEAP = {
         template-make template-rename templates workflow workflows
     """,
     "progress": """
-        frozen-report request-progress request-report weekly-report weekly-reports
+        frozen-report request-progress request-report week-of-all week-of-campaign weekly-report weekly-reports
     """,
     "quality": """
         again request waiting waive withdraw

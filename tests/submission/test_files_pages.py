@@ -180,7 +180,7 @@ def test_giving_up_needs_a_reason_and_can_be_undone(client, liaison, with_failur
     assert "raw_3.root" in page.content.decode()
     refused = client.post(f"{url}give-up/", {"position": 0, "names": "raw_3.root"})
     assert refused.status_code == 400
-    assert "This field is required" in refused.content.decode()
+    assert "is required: " in refused.content.decode()
     data = {"position": 0, "names": "raw_3.root\nraw_4.root\n", "reason": "Lost."}
     assert client.post(f"{url}give-up/", data).status_code == 302
     assert counts(with_failures) == {"done": 5, "failed": 3, "given_up": 2}

@@ -293,14 +293,16 @@ def test_start_without_jobs_is_returned_to_the_queue(browse, make, cluster, appr
 
     started = assign_request(request=request, cluster=cluster, by=approver, at=AT, verb=Verb.START)
     assert plan_next(assignment=started, at=AT)
-    assert "Return to queue…" in text_of(client.get(own)), "its button says why it is not possible"
-    reason = text_of(client.get(f"{own}?do=return-to-queue"))
-    assert "cannot return to the queue:</b> jobs are planned for it" in reason
-    assert "Put it on hold" in reason
-    with pytest.raises(InvalidTransition, match="jobs are planned for it"):
-        make_move(
-            verb=Verb.RETURN_TO_QUEUE, request=started.request, by=approver, at=AT, reason="No."
-        )
+    assert "4 planned jobs will be discarded" in text_of(client.get(f"{own}?do=return-to-queue"))
+    request = started.request
+    request.refresh_from_db()
+    client.post(move, {"reason": "Wrong cluster.", "version": request.version})
+    request.refresh_from_db()
+    assert request.state == "queued"
+    assert not request.submissions.exists()
+
+    make_move(verb=Verb.START, request=request, by=approver, at=AT)
+    assert plan_next(assignment=Assignment.objects.get(request=request), at=AT)
     dispatch.claim_next(cluster=cluster, at=AT)
     assert "Return to queue" not in text_of(client.get(own))
     assert "has submitted jobs" in text_of(client.get(f"{own}?do=return-to-queue"))

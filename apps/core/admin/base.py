@@ -23,7 +23,6 @@ from apps.core.admin.deletion import (
     reasons_against_deletion,
     without_links,
 )
-from apps.core.admin.form_errors import name_duplicates, name_field_in_errors
 from apps.core.admin.history import history_of, with_values
 from apps.core.admin.lists import (
     EMPTY,
@@ -37,6 +36,7 @@ from apps.core.admin.lists import (
 from apps.core.admin.responses import PlainResponses
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation
+from apps.core.web.form_errors import name_duplicates, name_field_in_errors
 from apps.core.web.pagination import KeysFirst
 from apps.core.web.quantity_field import QUANTITIES, QuantityField
 from apps.core.web.text_fields import CheckBoxes, JsonText, with_links

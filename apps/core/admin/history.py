@@ -23,13 +23,13 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.text import capfirst, get_text_list
 
-from apps.core.admin.form_errors import label_of
 from apps.core.admin.lists import yes_or_no
 from apps.core.domain.event_kinds import kind_of, value_in_words, what_was_done
 from apps.core.domain.events import events_of, people
 from apps.core.domain.masked_names import MASKED_NAMES
 from apps.core.domain.secrets.masking import Masker
 from apps.core.models import Event
+from apps.core.web.form_errors import label_of
 
 #: At most this many entries of each kind are read; the audit trail has all events.
 MOST = 200

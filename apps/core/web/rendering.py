@@ -8,6 +8,8 @@ from typing import Any
 from django.forms.renderers import DjangoTemplates, Jinja2
 from django.template import TemplateDoesNotExist
 
+from apps.core.web.form_errors import NamedField
+
 _OTHERS = DjangoTemplates()
 
 
@@ -15,6 +17,7 @@ class FieldRenderer(Jinja2):
     """Renders with Jinja2, and with Django's templates where there is no other, as in the admin."""
 
     field_template_name = "forms/field.html"
+    bound_field_class = NamedField
 
     def render(self, template_name: str, context: dict[str, Any], request: Any = None) -> str:
         try:

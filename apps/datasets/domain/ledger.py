@@ -116,6 +116,25 @@ def move_sums(stage: Stage, change: CountingSums) -> None:
         )
 
 
+def has_started_ledger(request: Request) -> bool:
+    """Return whether a file of a request was processed, failed, given up or written."""
+    untouched = [FileState.WAITING, FileState.TAKEN]
+    moved = InputFile.objects.filter(stage__request=request).exclude(state__in=untouched)
+    return moved.exists() or OutputFile.objects.filter(stage__request=request).exists()
+
+
+def discard_ledgers(request: Request) -> None:
+    """Forget the input files of a request without jobs: its next start lists them again.
+
+    Each list is locked, so that no run that compares it with the jobs is under way.
+    """
+    stages = Stage.objects.filter(request=request, file_totals__isnull=False)
+    for stage in stages.order_by("position"):
+        lock_ledger(stage)
+    InputFile.objects.filter(stage__request=request).delete()
+    FileTotals.objects.filter(stage__request=request).delete()
+
+
 def totals_of(request: Request) -> dict[int, FileTotals]:
     """Return the totals of the stages with a ledger, by position of the stage."""
     file_totals = FileTotals.objects.filter(stage__request=request).select_related("stage")

@@ -15,7 +15,7 @@ from apps.datasets.domain.steps import (
     visible_stages,
 )
 from apps.datasets.domain.uses import count_uses
-from apps.datasets.models import KnownDataset
+from apps.datasets.models import KnownDataset, OutputFile
 from apps.production.models import Stage
 
 #: Shorter texts are part of the names of most datasets.
@@ -90,6 +90,16 @@ def find_inputs(text: str, user: Principal, *, most: int) -> list[str]:
         return []
     inputs = only_read_datasets(user, text=text)
     return list(inputs.order_by(F("newest").desc()).values_list("input_dataset", flat=True)[:most])
+
+
+def find_output_files(name: str, user: Principal, *, most: int) -> list[OutputFile]:
+    """Return the output files with this name that a user may see, newest first: at most `most`.
+
+    Whole names only: they have an index, and a dataset may have a million files.
+    """
+    files = OutputFile.objects.filter(name=name, stage__in=visible_stages(user))
+    files = files.select_related("stage__request")
+    return list(files.order_by("-counts", "-pk")[:most])
 
 
 def only_read_datasets(

@@ -99,13 +99,15 @@ class Period:
 
 
 def _period(request: AuthenticatedRequest) -> Period:
-    chosen = Failures(request.GET, CauseTotals.objects.visible_to(request.user))
+    hourly = CauseTotals.objects.visible_to(request.user)
+    chosen = Failures(request.GET, hourly, request=request)
     if chosen.is_valid():
         hours = int(chosen.form.cleaned_data.get("hours") or 24)
     else:
         hours = 24
     start, end = last_hours(timezone.now(), hours)
-    days = Failures(request.GET, DailyCauseTotals.objects.visible_to(request.user)).qs
+    daily = DailyCauseTotals.objects.visible_to(request.user)
+    days = Failures(request.GET, daily, request=request).qs
     return Period(
         start, end, totals_between(chosen.qs, days, start=start, end=end), chosen.qs, chosen
     )
@@ -166,6 +168,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "seen_at": timezone.now(),
         "mute_days": MUTE_DAYS,
         **views_context(request),
+        "may_triage": groups.triageable(request.user, [row.pk for row in page.object_list]),
     }
     return render(request, "diagnosis/failures.html", context)
 

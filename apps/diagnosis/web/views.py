@@ -99,7 +99,7 @@ def harvest_again(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 @require_safe
 def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     """List the jobs behind a number on the failures page, newest end first unless sorted."""
-    chosen = FailedJobs(request.GET, Verdict.objects.visible_to(request.user))
+    chosen = FailedJobs(request.GET, Verdict.objects.visible_to(request.user), request=request)
     sort = read_sort(request, FAILED_ORDERS, default="-finished")
     column = sort.removeprefix("-")
     rows = chosen.qs

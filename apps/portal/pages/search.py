@@ -17,7 +17,8 @@ from apps.archive.domain.search.search import find as find_scripts
 from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
-from apps.datasets.domain.listing import find_datasets, find_inputs
+from apps.datasets.domain.listing import find_datasets, find_inputs, find_output_files
+from apps.datasets.models import OutputFile
 from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
@@ -90,6 +91,7 @@ class Found:
     errors: list[Error] = field(default_factory=list)
     scripts: list[tuple[ArchivedJob, list[ScriptHit]]] = field(default_factory=list)
     datasets: list[str] = field(default_factory=list)
+    files: list[OutputFile] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     exact_url: str = ""
     jobs_url: str = ""
@@ -109,6 +111,7 @@ class Found:
             or self.errors
             or self.scripts
             or self.datasets
+            or self.files
         )
 
     def single_url(self) -> str:
@@ -131,6 +134,7 @@ class Found:
         urls += [error.get_absolute_url() for error in self.errors]
         datasets = reverse("datasets:dataset")
         urls += [f"{datasets}?{urlencode({'name': name})}" for name in self.datasets]
+        urls += [output_file_url(file) for file in self.files]
         urls += [reverse("archive:job", args=[archived.pk]) for archived, _ in self.scripts]
         return urls[0] if len(urls) == 1 else ""
 
@@ -189,11 +193,19 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         errors=_errors(query, user, at),
         scripts=archived,
         datasets=written + inputs,
+        files=find_output_files(query, user, most=SHOWN),
         hosts=hosts,
         jobs_url=jobs_url,
         scripts_url=scripts_url,
         datasets_url=_datasets_url(query, made=bool(written)) if written or inputs else "",
     )
+
+
+def output_file_url(file: OutputFile) -> str:
+    """Return the address of an output file in the list of its stage."""
+    parameters = {"stage": file.stage.position + 1, "q": file.name}
+    address = reverse("submission:output-list", args=[file.stage.request.key])
+    return f"{address}?{urlencode(parameters)}"
 
 
 def _datasets_url(query: str, *, made: bool) -> str:

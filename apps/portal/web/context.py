@@ -64,6 +64,8 @@ SECTIONS = {
 }
 #: A page below a tab, by the first page of the tab.
 PART_OF = {"production:inbox": "production:desk"}
+#: Tabs whose forms are shown again on the tab itself, with what was entered and what it would do.
+WITH_FORMS = {"production:queue"}
 #: Actions that the search offers besides its results: name and URL name.
 ACTIONS = [
     ("New request", "production:request-start"),
@@ -155,6 +157,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     sections = []
     for name, url in SECTIONS.get(place[1] if place else "", []):
         is_current = path in {reverse(url), reverse(PART_OF.get(url, url))}
+        if url in WITH_FORMS:
+            is_current = path.startswith(reverse(url))
         sections.append((name, url, is_current))
         has_current_section |= is_current
     return {

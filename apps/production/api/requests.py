@@ -147,7 +147,8 @@ class RequestViewSet(
     start = _move_by(Verb.START, "Start production.")
     return_to_queue = _move_by(
         Verb.RETURN_TO_QUEUE,
-        "Return a request in production that has no jobs to the queue. Requires a reason.",
+        "Return a started request to the queue while none of its jobs was submitted; planned ones "
+        "are discarded. Requires a reason.",
     )
     hold = _move_by(Verb.HOLD, "Put a request on hold: no new jobs start. Requires a reason.")
     release = _move_by(Verb.RELEASE, "Release a request that is on hold.")

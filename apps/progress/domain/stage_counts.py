@@ -24,7 +24,7 @@ from apps.submission.domain.arrays.submissions import count_completed_twice, sen
 #: How many requests the home page shows.
 MOST_REQUESTS = 3
 #: The fields that it shows for each request.
-_SHOWN = ("key", "title", "experiment", "deadline", "expected_end")
+_SHOWN = ("key", "title", "experiment", "deadline", "expected_start", "expected_end")
 
 
 @dataclass

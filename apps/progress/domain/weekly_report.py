@@ -86,20 +86,22 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
     """
     since = datetime.combine(monday, time(), UTC)
     until = since + WEEK
-    now, before = (_by_stage(experiment, start) for start in (since, since - WEEK))
+    totals = HourlyTotals.objects.filter(experiment=experiment)
+    now = sums_by_stage(totals, since)
+    before = sums_by_stage(totals, since - WEEK)
     return {
         "experiment": experiment.key,
         "week": f"{monday:%G-W%V}",
         "since": since.isoformat(),
         "until": until.isoformat(),
         "as_of": at.isoformat(),
-        "jobs": _figures(now.values()),
-        "before": _figures(before.values()),
-        "stages": _stages(now, before),
+        "jobs": figures_of(now.values()),
+        "before": figures_of(before.values()),
+        "stages": stage_rows(now, before),
         "failures": _failures(experiment, since),
         "recovery": _recovery(experiment, monday),
         "outages": _outages(experiment, since, until),
-        "requests": _requests(experiment, since, until, at),
+        "requests": request_rows(Request.objects.filter(experiment=experiment), since, until, at),
     }
 
 
@@ -121,9 +123,10 @@ def sentence_of(content: dict[str, Any]) -> str:
     )
 
 
-def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
+def sums_by_stage(totals: QuerySet[HourlyTotals], since: datetime) -> dict[str, Sums]:
+    """Return the sums of some totals over the week from this time, by stage, in one query."""
     rows = (
-        HourlyTotals.objects.filter(experiment=experiment, hour__gte=since, hour__lt=since + WEEK)
+        totals.filter(hour__gte=since, hour__lt=since + WEEK)
         .order_by()
         .values("stage", "state")
         .annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
@@ -134,7 +137,8 @@ def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
     return sums
 
 
-def _figures(stages: Iterable[Sums]) -> dict[str, Any]:
+def figures_of(stages: Iterable[Sums]) -> dict[str, Any]:
+    """Return jobs, failures and core-hours of some stages together."""
     jobs = 0
     completed = 0
     failed = 0
@@ -156,7 +160,7 @@ def _figures(stages: Iterable[Sums]) -> dict[str, Any]:
     }
 
 
-def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any]]:
+def stage_rows(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any]]:
     """Return the stages with the most wasted core-hours first.
 
     Stages that had jobs only in the previous week are left out.
@@ -170,8 +174,8 @@ def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any
         stages.append(
             {
                 "stage": stage.name,
-                **_figures([stage]),
-                "failure_rate_before": _figures([before.get(stage.name, none)])["failure_rate"],
+                **figures_of([stage]),
+                "failure_rate_before": figures_of([before.get(stage.name, none)])["failure_rate"],
             }
         )
     return stages
@@ -267,15 +271,15 @@ def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[d
     return outages
 
 
-def _requests(
-    experiment: Experiment, since: datetime, until: datetime, at: datetime
+def request_rows(
+    requests: QuerySet[Request], since: datetime, until: datetime, at: datetime
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the requests submitted or closed in the week, and the open ones that are late.
+    """Return which of some requests were submitted or closed in the week, or are open and late.
 
     One that was submitted again later still counts: each submission is an event.
     """
     idle = sorted({*CLOSED, RequestState.DRAFT})
-    mine = Request.objects.filter(experiment=experiment).order_by("pk")
+    mine = requests.order_by("pk")
     return {
         "submitted": _as_rows(mine.filter(pk__in=_submitted_in(since, until))),
         "closed": _closed(mine.filter(closed_at__gte=since, closed_at__lt=until)),

@@ -1,35 +1,43 @@
-"""Weekly reports of experiments: the list, and a report with links from its figures."""
+"""Weekly reports of experiments, of all together, and of campaigns, with links from figures."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
-from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.domain import visible_experiments
+from apps.accounts.permissions import scope_of
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
+from apps.production.domain.campaigns import campaigns_for
 from apps.production.models import Request
-from apps.progress.domain.weekly_report import next_report, sentence_of, week_before
+from apps.progress.domain.weekly_report import WEEK, next_report, sentence_of, week_before
+from apps.progress.domain.weekly_summaries import SummedWeek, sum_reports, week_of_campaign
 from apps.progress.models import WeeklyReport
 from apps.recovery.enums import Recovery
 from apps.statusboard.models import Incident
 
 PAGE_SIZE = 50
+#: How many campaigns, those of the newest requests, have a link to their week.
+MOST_CAMPAIGNS = 12
 #: The columns by which reports can be sorted, with their fields.
 REPORT_ORDERS = {
     "week": "monday",
     "experiment": "experiment__key",
     "jobs": "content__jobs__jobs",
 }
+_WEEK = re.compile(r"[0-9]{4}-W[0-9]{2}")
 _REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Late"}
 
 
@@ -49,7 +57,18 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
     rows = [(report, sentence_of(report.content)) for report in page.object_list]
     at = timezone.now()
     monday, written_at = next_report(at)
+    newest_week = ""
+    if len(experiments) > 1:
+        visible = WeeklyReport.objects.visible_to(request.user)
+        newest = visible.order_by("-monday").values_list("monday", flat=True).first()
+        newest_week = f"{newest:%G-W%V}" if newest else ""
+    requests = Request.objects.visible_to(request.user)
+    if chosen:
+        requests = requests.filter(experiment=chosen)
     context = {
+        "newest_week": newest_week,
+        "this_week": f"{timezone.localdate(at):%G-W%V}",
+        "campaigns": campaigns_for(request.user, requests)[:MOST_CAMPAIGNS],
         "last_monday": week_before(at),
         "next_monday": monday,
         "next_written_at": written_at,
@@ -87,18 +106,115 @@ def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpRes
     return render(request, "progress/weekly_report.html", context)
 
 
-def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with `links` to jobs by kind of list, and the `url` of other rows."""
-    of_week = {
-        "experiment": content["experiment"],
-        "ended_from": content["since"],
-        "ended_to": content["until"],
+@require_safe
+def week_of_all(request: AuthenticatedRequest, week: str) -> HttpResponse:
+    """Show the reports of a week together, of the experiments that the user may see."""
+    monday = _monday_of(week)
+    visible = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
+    reports = list(visible.filter(monday=monday).order_by("experiment__key"))
+    if not reports:
+        raise Http404("no weekly report of this week")
+    weeks = {}
+    for name, others, order in (
+        ("before", visible.filter(monday__lt=monday), "-monday"),
+        ("after", visible.filter(monday__gt=monday), "monday"),
+    ):
+        nearest = others.order_by(order).values_list("monday", flat=True).first()
+        weeks[name] = _week_link("progress:week-of-all", nearest)
+    sees_all = scope_of(request.user).sees_all
+    title = "All experiments" if sees_all else "Your experiments"
+    return _summed_page(request, sum_reports(reports, title=title), digest=True, **weeks)
+
+
+@require_safe
+def campaign_week(request: AuthenticatedRequest, key: str, week: str) -> HttpResponse:
+    """Show a week of the campaign `?name=` of an experiment, as of now.
+
+    Without a name, its campaigns are listed.
+    """
+    monday = _monday_of(week)
+    at = timezone.now()
+    experiment = get_object_or_404(visible_experiments(request.user), key=key)
+    name = request.GET.get("name", "")
+    if not name:
+        campaigns = reverse("production:campaigns")
+        return redirect(f"{campaigns}?{urlencode({'experiment': key})}")
+    requests = Request.objects.visible_to(request.user)
+    requests = requests.filter(experiment=experiment, campaign=name)
+    if not requests.exists() or monday > timezone.localdate(at):
+        raise Http404("no such campaign, or a week that has not begun")
+    query = {"name": name}
+    before = _week_link("progress:week-of-campaign", monday - WEEK, key, query=query)
+    after = None
+    if monday + WEEK <= timezone.localdate(at):
+        after = _week_link("progress:week-of-campaign", monday + WEEK, key, query=query)
+    summed = week_of_campaign(experiment, name, requests, monday=monday, at=at)
+    return _summed_page(
+        request,
+        summed,
+        before=before,
+        after=after,
+        campaign_url=f"{reverse('production:request-list')}?"
+        + urlencode({"experiment": key, "campaign": name}),
+    )
+
+
+def _summed_page(request: AuthenticatedRequest, summed: SummedWeek, **context: Any) -> HttpResponse:
+    context |= {
+        "object": summed,
+        "report": _with_links(summed.content),
+        "sentence": sentence_of(summed.content),
     }
+    return render(request, "progress/weekly_report.html", context)
+
+
+@dataclass(frozen=True)
+class WeekLink:
+    """Another week, for the buttons at the top of a report."""
+
+    week: str
+    url: str
+
+    def get_absolute_url(self) -> str:
+        return self.url
+
+
+def _week_link(
+    name: str, monday: date | None, *parts: str, query: Mapping[str, str] | None = None
+) -> WeekLink | None:
+    if monday is None:
+        return None
+    week = f"{monday:%G-W%V}"
+    url = reverse(name, args=[*parts, week])
+    return WeekLink(week, f"{url}?{urlencode(query)}" if query else url)
+
+
+def _monday_of(week: str) -> date:
+    """Return the first day of an ISO 8601 week such as `2026-W47`. Raises `Http404`."""
+    if not _WEEK.fullmatch(week):
+        raise Http404("no week")
+    try:
+        return date.fromisocalendar(int(week[:4]), int(week[6:]), 1)
+    except ValueError as error:
+        raise Http404("no week") from error
+
+
+def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content with `links` to jobs by kind of list, and the `url` of other rows.
+
+    Rows of several experiments name theirs. A part that a report does not have stays away.
+    """
+    of_week = {"ended_from": content["since"], "ended_to": content["until"]}
+    if "experiment" in content:
+        of_week = {"experiment": content["experiment"], **of_week}
     stages = []
     for stage in content["stages"]:
-        stages.append({**stage, "links": _to_jobs({**of_week, "stage": stage["stage"] or NONE})})
+        of_stage = {**of_week, "stage": stage["stage"] or NONE}
+        if "experiment" in stage:
+            of_stage["experiment"] = stage["experiment"]
+        stages.append({**stage, "links": _to_jobs(of_stage)})
     outages = []
-    for outage in content["outages"]:
+    for outage in content.get("outages", ()):
         outages.append({**outage, "url": Incident(pk=outage["incident"]).get_absolute_url()})
     requests = []
     for name, label in _REQUESTS.items():
@@ -115,7 +231,9 @@ def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
 def _recovery_with_links(content: Mapping[str, Any]) -> dict[str, Any]:
     recovery = content["recovery"]
     monday = datetime.fromisoformat(content["since"]).date()
-    of_week = {"experiment": content["experiment"]}
+    of_week = {}
+    if "experiment" in content:
+        of_week["experiment"] = content["experiment"]
     causes = []
     for cause in recovery["causes"]:
         links = _to_recoveries(monday, {**of_week, "category": cause["category"]})

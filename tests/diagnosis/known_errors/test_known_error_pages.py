@@ -132,10 +132,10 @@ def test_preview_needs_the_pattern_alone(client, harvested, approver):
     address = reverse("diagnosis:known-error-new")
     html = client.post(address, {"regex": "geometry server gone", "preview": 1}).content.decode()
     assert "<b>2 of 2</b> failed jobs match" in html
-    assert "This field is required." not in html
+    assert "is required: " not in html
     without = client.post(address, {"title": "Geometry", "preview": 1})
     assert without.status_code == 400
-    assert without.content.decode().count("This field is required.") == 1
+    assert without.content.decode().count("is required: ") == 1
     wrong = client.post(address, {"regex": "(?!x)geometry", "preview": 1})
     assert "RE2 has no lookaround" in wrong.content.decode()
 
@@ -193,7 +193,7 @@ def test_service_is_one_of_the_board_or_of_other_known_errors_or_none(client, ap
     assert groups["On the status board"] == [("geometry", "Geometry server (geometry)")]
     assert ("xrootd", "xrootd") in groups["Not on the status board"]
     for values, message in [
-        ({"service": "anything"}, "anything is not one of the available choices"),
+        ({"service": "anything"}, "“anything” is no choice for"),
         ({"service": "program"}, "Choose what failed, or another category."),
     ]:
         errors = client.post(address, {**FORM, **values, "save": 1}).context["form"].errors

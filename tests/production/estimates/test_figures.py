@@ -57,6 +57,24 @@ def test_figures_of_one_past_stage():
     assert stage_estimate.days == Range(2.0, 2.5, 4.0)
 
 
+def test_enough_jobs_of_a_started_request_count_alone():
+    others = past("NOVA-0001", completed=400, core_seconds=400 * 14_000.0)
+
+    def core_seconds_of(own: int) -> float:
+        row = past("NOVA-0003", completed=own, core_seconds=own * 1000.0)
+        figures = estimate(
+            content(stages=(stage("reco", events=1000, jobs=1000),)),
+            past={"reco": (others, row)},
+            datasets={},
+            today=TODAY,
+            own="NOVA-0003",
+        )
+        return figures.core_seconds.mid
+
+    assert core_seconds_of(20) == pytest.approx(1000 * 1000)
+    assert core_seconds_of(19) > 10 * 1000 * 1000
+
+
 def test_no_job_counts_beyond_its_time_limit():
     """Past jobs took 1000 to 3000 s on two cores, and are killed after 600 s here."""
     (short,) = of(past(), stages=(stage("reco", events=1000, jobs=1000, wall_seconds=600),)).stages

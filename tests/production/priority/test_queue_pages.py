@@ -72,7 +72,8 @@ def test_start_after_the_deadline_is_late_even_if_the_end_is_unknown(queued, app
     for days, shown in ((-1, "■ ≥ 1 d late</span>"), (0, "end unknown</span>")):
         Request.objects.filter(pk=second.pk).update(deadline=start + timedelta(days))
         response = browse(approver).get(QUEUE)
-        assert response.context["part"].rows[1].slack is None
+        slack = response.context["part"].rows[1].slack
+        assert (slack is not None and slack.is_late) == (days < 0)
         assert shown in text_of(response).partition(f'id="{second.key}"')[2]
         page = text_of(browse(approver).get(own_page))
         assert ("Starts 1 day after its deadline" in page) == (days < 0)
@@ -190,7 +191,7 @@ def test_move_by_the_form_is_told_on_both_pages(queued, approver, liaison, brows
 def test_problems_of_a_move_stand_in_its_row_with_what_was_typed(queued, approver, browse):
     one = queued()
     for data, words in (
-        ({"to_rank": "x", "reason": "why not"}, "Enter a whole number."),
+        ({"to_rank": "x", "reason": "why not"}, "Enter a whole number"),
         ({"to_rank": 7, "reason": "why not"}, "Enter a rank from 1 to 1."),
         ({"to_rank": 1, "reason": "why not"}, "It already has rank 1."),
     ):

@@ -167,6 +167,23 @@ def when(at: datetime | None) -> SafeString | str:
     return _time(at, short_time(_local(at)))
 
 
+@register.filter
+def about(at: datetime | None) -> SafeString | str:
+    """Format an expected time as exactly as it is known: within two days to the hour, else the day.
+
+    The whole time is shown on hover.
+    """
+    if at is None:
+        return NONE
+    local = _local(at)
+    if at - timezone.now() < timedelta(days=2):
+        to_the_hour = local.replace(minute=0, second=0, microsecond=0)
+        if local.minute >= 30:
+            to_the_hour += timedelta(hours=1)
+        return _time(at, short_time(to_the_hour))
+    return _time(at, f"{local:%a} {day(at)}")
+
+
 def _local(at: datetime) -> datetime:
     try:
         return timezone.localtime(at)

@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from apps.accounts.models import Principal, User
-from apps.accounts.permissions import scope_of
+from apps.accounts.permissions import is_opg, scope_of
 from apps.core.domain.events import events_of, publish
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
@@ -189,6 +189,18 @@ def may_triage(user: User, group: FailureGroup) -> bool:
     """Return whether the user may change a group: the OPG, or a liaison of all its experiments."""
     experiments = _totals(group).order_by().values_list("experiment", flat=True).distinct()
     return all(may_correct_verdict(user, experiment) for experiment in experiments)
+
+
+def triageable(user: User, keys: Sequence[int]) -> set[int]:
+    """Return which of these groups, by primary key, the user may change, in at most one query."""
+    if is_opg(user):
+        return set(keys)
+    totals = DailyCauseTotals.objects.filter(group__in=keys).order_by()
+    allowed = set(keys)
+    for group, experiment in totals.values_list("group", "experiment").distinct():
+        if not may_correct_verdict(user, experiment):
+            allowed.discard(group)
+    return allowed
 
 
 def experiments_in(group: FailureGroup) -> set[int | None]:

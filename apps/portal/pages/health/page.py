@@ -35,6 +35,7 @@ from apps.portal.pages.health.queues import all_queues
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.lifecycle.guards import CLOSING_CHECKS, JOB_CHECKS
 from apps.production.domain.lifecycle.reopening import REOPENING_STEPS
+from apps.production.domain.lifecycle.withdrawal import WITHDRAWAL_STEPS
 from apps.production.domain.outputs.datasets import CATALOGUES
 from apps.quality.checks.registry import CHECKS
 from apps.search.domain.engine.base import SearchUnavailable
@@ -58,6 +59,7 @@ PLUGINS: tuple[Registry[Any], ...] = (
     CLOSING_CHECKS,
     JOB_CHECKS,
     REOPENING_STEPS,
+    WITHDRAWAL_STEPS,
     CHECKS,
     COLUMNS,
     FACTS,

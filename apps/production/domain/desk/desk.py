@@ -14,6 +14,8 @@ from apps.accounts.models import User
 from apps.production.domain.approvals.inbox import signable
 from apps.production.domain.checks.report import Warnings, warnings_at_submissions
 from apps.production.domain.content.model import RequestContent
+from apps.production.domain.desk.unusual_values import desk_label
+from apps.production.domain.discussion import fields_of
 from apps.production.domain.estimates.figures import Estimate, Size
 from apps.production.domain.priority.moved_back import MovedBack, moved_back
 from apps.production.domain.priority.prospects import (
@@ -114,9 +116,19 @@ class BulkApproval(_SizedRows):
         return len([row for row in self.rows if self.warnings_of(row)])
 
     def warnings_of(self, row: DeskRow) -> list[tuple[str, str, list[str]]]:
-        """Return the warnings of a request, each message once."""
+        """Return severity, message and fields of each warning of a request, each message once.
+
+        Fields have the names of the desk: `simulation › Memory`.
+        """
         warnings = self.warnings.get(row.request.pk)
-        return warnings.groups if warnings else []
+        if not warnings:
+            return []
+        labels = dict(fields_of(row.request))
+        named = []
+        for severity, message, paths in warnings.groups:
+            names = [desk_label(path, labels.get(path, ""), row.content) for path in paths]
+            named.append((severity, message, names))
+        return named
 
     def __iter__(self) -> Iterator[tuple[DeskRow, list[tuple[str, str, list[str]]]]]:
         for row in self.rows:

@@ -75,7 +75,7 @@ def unusual_values(
         unusual = UnusualValue(
             is_error=severity != Severity.WARNING,
             path=path,
-            label=_desk_label(path, label, content),
+            label=desk_label(path, label, content),
             text=text,
             message=message,
             note=f"{name_in_notes(label)}: {message}" if label else message,
@@ -93,7 +93,7 @@ def outages(report: CheckReport) -> list[str]:
     return list(dict.fromkeys(messages))
 
 
-def _desk_label(path: str, label: str, content: RequestContent) -> str:
+def desk_label(path: str, label: str, content: RequestContent) -> str:
     """Return `simulation › Memory` for `Stage 2 simulation › Memory`."""
     stage, _, title = label.rpartition(" › ")
     if not stage:

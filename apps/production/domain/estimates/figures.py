@@ -261,13 +261,15 @@ def estimate(
     datasets: Mapping[str, Dataset],
     today: date,
     at_once: Range | None = None,
+    own: str = "",
 ) -> Estimate:
     """Estimate each stage from past stages.
 
     `past` has the past stages by lower-case name, and `datasets` their outputs. `at_once` is how
-    many jobs of the experiment ran at once, over all stages.
+    many jobs of the experiment ran at once, over all stages. `own` is the key of the request if it
+    has started: enough jobs of its own count alone.
     """
-    stages = estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once)
+    stages = estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once, own=own)
     most = content.arguments.get("most_in_flight")
     if isinstance(most, int) and most > 0:
         stages = tuple(_limited(stage, most) for stage in stages)
@@ -294,12 +296,13 @@ def estimate_stages(
     past: Mapping[str, Sequence[PastStage]],
     datasets: Mapping[str, Dataset],
     at_once: Range | None = None,
+    own: str = "",
 ) -> tuple[StageEstimate, ...]:
     estimates = []
     for position, stage in enumerate(stages, start=1):
         past_name, past_stages = named_or_synonym(past, stage.name)
         name = stage.name or f"stage {position}"
-        figures = _estimate_stage(stage, name, past_stages or (), datasets, at_once)
+        figures = _estimate_stage(stage, name, past_stages or (), datasets, at_once, own)
         if figures.past_jobs and past_name != stage.name.casefold():
             alike = figures.alike.removeprefix("same stage name, ")
             figures = replace(figures, alike=f"stage {past_name}, {alike}")
@@ -328,10 +331,14 @@ def _estimate_stage(
     past: Sequence[PastStage],
     datasets: Mapping[str, Dataset],
     at_once: Range | None,
+    own: str,
 ) -> StageEstimate:
     """Return the figures of a stage, from its most similar past stages if it has any."""
     completed = [past_stage for past_stage in past if past_stage.completed]
-    similar, alike = _most_similar(stage, completed)
+    similar: Sequence[PastStage] = [row for row in completed if own and row.request == own]
+    alike = "of this request"
+    if not similar or not is_enough(_count_jobs(similar), stage.jobs or 0):
+        similar, alike = _most_similar(stage, completed)
     if similar:
         figures = _from_past_jobs(stage, name, similar, at_once)
         figures = replace(

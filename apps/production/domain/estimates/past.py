@@ -50,18 +50,21 @@ def estimate_for(
     *,
     without: Request | None = None,
     shares: Shares | None = None,
+    own: str = "",
 ) -> Estimate:
     """Return the estimate, counted from today, without expected start.
 
     Jobs of the request `without` do not count, so that the estimate can be compared with them.
-    The shares are read unless given.
+    Those of the started request with the key `own` count first. The shares are read unless given.
     """
     past = past_stages(stage_names(content.stages), experiment, without)
     outputs = {past_stage.output_dataset for past_stage in chain.from_iterable(past.values())}
     datasets, _ = find_datasets(outputs - {""})
     today = timezone.localdate(at)
     at_once = past_at_once(experiment, shares)
-    return estimate(content, past=past, datasets=datasets or {}, today=today, at_once=at_once)
+    return estimate(
+        content, past=past, datasets=datasets or {}, today=today, at_once=at_once, own=own
+    )
 
 
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:

@@ -22,6 +22,7 @@ from apps.production.domain.lifecycle.transitions import (
     actor_of,
     transitions_from,
 )
+from apps.production.domain.lifecycle.withdrawal import withdraw_planned_jobs
 from apps.production.domain.priority import rescoring
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.reasons import checked_reason
@@ -99,6 +100,7 @@ def apply_move(
         changes |= _columns_of_start(request, step, at)
     if step.verb == Verb.RETURN_TO_QUEUE:
         changes["work_began_at"] = None
+        data = {"withdrawn_jobs": withdraw_planned_jobs(request=request, at=at), **(data or {})}
     changes |= _closing_columns(step, by, at)
     # The stored forecast belongs to the old state; the event triggers a new one. The completed part
     # of the jobs stays valid.

@@ -25,7 +25,7 @@ from apps.production.domain.priority.pace import (
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
 from apps.production.domain.priority.score import Term, manual_term, total, waiting_term
-from apps.production.domain.slack import Slack, days_after, slack_of
+from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import NOT_STARTED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_prioritise, may_reorder_queue
@@ -81,11 +81,6 @@ class QueueRow:
     def size_by_limit(self) -> bool:
         """Whether the size counts stages until their time limits, so that it is at most that."""
         return self._entry is not None and self._entry.size_by_limit
-
-    @property
-    def days_start_is_late(self) -> int:
-        """By how many days the expected start is after the deadline; 0 if it is not, or unknown."""
-        return days_after(self.request.deadline, self.start.likely if self.start else None)
 
     @property
     def needed_change(self) -> str:

@@ -207,7 +207,10 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
 
 def _estimate_size(entry: QueueEntry, request: Request, shares: Shares, at: datetime) -> None:
     """Set size and duration from the estimate, and the first limit that most jobs will exceed."""
-    estimate = estimate_for(content_of(request), entry.request.experiment, at, shares=shares)
+    own = request.key if request.work_began_at else ""
+    estimate = estimate_for(
+        content_of(request), entry.request.experiment, at, shares=shares, own=own
+    )
     entry.needed_change = estimate.needed_change
     days = estimate.days
     entry.days_low, entry.days, entry.days_high = (

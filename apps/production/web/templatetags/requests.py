@@ -37,13 +37,12 @@ SHOWN_CHANGES = 6
 
 @register.simple_tag
 def request_state(request: Request) -> SafeString:
-    """Render one of the eight states with its sign, and the exact state if it differs."""
-    label, sign = PHASES[RequestState(request.state)]
-    exact = str(request.get_state_display())
-    detail = ""
-    if exact != label:
-        detail = format_html(' <small class="nowrap">{}</small>', exact)
-    return format_html('<span class="state {}">{}</span>{}', sign, label, detail)
+    """Render the state with the sign of its phase, which is on hover if it has another name."""
+    phase, sign = PHASES[RequestState(request.state)]
+    state = str(request.get_state_display())
+    if state == phase:
+        return format_html('<span class="state {}">{}</span>', sign, state)
+    return format_html('<span class="state {}" title="{}">{}</span>', sign, phase, state)
 
 
 @register.filter

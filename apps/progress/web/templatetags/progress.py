@@ -93,10 +93,13 @@ def _bar(stage_progress: StageProgress) -> SafeString:
 
 def _end(request: Request) -> SafeString:
     """Render the expected end, and its difference from the deadline."""
-    if request.expected_end is None:
-        return SafeString("–")
-    slack = slack_until(request.deadline, request.expected_end, today=timezone.localdate())
-    day = f"{request.expected_end:%-d %b %Y}"
+    slack = slack_until(
+        request.deadline,
+        request.expected_end,
+        today=timezone.localdate(),
+        start=request.expected_start,
+    )
+    day = f"{request.expected_end:%-d %b %Y}" if request.expected_end else "–"
     if slack is None:
         return format_html("{}", day)
 
@@ -104,6 +107,8 @@ def _end(request: Request) -> SafeString:
     if slack.days:
         days = f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'}"
         difference = f"{days} late" if slack.is_late else f"{days} early"
+    if slack.start:
+        difference = f"starts {difference}"
     return format_html(
         '{}<br><small class="{}">{}</small>', day, "late" if slack.is_late else "", difference
     )

@@ -39,6 +39,14 @@ from apps.submission.models import Assignment, FilesCheck, Submission
 MOST_LOOKED_AT = 100
 #: What was learned of the files of a request is stored anew after so long, even if unchanged.
 _NOTED_EVERY = timedelta(minutes=1)
+#: The last event of these decides whether a request starts without a person.
+_KINDS = (
+    "request.fail_test",
+    "request.return_to_queue",
+    "request.change",
+    "request.edited",
+    "request.queue",
+)
 
 
 def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
@@ -139,10 +147,14 @@ def _local_obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
     stages = list(request.stages.all())
     if held := hold_of(request, stages[0] if stages else None):
         return f"{held.what} is on hold: {held.reason}"
-    kinds = ["request.fail_test", "request.change", "request.edited", "request.queue"]
-    last = events_of(request).filter(kind__in=kinds).values_list("kind", flat=True).last()
+    last = events_of(request).filter(kind__in=_KINDS).values_list("kind", flat=True).last()
     if last == "request.fail_test":
         return "its test failed. It starts again once it is changed, or when someone starts it."
+    if last == "request.return_to_queue":
+        return (
+            "it was returned to the queue. It starts again once it is changed, or when someone "
+            "starts it."
+        )
     if against := now.against(request, stages) or _too_large(stages, cluster):
         return against
     try:

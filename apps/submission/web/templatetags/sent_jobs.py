@@ -5,6 +5,7 @@ from django import template
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.dispatch.recall import flight_of
+from apps.submission.domain.dispatch.returns import planned_jobs_of
 
 register = template.Library()
 
@@ -24,7 +25,13 @@ def numbers_of_jobs(ranges: str) -> str:
 
 @register.simple_tag
 def sent_jobs_note(request: Request, verb: str) -> str:
-    """What a move does to submitted jobs; empty if nothing, or if there are none."""
+    """What a move does to planned and submitted jobs; empty if nothing, or if there are none."""
+    if verb == Verb.RETURN_TO_QUEUE:
+        planned = planned_jobs_of(request)
+        noun = "job" if planned == 1 else "jobs"
+        if not planned:
+            return ""
+        return f"{planned:,} planned {noun} will be discarded. None was submitted."
     if verb not in _ENDING | {Verb.HOLD} or not (flight := flight_of(request)):
         return ""
     jobs = (

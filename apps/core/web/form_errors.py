@@ -1,10 +1,11 @@
-"""Errors of forms in the back office: each names its field and says what to do."""
+"""Errors of forms: each names its field and says what to do."""
 
 from typing import Any
 
 from django import forms
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import NON_FIELD_ERRORS
+from django.forms import BoundField
 from django.utils.text import capfirst
 
 from apps.core.web.quantity_field import QuantityField
@@ -84,6 +85,15 @@ def name_field_in_errors(form_field: forms.Field, name: str, record_name: str = 
     for part in _parts_of(form_field):
         part.label = label
         name_field_in_errors(part, name)
+
+
+class NamedField(BoundField):
+    """A field of a form whose errors name it. Forms make it before they check their values."""
+
+    def __init__(self, form: forms.BaseForm, field: forms.Field, name: str) -> None:
+        super().__init__(form, field, name)
+        if form.is_bound:  # a form with hundreds of fields is mostly shown without errors
+            name_field_in_errors(field, name)
 
 
 def name_duplicates(form: Any, record_name: str) -> None:
