@@ -8,18 +8,13 @@ from django.db import transaction
 
 from apps.core.domain.events import publish
 from apps.production.domain.approvals.inbox import responsible_users, step_of_attention
+from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.enums import CLOSED, PORTAL, AttentionKind
 from apps.production.models import Attention, Request
 
 MAX_WORDS = 300
 #: The event that marks a request, by the kind of its need.
-EVENTS = {
-    AttentionKind.STUCK: "request.stuck",
-    AttentionKind.TEST_FAILED: "request.test_failed",
-    AttentionKind.NEEDS_CHANGE: "request.needs_change",
-    AttentionKind.IDLE: "request.idle",
-    AttentionKind.LATE: "request.late",
-}
+EVENTS = {kind: WAIT_KINDS[kind].event for kind in AttentionKind}
 
 
 @dataclass(frozen=True)

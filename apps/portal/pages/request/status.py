@@ -12,8 +12,8 @@ from apps.clusters.models import Cluster
 from apps.core.models import Event
 from apps.portal.pages.request.earlier_end import EndingChange
 from apps.production.domain.advice import SubmitAdvice
-from apps.production.domain.approvals.inbox import RESPONSIBLE
 from apps.production.domain.approvals.requirements import Approval
+from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
 from apps.production.domain.checks.limits import NeededChange
 from apps.production.domain.forecast import last_stage
 from apps.production.domain.requests.status import Status, status_of
@@ -133,10 +133,13 @@ def next_by(
 
     if waits_for_cluster or (state == RequestState.QUEUED and not starts_by_itself):
         return "approvers and shifters"
-    waits = {state, *kinds_of(attention)}
-    roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
+    waits = [wait for wait in WAIT_KINDS if wait in {state, *kinds_of(attention)}]
+    roles: dict[Role, None] = {}  # in order, each once
+    if waits:
+        most_urgent = min(waits, key=urgency)
+        roles |= dict.fromkeys(WAIT_KINDS[most_urgent].roles)
     if AttentionKind.NEEDS_CHANGE in waits:
-        roles = tuple(dict.fromkeys([*roles, *RESPONSIBLE[AttentionKind.NEEDS_CHANGE]]))
+        roles |= dict.fromkeys(WAIT_KINDS[AttentionKind.NEEDS_CHANGE].roles)
     named = {
         Role.LIAISON: f"liaisons of {request.experiment}",
         Role.APPROVER: "approvers",

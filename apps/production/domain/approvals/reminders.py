@@ -7,13 +7,13 @@ from django.db.models import Q
 
 from apps.core.domain.events import publish
 from apps.production.domain.approvals.inbox import (
-    RESPONSIBLE,
     Wait,
     responsible_users,
     users_awaited,
     waits_of,
 )
 from apps.production.domain.approvals.requirements import Rules
+from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.domain.holds import (
     event_target,
     hold_experiment_id,
@@ -26,10 +26,7 @@ from apps.production.enums import CLOSED, PORTAL, RequestState
 from apps.production.models import Attention, Hold, Reminder, Request
 
 #: Waits with reminders. Drafts have none, because only their author waits for them.
-WAITING = (
-    RequestState.AWAITING_APPROVAL,
-    *(wait for wait in RESPONSIBLE if wait != RequestState.DRAFT),
-)
+WAITING = tuple(wait for wait in WAIT_KINDS if wait != RequestState.DRAFT)
 
 
 def remind_of_waiting(*, at: datetime) -> int:

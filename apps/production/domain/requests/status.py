@@ -7,7 +7,8 @@ from datetime import datetime
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import NEXT_STEPS, RESPONSIBLE, next_step, step_for
+from apps.production.domain.approvals.inbox import next_step, step_for
+from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.enums import Actor, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.statusboard.domain.board.board import BoardRow, board
@@ -123,7 +124,7 @@ def _deciding(
     for need in attention:
         if need.kind != AttentionKind.LATE:
             return need
-    if waits_for_start or state in RESPONSIBLE or state == RequestState.AWAITING_APPROVAL:
+    if waits_for_start or state in WAIT_KINDS:
         return None
     return attention[0] if attention else None
 
@@ -138,7 +139,7 @@ def _status_texts(
         return "Not submitted yet.", f"Liaisons of {request.experiment} are writing it."
 
     if state == RequestState.AWAITING_APPROVAL and to_sign:
-        return "Waiting for you.", f"{NEXT_STEPS[state]}."
+        return "Waiting for you.", f"{WAIT_KINDS[state].next_step}."
 
     if state == RequestState.CHANGES_REQUESTED:
         if may(user, Actor.LIAISON, request):
