@@ -72,3 +72,6 @@ class Changes:
             cluster=self.cluster,
             events_part=max(self.events_part, earlier.events_part),
         )
+
+
+NO_CHANGES = Changes()
