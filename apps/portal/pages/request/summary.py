@@ -58,13 +58,11 @@ def summary_of(
     turn = next_turn(
         request,
         user,
+        plan=plan,
         events=events,
-        approval=plan.approval,
         attention=attention,
         progress=progress,
-        needed_changes=plan.needed_changes,
         changes=changes,
-        advice=plan.advice,
     )
 
     # Other trouble comes before what its jobs wait for.
