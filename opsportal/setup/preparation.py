@@ -39,7 +39,7 @@ _TIMEOUT_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class Work:
+class SetupWork:
     """The changes to make.
 
     `statements` are the SQL that creates what is missing, by what it creates. `admin` runs them;
@@ -56,7 +56,7 @@ class Work:
     needs_first_admin: bool
 
 
-def prepare(env_file: Path, answers: Answers) -> Work:
+def prepare(env_file: Path, answers: Answers) -> SetupWork:
     """Return what is to be done, having asked all questions.
 
     Raises `BadAnswers` for answers that do not work, `SetupError` for files that are not safe.
@@ -92,7 +92,9 @@ def prepare(env_file: Path, answers: Answers) -> Work:
             ADMIN,
             lambda: find_admin_faults(answers.values, settings=site.settings, owner=owner),
         )
-    return Work(site, answers, owner, target, statements, admin, is_new_database, needs_first_admin)
+    return SetupWork(
+        site, answers, owner, target, statements, admin, is_new_database, needs_first_admin
+    )
 
 
 def _default_system_user(site: Site, answers: Answers) -> None:

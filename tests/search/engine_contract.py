@@ -17,7 +17,7 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
 from apps.search.domain.engine import expressions
-from apps.search.domain.engine.base import Cursor, Engine, Hit, Scope, SearchRefused
+from apps.search.domain.engine.base import Cursor, Engine, Hit, SearchRefused, SearchScope
 from apps.search.domain.query.clauses import (
     Expression,
     Field,
@@ -219,7 +219,7 @@ def found(
     hits: list[Hit] = []
     after: Cursor | None = None
     for _ in range(10_000):
-        page = engine.search(query, Scope(user, AT), after=after, size=size, seconds=seconds)
+        page = engine.search(query, SearchScope(user, AT), after=after, size=size, seconds=seconds)
         hits += page.rows
         if page.after is None:
             return hits
@@ -330,7 +330,7 @@ class EngineContract:
             kept.append((row, [b"error" if row.raw_id > 5 else b"errors"]))
         keep_logs(kept, engine=engine)
         with CaptureQueriesContext(connection) as captured:
-            page = engine.search(parse("error"), Scope(shifter, AT), size=100, seconds=60)
+            page = engine.search(parse("error"), SearchScope(shifter, AT), size=100, seconds=60)
         assert len(page.rows) == 100
         reads = [row["sql"] for row in captured if "compressed" in row["sql"]]
         assert len(reads) <= 3

@@ -59,7 +59,7 @@ class Change:
 
 
 @dataclass
-class Entry:
+class HistoryEntry:
     """One change of a record, by a person or a component of the portal."""
 
     at: datetime
@@ -73,7 +73,7 @@ class Entry:
 class History:
     """The changes of a record, newest first, and how many events of the portal are left out."""
 
-    entries: list[Entry]
+    entries: list[HistoryEntry]
     left_out: int = 0
 
     @property
@@ -307,9 +307,9 @@ def _event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
     return event
 
 
-def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> Entry:
+def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> HistoryEntry:
     """Return the entry of a change in the admin, with the words and reason of its event."""
-    entry = Entry(log_entry.action_time, log_entry.user.get_username(), "")
+    entry = HistoryEntry(log_entry.action_time, log_entry.user.get_username(), "")
     sentences = []
     for part in _parts_of(log_entry):
         sentences.append(_sentence(part))
@@ -343,10 +343,10 @@ def _sentence(part: dict[str, Any]) -> str:
     return f"{capfirst(verb)}{name}{separator}{fields}."
 
 
-def _entry_of_event(event: Event) -> Entry:
+def _entry_of_event(event: Event) -> HistoryEntry:
     changes = _changes_of_event(event)
     what = str(capfirst(what_was_done(event)))
-    return Entry(event.at, event.actor, what, changes, event.reason)
+    return HistoryEntry(event.at, event.actor, what, changes, event.reason)
 
 
 def _changes_of_event(event: Event) -> list[Change]:

@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from apps.core.http.addresses import ListedServers
-from apps.core.http.client import Limits, TLSFiles, send
+from apps.core.http.client import TLSFiles, TransferLimits, send
 from apps.core.http.errors import (
     AddressRefused,
     Compressed,
     ConnectionFailed,
     CutShort,
     HttpError,
-    TooLarge,
+    ResponseTooLarge,
 )
 from apps.datasets.catalogues.base import (
     BadName,
@@ -299,7 +299,7 @@ class Connection:
         return Unclear(self.message_of(reply, "The response is not documented"))
 
 
-def _limits(options: Mapping[str, str]) -> Limits:
+def _limits(options: Mapping[str, str]) -> TransferLimits:
     text = options.get("timeout_seconds", str(_DEFAULT_TIMEOUT_SECONDS))
     try:
         seconds = float(text)
@@ -308,7 +308,7 @@ def _limits(options: Mapping[str, str]) -> Limits:
     if not 0 < seconds <= 3600:
         raise Refused("The option “timeout_seconds” must be a number from 1 to 3600.")
     connect = min(_CONNECT_SECONDS, seconds)
-    return Limits(connect=connect, read=seconds, total=seconds, most_bytes=_MOST_BYTES)
+    return TransferLimits(connect=connect, read=seconds, total=seconds, most_bytes=_MOST_BYTES)
 
 
 def _encoded(headers: Mapping[str, str]) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def _encoded(headers: Mapping[str, str]) -> dict[str, Any]:
 def _catalogue_error(error: HttpError) -> CatalogueError:
     if isinstance(error, CutShort):
         return Incomplete(f"The response was cut off: {error}")
-    if isinstance(error, (AddressRefused, TooLarge)):
+    if isinstance(error, (AddressRefused, ResponseTooLarge)):
         return Refused(str(error))
     if isinstance(error, Compressed):
         return Unclear(str(error))

@@ -172,7 +172,7 @@ def _can_become(template: str, name: str) -> bool:
     return position <= end
 
 
-class Steps:
+class ProvenanceSteps:
     """The steps of the requests that were loaded, by what they write and by what they read."""
 
     def __init__(self, user: Principal) -> None:

@@ -12,11 +12,11 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.core.domain.outbox import defer_deliveries
 from apps.demo.data.board import SOURCE
-from apps.demo.simulation.alerts import Notification, payload
+from apps.demo.simulation.alerts import SimulatedAlert, payload
 from apps.demo.simulation.logs import log_of
 from apps.demo.simulation.outages import Outage, Trouble
 from apps.demo.simulation.records import record_of
-from apps.demo.simulation.workload import FIRST_ID, Attempt, Submission, Workload
+from apps.demo.simulation.workload import FIRST_ID, Attempt, SimulatedArray, Workload
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, random_of
 from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.models import Job
@@ -60,7 +60,7 @@ def store_outages(*, until: datetime, at: datetime, days: int = DAYS) -> int:
     outages = planted_outages(until=until, days=days)
     for outage in outages:
         notification = payload(
-            Notification(outage.ended, "resolved", outage), int(until.timestamp())
+            SimulatedAlert(outage.ended, "resolved", outage), int(until.timestamp())
         )
         message = Alertmanager().parse(json.dumps(notification).encode())
         with transaction.atomic():
@@ -113,7 +113,7 @@ def store_history(
         yield store_records(cluster=cluster, records=records, at=at)[0]
 
 
-def _record(submission: Submission, attempt: Attempt, directory: Path) -> JobRecord:
+def _record(submission: SimulatedArray, attempt: Attempt, directory: Path) -> JobRecord:
     """Return the record of an attempt, and write its log if it failed."""
     log = (
         directory

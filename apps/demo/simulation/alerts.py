@@ -35,7 +35,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Notification:
+class SimulatedAlert:
     """A message to send at `due`: an outage starts, continues or ends, or a heartbeat.
 
     A heartbeat has no outage.
@@ -46,20 +46,20 @@ class Notification:
     outage: Outage | None = None
 
 
-def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Notification]:
+def notifications(trouble: Trouble, since: float, until: float) -> Iterator[SimulatedAlert]:
     """Yield the messages due in (since, until], in order.
 
     Of heartbeats and of repeats, only the newest one is included.
     """
-    sent: list[Notification] = []
+    sent: list[SimulatedAlert] = []
     for outage in trouble.outages(since - _NOTICE_SECONDS, until):
         begins = outage.started + _NOTICE_SECONDS
         ends = outage.ended + _NOTICE_SECONDS
-        sent += [Notification(begins, "firing", outage), Notification(ends, "resolved", outage)]
+        sent += [SimulatedAlert(begins, "firing", outage), SimulatedAlert(ends, "resolved", outage)]
         repeats = (min(int(until), ends - 1) - begins) // REPEAT_SECONDS
         if repeats > 0 and until < ends:
-            sent.append(Notification(begins + repeats * REPEAT_SECONDS, "repeat", outage))
-    sent.append(Notification(int(until) // HEARTBEAT_SECONDS * HEARTBEAT_SECONDS, "heartbeat"))
+            sent.append(SimulatedAlert(begins + repeats * REPEAT_SECONDS, "repeat", outage))
+    sent.append(SimulatedAlert(int(until) // HEARTBEAT_SECONDS * HEARTBEAT_SECONDS, "heartbeat"))
     due = [notification for notification in sent if since < notification.due <= until]
     yield from sorted(due, key=lambda notification: notification.due)
 
@@ -83,7 +83,7 @@ def _labels(outage: Outage) -> dict[str, str]:
     }
 
 
-def payload(notification: Notification, origin: int) -> dict[str, Any]:
+def payload(notification: SimulatedAlert, origin: int) -> dict[str, Any]:
     """Return the body that Alertmanager's webhook sends for a notification."""
     outage = notification.outage
     ended = None

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from apps.demo.simulation.causes import SERVICE_LOGS, Kind
-from apps.demo.simulation.workload import Attempt, Submission
+from apps.demo.simulation.workload import Attempt, SimulatedArray
 from apps.demo.simulation.world import Campaign, cpu_of
 
 # Share of the logs with thousands of lines.
@@ -31,7 +31,7 @@ class _Computed:
         return self.of(number)
 
 
-def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator[str]:
+def log_of(submission: SimulatedArray, attempt: Attempt, random: Random) -> Iterator[str]:
     """Yield the text of the log in whole lines."""
     campaign = submission.campaign
     cause = attempt.cause

@@ -16,7 +16,7 @@ from typing import Any
 from apps.demo.simulation.causes import Cause, Kind
 from apps.demo.simulation.outages import Trouble
 from apps.demo.simulation.probes import is_probe_job, probe_attempts
-from apps.demo.simulation.workload import Attempt, Runs, Submission, raw_id_of
+from apps.demo.simulation.workload import Attempt, Runs, SimulatedArray, raw_id_of
 from apps.demo.simulation.world import DOMAIN, Campaign, random_of
 
 #: The kind of a stage by a part of its name; the first match counts.
@@ -35,7 +35,7 @@ _ROWS = "SELECT spool_id, submitted, job, taken FROM sent"
 class Sent:
     """A submitted job or array with its planned attempts; `held` tasks wait without an end."""
 
-    submission: Submission
+    submission: SimulatedArray
     script: str = field(repr=False)
     variables: list[str] = field(repr=False)
     held: int
@@ -132,7 +132,7 @@ class SentJobs:
                 commands.append(command)
         attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
 
-        submission = Submission(
+        submission = SimulatedArray(
             spool_id,
             int(submitted),
             campaign,

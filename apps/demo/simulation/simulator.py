@@ -31,7 +31,7 @@ from apps.demo.simulation.records import record_of, truth_of
 from apps.demo.simulation.scripts import script_of, spooled_environment, variables_of
 from apps.demo.simulation.sent import Sent, SentJobs
 from apps.demo.simulation.spool import SpoolWriter
-from apps.demo.simulation.workload import LONGEST_SECONDS, Attempt, Submission, Workload
+from apps.demo.simulation.workload import LONGEST_SECONDS, Attempt, SimulatedArray, Workload
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, random_of
 
 # An entry written later than this after its submission gets the time of the submission.
@@ -88,7 +88,7 @@ class Simulator:
         )
         self._coming = workload.submissions(self.done - LONGEST_SECONDS)
         self._next = next(self._coming)
-        self._ends: list[tuple[int, int, int, Submission, Attempt]] = []
+        self._ends: list[tuple[int, int, int, SimulatedArray, Attempt]] = []
         self.sent = SentJobs(
             self.store, self.state["seed"], self.trouble, pace=config.pace, calm=config.calm
         )
@@ -197,7 +197,7 @@ class Simulator:
                 break
         self._commit(moment, records, truths, spooled)
 
-    def _submit(self, submission: Submission, now: float) -> dict[int, float]:
+    def _submit(self, submission: SimulatedArray, now: float) -> dict[int, float]:
         """Spool a submission and schedule its ends, unless an earlier run did so."""
         first, last_skipped = self.state["skipped"]
         if first < submission.submitted <= last_skipped:
@@ -251,7 +251,7 @@ class Simulator:
         if sent.held:
             self._held[spool_id] = sent
 
-    def _end(self, submission: Submission, attempt: Attempt) -> JobRecord:
+    def _end(self, submission: SimulatedArray, attempt: Attempt) -> JobRecord:
         """Write the log of an attempt and return its accounting record."""
         log = self._log_pattern(submission).with_name(f"{submission.name}-{attempt.job_id}.out")
         probe_job = self._probe_jobs.pop(submission.spool_id, None)
@@ -268,7 +268,7 @@ class Simulator:
                 file.writelines(log_of(submission, attempt, random))
         return record_of(submission, attempt, log)
 
-    def _log_pattern(self, submission: Submission) -> Path:
+    def _log_pattern(self, submission: SimulatedArray) -> Path:
         job = "%A_%a" if submission.is_array else "%j"
         return (
             self.logs
@@ -295,7 +295,7 @@ class Simulator:
 
     def _current(self, moment: float) -> Iterator[CurrentJobs]:
         """Yield the queue: of each job, the attempt that ends next."""
-        jobs: dict[int, tuple[Submission, Attempt]] = {}
+        jobs: dict[int, tuple[SimulatedArray, Attempt]] = {}
         for *_, submission, attempt in sorted(self._ends, key=lambda end: end[:3]):
             jobs.setdefault(attempt.raw_id, (submission, attempt))
         counts: Counter[tuple[int, int, str, CurrentState]] = Counter()

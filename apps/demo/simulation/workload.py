@@ -60,7 +60,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class SimulatedArray:
     """One sbatch: a script with an environment, and the attempts of its job or tasks."""
 
     spool_id: int
@@ -233,12 +233,12 @@ class Workload(Runs):
     ids_per_hour: int
     first_hour: int
 
-    def submissions(self, since: float) -> Iterator[Submission]:
+    def submissions(self, since: float) -> Iterator[SimulatedArray]:
         """Yield submissions from the hour of `since` on, ordered by time, without end."""
         for hour in itertools.count(max(int(since // HOUR), self.first_hour)):
             yield from self.hour(hour)
 
-    def hour(self, hour: int) -> Iterator[Submission]:
+    def hour(self, hour: int) -> Iterator[SimulatedArray]:
         """Yield the submissions of one hour, ordered by time."""
         random = random_of(self.seed, "hour", hour)
         day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
@@ -264,7 +264,7 @@ class Workload(Runs):
 
     def _submission(
         self, random: Random, spool_id: int, submitted: int, campaign: Campaign, size: int
-    ) -> Submission:
+    ) -> SimulatedArray:
         is_array = size > 1
         attempts: list[Attempt] = []
         for task in range(size):
@@ -277,7 +277,7 @@ class Workload(Runs):
             comment = f"campaign={campaign.request};stage={campaign.stage}"
         else:
             comment = "analysis"
-        return Submission(
+        return SimulatedArray(
             spool_id, submitted, campaign, size, is_array, tuple(attempts), campaign.name, comment
         )
 

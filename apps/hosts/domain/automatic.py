@@ -30,7 +30,7 @@ from apps.diagnosis.domain.groups.triage import HOST_WITHIN
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.hosts.domain.exclusions import (
-    Evidence,
+    ExclusionEvidence,
     default_expiry,
     end_exclusion,
     lock_cluster,
@@ -207,7 +207,7 @@ def _exclude(cluster: Cluster, broken: Mapping[str, BrokenHost], most: int, at: 
             by=PORTAL,
             at=at,
             expires_at=default_expiry(at),
-            evidence=Evidence(
+            evidence=ExclusionEvidence(
                 failing.failed,
                 failing.ended,
                 failing.first_ended_at,

@@ -157,7 +157,7 @@ def call_webhook(*, message_id: int, at: datetime) -> None:
             with transaction.atomic():
                 if CALLS.hold([message]):
                     _call(message, at)
-        except webhook_posts.Refusal as error:
+        except webhook_posts.WebhookRefused as error:
             _webhook_failed(message, str(error), at, refused=True)
         except (BadAddress, HttpError) as error:
             _webhook_failed(message, str(error), at)

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 
-from apps.core.http.client import Limits, send
+from apps.core.http.client import TransferLimits, send
 from apps.core.http.errors import AddressRefused
 from apps.notifications.domain.webhook_addresses import address_rule, check_address, refusal
 
@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 10
 LIMIT_SECONDS = 20
 
 
-class Refusal(Exception):
+class WebhookRefused(Exception):
     """The receiver answered, but not with 2xx."""
 
 
@@ -22,7 +22,7 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 
 
 def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> None:
-    """Send `body`. Raises `BadAddress`, `Refusal` or `HttpError`."""
+    """Send `body`. Raises `BadAddress`, `WebhookRefused` or `HttpError`."""
     check_address(url)
     headers = {
         "Content-Type": "application/json",
@@ -31,7 +31,7 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
         "X-Opsportal-Signature": f"sha256={signature(secret, timestamp, body)}",
     }
     # Of the answer only the status is read.
-    limits = Limits(
+    limits = TransferLimits(
         connect=TIMEOUT_SECONDS, read=TIMEOUT_SECONDS, total=LIMIT_SECONDS, most_bytes=0
     )
     try:
@@ -39,6 +39,6 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
             "POST", url, rule=address_rule(), limits=limits, headers=headers, body=body
         ) as answer:
             if not 200 <= answer.status < 300:
-                raise Refusal(f"answered {answer.status}")
+                raise WebhookRefused(f"answered {answer.status}")
     except AddressRefused as error:
         raise refusal(error) from None

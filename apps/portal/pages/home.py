@@ -13,7 +13,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg, scope_of
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
+from apps.diagnosis.domain.causes.totals import CauseTotal, failures_by_cause
 from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.reading.backlog import query_of_jobs
 from apps.diagnosis.enums import VerdictKind
@@ -306,7 +306,7 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> Failure
 
 
 def _cause(
-    row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime, wait: str
+    row: CauseTotal, names: Mapping[str, str], start: datetime, end: datetime, wait: str
 ) -> Cause:
     kind = VerdictKind(row.verdict)
     waits = wait and kind == VerdictKind.SERVICE and row.succeeded < row.jobs

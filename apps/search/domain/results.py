@@ -48,7 +48,7 @@ class MatchingLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SearchResult:
     """A hit with its job, or with the archived job of a script or environment."""
 
     hit: Hit
@@ -74,7 +74,7 @@ class FacetValue:
     name: str
 
 
-def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[Result]:
+def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[SearchResult]:
     """Return the hits with their jobs and matching lines, without deleted jobs."""
     job_keys = [hit.key for hit in hits if hit.source is Source.LOG]
     archived_keys = [hit.key for hit in hits if hit.source is not Source.LOG]
@@ -89,11 +89,11 @@ def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[Result]:
     for hit in hits:
         if hit.source is Source.LOG and hit.key in jobs:
             lines = marker.lines(texts.get(hit.key, ()))
-            results.append(Result(hit, jobs[hit.key], tuple(lines)))
+            results.append(SearchResult(hit, jobs[hit.key], tuple(lines)))
         elif hit.source is not Source.LOG and hit.key in archived:
             row = archived[hit.key]
             lines = marker.lines(_shown(row, hit.source))
-            results.append(Result(hit, row, tuple(lines)))
+            results.append(SearchResult(hit, row, tuple(lines)))
     return results
 
 

@@ -22,7 +22,7 @@ from apps.jobs.domain.collection.accounting import (
     store_records,
 )
 from apps.jobs.domain.collection.origin import claim_jobs, locate_log, map_account
-from apps.jobs.domain.collection.proof import Membership
+from apps.jobs.domain.collection.proof import ProvenMembership
 from apps.jobs.domain.records.conversion import record_of
 from apps.jobs.enums import Counted
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
@@ -307,7 +307,7 @@ def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, m
     """
     read, claimed = threading.Event(), []
 
-    class Slow(Membership):
+    class Slow(ProvenMembership):
         def __init__(self, cluster):
             super().__init__(cluster)
             read.set()
@@ -332,7 +332,7 @@ def test_experiment_deleted_while_a_job_of_it_is_stored_stays(alps, nova, monkey
     """Nothing but a trigger keeps it, which waits for the collector."""
     read, refused = threading.Event(), []
 
-    class Slow(Membership):
+    class Slow(ProvenMembership):
         def __init__(self, cluster):
             super().__init__(cluster)
             read.set()

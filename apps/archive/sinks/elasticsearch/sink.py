@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from apps.archive.sinks.base import SinkUnavailable, SinkURL
-from apps.archive.sinks.elasticsearch.bulk import Bulk, Operation, Refusal
+from apps.archive.sinks.elasticsearch.bulk import Bulk, BulkRejected, Operation
 from apps.archive.sinks.elasticsearch.connection import Connection, timed_out
 from apps.archive.sinks.elasticsearch.documents import as_json, document, document_id
 from apps.archive.sinks.elasticsearch.index import Index
@@ -77,7 +77,7 @@ class ElasticsearchSink:
                     client.indices.put_index_template(
                         name=self._index.template_name, **self._index.template()
                     )
-        except Refusal as refusal:
+        except BulkRejected as refusal:
             raise SinkUnavailable(f"the index cannot be set up: {refusal}") from refusal
         self._bulk.limit_bytes = self._connection.largest_request_bytes()
         self._ready = True

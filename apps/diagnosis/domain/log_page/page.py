@@ -35,7 +35,7 @@ from apps.diagnosis.domain.log_page.rows import (
     shown_bytes,
     split_lines,
 )
-from apps.diagnosis.domain.log_page.search import Matches, Search, search_log, spans_in
+from apps.diagnosis.domain.log_page.search import LogSearch, Matches, search_log, spans_in
 from apps.diagnosis.domain.log_page.service_logs import (
     Row,
     ServiceLine,
@@ -84,7 +84,7 @@ class PageQuery:
     line: tuple[int, int] | None = None
     opened_fold: tuple[int, int] | None = None
     level: Level | None = None
-    search: Search | None = None
+    search: LogSearch | None = None
     debug: bool = False
     fold: bool = True
 
@@ -122,7 +122,7 @@ class Novelty:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepLinks:
     """A position in a list of offsets, counted from 1, and the previous and next offset."""
 
     current: int = 0
@@ -154,9 +154,9 @@ class LogPage:
     counts: Counter[str] = field(default_factory=Counter)
     outlined_from: int | None = None
     place: int | None = None
-    error_steps: Steps = Steps()
+    error_steps: StepLinks = StepLinks()
     matches: Matches | None = None
-    match_steps: Steps = Steps()
+    match_steps: StepLinks = StepLinks()
     earlier: int | None = None
     later: int | None = None
     hidden_debug: int = 0
@@ -268,7 +268,7 @@ def _read_page(page: LogPage, text: LogText, user: User, verdict: Verdict | None
         place=place,
         error_steps=_steps(sorted(error_offsets), place),
         matches=matches,
-        match_steps=_steps(matches.offsets, place) if matches else Steps(),
+        match_steps=_steps(matches.offsets, place) if matches else StepLinks(),
         earlier=max(text.begin, window.begin - 1) if window.begin > text.begin else None,
         later=window.end if window.end < text.end else None,
         hidden_debug=debug_lines,
@@ -521,15 +521,15 @@ def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownError, ...]:
     return tuple(KnownError(mark, offset, counts[mark]) for mark, offset in by_role)
 
 
-def _steps(offsets: Sequence[int], place: int | None) -> Steps:
+def _steps(offsets: Sequence[int], place: int | None) -> StepLinks:
     """Return the position of the page in these offsets: the last one not after the place."""
     if place is None:
-        return Steps(0, len(offsets), offsets[-1] if offsets else None, None)
+        return StepLinks(0, len(offsets), offsets[-1] if offsets else None, None)
     index = bisect_right(offsets, place) - 1
     at_one = index >= 0
     is_there = at_one and offsets[index] == place
     before = index - 1 if is_there else index
-    return Steps(
+    return StepLinks(
         current=index + 1 if at_one else 0,
         count=len(offsets),
         previous=offsets[before] if before >= 0 else None,

@@ -26,7 +26,7 @@ REACH_BYTES = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class LogSearch:
     """What to search for, from byte `since` on."""
 
     text: str
@@ -46,13 +46,13 @@ class Matches:
     `reached` is where the search stopped; None at the end of the log.
     """
 
-    search: Search
+    search: LogSearch
     offsets: tuple[int, ...]
     reached: int | None
 
 
 def search_log(
-    text: LogText, search: Search, *, user: User, seconds: float = BUDGET_SECONDS
+    text: LogText, search: LogSearch, *, user: User, seconds: float = BUDGET_SECONDS
 ) -> Matches:
     """Find the lines that match, up to `MOST_MATCHES` and within the budget.
 
@@ -88,7 +88,7 @@ def search_log(
     return Matches(search, tuple(offsets), reached)
 
 
-def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list[Span]]:
+def spans_in(lines: Sequence[bytes], search: LogSearch, *, user: User) -> list[list[Span]]:
     """Return start and end of the matches in each line; none if the expression takes too long.
 
     Every line has its first match; the more lines match, the fewer others of each are returned.
@@ -105,7 +105,7 @@ def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list
 
 
 @contextmanager
-def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
+def _caller(search: LogSearch, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
     """Yield a function that runs others: here for a text, in a worker for an expression.
 
     The worker is killed if an expression takes too long.

@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster, Site
 from apps.core.bounded_pool import BoundedPool, BudgetExceeded, PoolBusy
-from apps.core.domain.pagination import Found
+from apps.core.domain.pagination import FoundRows
 from apps.core.errors import DomainError
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable, run
 from apps.jobs.domain.months.stores.base import BadArchive, file_name
@@ -114,7 +114,7 @@ class JobHistory:
     read: list[date] = field(default_factory=list)
     unreadable: dict[date, str] = field(default_factory=dict)
 
-    def find(self, jobs: QuerySet[Job], size: int) -> Found[Job]:
+    def find(self, jobs: QuerySet[Job], size: int) -> FoundRows[Job]:
         """Return the first jobs of a queryset in descending order of their end."""
         end = time.monotonic() + PAGE_SECONDS
         matching: list[Job] = []
@@ -124,8 +124,8 @@ class JobHistory:
                 break
             if time.monotonic() > end:
                 # The next page begins with the last job before this month.
-                return Found(_with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
-        return Found(_with_related(matching))
+                return FoundRows(_with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
+        return FoundRows(_with_related(matching))
 
     def _jobs_of(self, month: date, jobs: QuerySet[Job], size: int) -> list[Job]:
         """Return the first jobs of a month; none if it cannot be read, which is noted."""

@@ -34,7 +34,7 @@ from apps.jobs.domain.statistics.levels import (
     UTC_HOUR,
     WORK,
     WORK_HOURS,
-    Level,
+    BlockLevel,
 )
 from apps.jobs.enums import DEBUG_STAGE, Counted
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
@@ -206,7 +206,7 @@ def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]
     return {(dimension, text): pk for dimension, text, pk in rows}
 
 
-def _write(level: Level, bucket: datetime, columns: Columns) -> None:
+def _write(level: BlockLevel, bucket: datetime, columns: Columns) -> None:
     rows = len(columns[KIND])
     names = [*sorted(level.columns), *(FIGURES if level.of_jobs else SUMS)]
     StatisticsBlock.objects.bulk_create(

@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from apps.portal.pages.doctor.checks import CHECKS, DoctorCheck
-from apps.portal.pages.doctor.findings import Finding, Level, problem
+from apps.portal.pages.doctor.findings import Finding, FindingLevel, problem
 
 #: How long a check may take. A statement in the database gets two thirds of it.
 LIMIT_SECONDS = 15.0
@@ -39,7 +39,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"findings": rows, "not_checked": left_out}, indent=1))
         else:
             self._print(findings, left_out)
-        if any(finding.level == Level.PROBLEM for finding in findings):
+        if any(finding.level == FindingLevel.PROBLEM for finding in findings):
             sys.exit(1)
 
     def _print(self, findings: Iterable[Finding], left_out: list[str]) -> None:
@@ -71,7 +71,7 @@ def examine(
             results = _in_transaction(check, at, limit_seconds)
         else:
             results = _in_thread(check, at, limit_seconds)
-        if any(finding.level == Level.PROBLEM for finding in results):
+        if any(finding.level == FindingLevel.PROBLEM for finding in results):
             broken.add(check.name)
         findings += results
     return findings, left_out

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How bad something is. Only a problem makes the doctor fail."""
 
     OK = "ok"
@@ -17,18 +17,18 @@ class Finding:
     """The result of a check; `fix` is one sentence, and empty if all is well."""
 
     check: str
-    level: Level
+    level: FindingLevel
     seen: str
     fix: str = ""
 
 
 def ok(check: str, seen: str) -> Finding:
-    return Finding(check, Level.OK, seen)
+    return Finding(check, FindingLevel.OK, seen)
 
 
 def warning(check: str, seen: str, fix: str) -> Finding:
-    return Finding(check, Level.WARNING, seen, fix)
+    return Finding(check, FindingLevel.WARNING, seen, fix)
 
 
 def problem(check: str, seen: str, fix: str) -> Finding:
-    return Finding(check, Level.PROBLEM, seen, fix)
+    return Finding(check, FindingLevel.PROBLEM, seen, fix)

@@ -12,13 +12,13 @@ from django.core import checks
 from django.core.mail.backends.smtp import EmailBackend
 
 from apps.core.http.addresses import ListedServers
-from apps.core.http.client import Limits, send
+from apps.core.http.client import TransferLimits, send
 from apps.core.http.errors import HttpError
 from apps.notifications.domain.mail import mail_is_configured
 from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
 from apps.portal.pages.doctor.support import PYTHON, version_finding
 
-_LIMITS = Limits(connect=3, read=5, total=8, most_bytes=100_000)
+_LIMITS = TransferLimits(connect=3, read=5, total=8, most_bytes=100_000)
 _MAIL_SECONDS = 5
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.free_clusters import Starter
-from apps.production.domain.priority.pace import Work, countable_size, work_ahead
+from apps.production.domain.priority.pace import QueuedWork, countable_size, work_ahead
 from apps.production.domain.priority.rescoring import facts_of
 from apps.production.domain.priority.score import sort_key, terms_of, total
 from apps.production.enums import RequestState
@@ -27,7 +27,7 @@ class Place:
     key: tuple[float, float]
     index: int
     ahead: int
-    work_ahead: Work
+    work_ahead: QueuedWork
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Places:
     shares: Shares
     entries: Sequence[QueuedEntry]
     keys: Sequence[tuple[float, float]]
-    work_before: Sequence[Work]
+    work_before: Sequence[QueuedWork]
     index: Mapping[int, int]
     starters: Sequence[Starter]
 

@@ -22,7 +22,7 @@ from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
-from apps.submission.domain.retries.eligibility import Limits, RetryCandidate, examine
+from apps.submission.domain.retries.eligibility import RetryCandidate, RetryLimits, examine
 from apps.submission.domain.retries.other_clusters import OtherClusters
 from apps.submission.enums import ALREADY_RETRIED
 
@@ -84,7 +84,7 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     )
     # A person may have retried some of them since the decision.
     elsewhere = [row.job_id for row in decisions.values() if Changes.read(row.changes).cluster]
-    dry_run = examine(list(verdicts), limits=Limits(), at=at, elsewhere=elsewhere)
+    dry_run = examine(list(verdicts), limits=RetryLimits(), at=at, elsewhere=elsewhere)
     days = set()
     for reason, left_out in dry_run.left_out.items():
         for verdict in left_out:

@@ -13,7 +13,7 @@ from apps.accounts.models import User
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidTransition
 from apps.production.domain.reasons import checked_reason
-from apps.recovery.domain.decisions.questions import Question, examine_jobs, leave_to_person
+from apps.recovery.domain.decisions.questions import StageQuestion, examine_jobs, leave_to_person
 from apps.recovery.enums import Mode
 from apps.recovery.models import OPEN_OWNER_QUESTION, Decision, RecoveryRule
 from apps.submission.domain.retries.bundle import retry_bundle
@@ -21,7 +21,7 @@ from apps.submission.domain.retries.eligibility import MOST_JOBS
 
 
 @dataclass(frozen=True)
-class OwnerQuestion(Question):
+class OwnerQuestion(StageQuestion):
     """A question about the failed jobs of one owner, stage and failure group."""
 
     @property

@@ -31,7 +31,7 @@ from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import (
     MOST_JOBS,
     DryRun,
-    Limits,
+    RetryLimits,
     array_of,
     arrays_with_ids_of,
     examine,
@@ -41,7 +41,7 @@ from apps.submission.models import RetryBatch, RetryJob
 
 
 @dataclass(frozen=True)
-class Question:
+class StageQuestion:
     """A question about the failed jobs of one stage, as a user sees it.
 
     `dry_run` says which jobs the user can retry, and why not the others.
@@ -106,7 +106,7 @@ def grouped_questions(user: User) -> QuerySet[Any, Any]:
     return counted.order_by("-last_at", "-newest")
 
 
-def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
+def read_question(*, decision: Decision, user: User, at: datetime) -> StageQuestion:
     """Return the question of a decision with all jobs that it is asked about, 5,000 at most."""
     alike = questions_for(user).filter(
         rule=decision.rule_id,
@@ -116,7 +116,7 @@ def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
         job__stage=decision.job.stage,
     )
     jobs = list(alike[:MOST_JOBS])
-    return Question(decision, jobs, examine_jobs(jobs, user=user, at=at))
+    return StageQuestion(decision, jobs, examine_jobs(jobs, user=user, at=at))
 
 
 def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> DryRun:
@@ -124,7 +124,7 @@ def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> 
     verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in decisions])
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
     elsewhere = [row.job_id for row in decisions if Changes.read(row.changes).cluster]
-    return examine(list(related), limits=Limits(), user=user, at=at, elsewhere=elsewhere)
+    return examine(list(related), limits=RetryLimits(), user=user, at=at, elsewhere=elsewhere)
 
 
 def next_step(decision: Decision) -> Changes:

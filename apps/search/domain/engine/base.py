@@ -33,7 +33,7 @@ class SearchUnavailable(DomainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """Who searches, which decides what can be found, and the time that `since:30d` refers to."""
 
     user: User
@@ -131,7 +131,7 @@ class Engine(Protocol):
     def search(
         self,
         query: Query,
-        scope: Scope,
+        scope: SearchScope,
         *,
         after: Cursor | None = None,
         size: int,

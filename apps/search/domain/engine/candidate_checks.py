@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from apps.archive.domain.search.search import TooWide, in_time
 from apps.core.domain.expressions.runs import TooCostly
-from apps.search.domain.engine.base import Cursor, Hit, Hits, Scope, SearchRefused
+from apps.search.domain.engine.base import Cursor, Hit, Hits, SearchRefused, SearchScope
 from apps.search.domain.engine.contents import contents_of, newest_contents
 from apps.search.domain.engine.expressions import ExpressionCheck, expression_check
 from apps.search.domain.engine.places import HitCandidate
@@ -26,7 +26,7 @@ MOST_STEP = 200
 
 def search_candidates(
     query: Query,
-    scope: Scope,
+    scope: SearchScope,
     logs: Iterator[HitCandidate],
     *,
     after: Cursor | None,

@@ -57,7 +57,7 @@ class MissingFiles:
 
 
 @dataclass(frozen=True)
-class Result:
+class FileResult:
     """A completed job of a file that was done twice, with what it wrote.
 
     The job is None if its row was moved to the files of old months.
@@ -84,7 +84,7 @@ class DoubledFile:
     """A file that several jobs completed with."""
 
     file: InputFile
-    results: Sequence[Result]
+    results: Sequence[FileResult]
 
 
 @dataclass(frozen=True)
@@ -277,6 +277,6 @@ def _doubled_files(stage: Stage) -> list[DoubledFile]:
         for key in keys_by_file[file.pk]:
             job = jobs.get(key)
             outputs = outputs_by_job.get((file.number, job.job_id), []) if job else []
-            results.append(Result(key, job, key == file.job_key, outputs))
+            results.append(FileResult(key, job, key == file.job_key, outputs))
         doubled.append(DoubledFile(file, results))
     return doubled

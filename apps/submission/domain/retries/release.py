@@ -24,7 +24,7 @@ from apps.submission.domain.arrays.changed_resources import Changes
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.retries.batches import counts_of, publish_of
-from apps.submission.domain.retries.eligibility import DryRun, Limits, RetryCandidate, examine
+from apps.submission.domain.retries.eligibility import DryRun, RetryCandidate, RetryLimits, examine
 from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.obstacles import find_obstacles
 from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
@@ -143,7 +143,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     elsewhere = _jobs_elsewhere(batch)
     dry_run = examine(
         list(verdicts.order_by("ended_at", "pk")),
-        limits=Limits(),
+        limits=RetryLimits(),
         at=at,
         batch=batch,
         elsewhere=elsewhere,
@@ -199,7 +199,7 @@ def _release_request(
     # Another process may have planned a retry of these jobs before the request was locked.
     dry_run = examine(
         [candidate.verdict for candidate in candidates],
-        limits=Limits(),
+        limits=RetryLimits(),
         at=at,
         batch=batch,
         elsewhere=elsewhere,

@@ -24,9 +24,9 @@ from apps.jobs.domain.months.stores.base import (
     name_of,
 )
 from apps.jobs.domain.months.stores.bucket import (
-    Answer,
     Bucket,
     Missing,
+    ProcessResult,
     Target,
     Unavailable,
     fetch_month,
@@ -157,11 +157,11 @@ class ObjectStore:
             raise BadArchive(f"{self.place(month)} cannot be read: {answer.problem}")
         return self._parsed(answer.text, month)
 
-    def _ask(self, month: date, tables: Sequence[str], seconds: float | None) -> Answer:
+    def _ask(self, month: date, tables: Sequence[str], seconds: float | None) -> ProcessResult:
         if seconds is None:
             return fetch_month(self._patient, self._cache, name_of(month), tables, is_careful=True)
         if time.monotonic() < self._paused_until:
-            return Answer(problem=self._failure, is_unavailable=True)
+            return ProcessResult(problem=self._failure, is_unavailable=True)
         arguments = (self._target, self._cache, name_of(month), tables)
         try:
             answer = POOL.call(fetch_month, *arguments, seconds=seconds)

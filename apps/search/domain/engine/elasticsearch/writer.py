@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection as database
 
 from apps.archive.sinks.base import SinkUnavailable
-from apps.archive.sinks.elasticsearch.bulk import Bulk, Operation, Refusal
+from apps.archive.sinks.elasticsearch.bulk import Bulk, BulkRejected, Operation
 from apps.archive.sinks.elasticsearch.connection import timed_out
 from apps.archive.sinks.elasticsearch.documents import as_json
 from apps.search.domain.engine.elasticsearch.target import (
@@ -35,7 +35,7 @@ class Writer:
     def write(self, index: LogIndex, logs: Sequence[KeptLog]) -> dict[int, str]:
         """Replace what an index has of these logs; return why logs were refused, by job.
 
-        Raises `SinkUnavailable` and `Refusal`.
+        Raises `SinkUnavailable` and `BulkRejected`.
         """
         self._add_months(index, {month_of(log.ended_at) for log in logs if log.texts})
         refused = self._bulk.write(list(self._operations(index, logs)))
@@ -57,7 +57,7 @@ class Writer:
                         mappings=MAPPINGS,
                         aliases=aliases,
                     )
-            except Refusal as refusal:
+            except BulkRejected as refusal:
                 if refusal.error.get("type") != _EXISTS:
                     raise
         if not add_months(index, new):
