@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from opsportal.setup.answers import Answers, read_answers
+from opsportal.setup.answers import SetupAnswers, read_answers
 from opsportal.setup.database import find_connection_fault, join_sql
 from opsportal.setup.errors import SetupError
 from opsportal.setup.files import check_directory, create_directory, create_file, exists, lock
@@ -72,7 +72,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _set_up(options: argparse.Namespace, steps: Steps) -> int:
     env_file = options.env_file.absolute()
-    answers = read_answers(options.answers) if options.answers else Answers()
+    answers = read_answers(options.answers) if options.answers else SetupAnswers()
     # Held until the process ends.
     descriptor = None
     if exists(env_file.parent) and not steps.is_dry_run:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.accounts.models import Principal
-from apps.datasets.domain.answers import Answers, answers_for
+from apps.datasets.domain.answers import StoredAnswers, answers_for
 from apps.datasets.domain.parts import MOST_PARTS, Parts, steps_of_parts
 from apps.datasets.domain.steps import (
     PartStep,
@@ -79,7 +79,7 @@ class ProvenanceSide:
 
 
 @dataclass(frozen=True)
-class Point:
+class PointDataset:
     """A point of a scan, the dataset that belongs to it, and how many stages read that."""
 
     label: str
@@ -105,13 +105,13 @@ class Provenance:
     forward: ProvenanceSide
     made_from: list[ProvenanceEntry]
     used_by: list[ProvenanceEntry]
-    points: list[Point]
+    points: list[PointDataset]
     parts: Parts
-    answers: Mapping[str, Answers]
+    answers: Mapping[str, StoredAnswers]
     is_cut: bool
 
     @property
-    def own_answers(self) -> Answers:
+    def own_answers(self) -> StoredAnswers:
         """What the catalogues answered about it."""
         return self.answers[self.name]
 
@@ -231,7 +231,7 @@ def _entry(key: str, distance: int, step: Step | PartStep) -> ProvenanceEntry:
     return ProvenanceEntry(key, distance, step)
 
 
-def _points_of(name: str, steps: list[Step], user: Principal) -> list[Point]:
+def _points_of(name: str, steps: list[Step], user: Principal) -> list[PointDataset]:
     """List the datasets of a name with placeholders, at each point of the newest scan."""
     if not has_placeholder(name):
         return []
@@ -246,5 +246,5 @@ def _points_of(name: str, steps: list[Step], user: Principal) -> list[Point]:
     uses = count_uses(labels, user)
     listed = []
     for point_name, label in labels.items():
-        listed.append(Point(label, point_name, uses.get(point_name, 0)))
+        listed.append(PointDataset(label, point_name, uses.get(point_name, 0)))
     return listed

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from apps.demo.simulation.outages import Outage, Trouble
+from apps.demo.simulation.outages import SimulatedOutage, SimulatedTrouble
 from apps.demo.simulation.world import DOMAIN
 
 log = logging.getLogger(__name__)
@@ -43,10 +43,12 @@ class SimulatedAlert:
 
     due: int
     reason: str
-    outage: Outage | None = None
+    outage: SimulatedOutage | None = None
 
 
-def notifications(trouble: Trouble, since: float, until: float) -> Iterator[SimulatedAlert]:
+def notifications(
+    trouble: SimulatedTrouble, since: float, until: float
+) -> Iterator[SimulatedAlert]:
     """Yield the messages due in (since, until], in order.
 
     Of heartbeats and of repeats, only the newest one is included.
@@ -64,7 +66,7 @@ def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Simu
     yield from sorted(due, key=lambda notification: notification.due)
 
 
-def _labels(outage: Outage) -> dict[str, str]:
+def _labels(outage: SimulatedOutage) -> dict[str, str]:
     name = "ServiceDown"
     severity = "critical"
     host = outage.service
@@ -138,7 +140,7 @@ class AlertSender(threading.Thread):
     """
 
     def __init__(
-        self, trouble: Trouble, url: str, token_file: Path, cursor: Path, since: float
+        self, trouble: SimulatedTrouble, url: str, token_file: Path, cursor: Path, since: float
     ) -> None:
         super().__init__(name="alerts", daemon=True)
         self.trouble = trouble

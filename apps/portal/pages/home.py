@@ -25,7 +25,7 @@ from apps.jobs.domain.records.jobs import (
     counted_until,
     totals_as_of,
 )
-from apps.jobs.domain.totals.totals import Report, wasted_hours
+from apps.jobs.domain.totals.totals import TotalsReport, wasted_hours
 from apps.jobs.enums import NONE
 from apps.jobs.models import Collection, HourlyEnds
 from apps.portal.pages.fix_first import FixFirst, fix_first
@@ -49,7 +49,7 @@ from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
 from apps.recovery.domain.recoveries import Week, weeks_for
-from apps.statusboard.domain.board.availability import Slot, hourly
+from apps.statusboard.domain.board.availability import AvailabilitySlot, hourly
 from apps.statusboard.domain.board.board import BoardRow, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
 from apps.statusboard.enums import Cause as BoardCause
@@ -138,7 +138,7 @@ class HomePage:
 
     # Services: those that are not up with their last week by hour.
     services: list[ServiceRow]
-    sick: list[tuple[ServiceRow, Sequence[Slot]]]
+    sick: list[tuple[ServiceRow, Sequence[AvailabilitySlot]]]
     well: list[ServiceRow]
     unmonitored: list[ServiceRow]
     announcements: QuerySet[Announcement]
@@ -146,7 +146,7 @@ class HomePage:
     # Jobs, and how far their accounting is read.
     failures_chart: FailureChart
     failures: Failures
-    waste: Report
+    waste: TotalsReport
     as_of: datetime | None
     behind: QuerySet[Collection]
     counted_until: datetime | None

@@ -13,7 +13,7 @@ from apps.production.models import Request, Stage
 from apps.statusboard.domain.board.availability import (
     DAYS,
     Availability,
-    Slot,
+    AvailabilitySlot,
     availability,
     hourly,
 )
@@ -40,7 +40,7 @@ class ServicePage:
     at: datetime
     service: Service
     row: BoardRow
-    hours: Sequence[Slot]
+    hours: Sequence[AvailabilitySlot]
     availability: list[tuple[str, Availability]]
     spans: list[StateInterval]
     windows: QuerySet[DowntimeWindow]

@@ -139,7 +139,7 @@ class Occurrences:
 
 
 @dataclass(frozen=True, slots=True)
-class Trait:
+class LineTrait:
     """A value that jobs with the line have: how many of them, its expected share, and the lift.
 
     `low` and `high` are the bounds of the 95 % interval of the lift.
@@ -178,20 +178,20 @@ class TraitComparison:
 
     jobs: int
     alike: int
-    traits: tuple[Trait, ...]
+    traits: tuple[LineTrait, ...]
 
     @property
-    def strongest(self) -> Trait | None:
+    def strongest(self) -> LineTrait | None:
         """The trait of most jobs beyond the expected among those that stand out, if any does."""
         return next(iter(self.findings), None)
 
     @property
-    def findings(self) -> list[Trait]:
+    def findings(self) -> list[LineTrait]:
         """The first traits that stand out."""
         return [trait for trait in self.traits if trait.stands_out][:MOST_FINDINGS]
 
     @property
-    def other_traits(self) -> list[Trait]:
+    def other_traits(self) -> list[LineTrait]:
         """The traits that `findings` leaves out."""
         shown = self.findings
         return [trait for trait in self.traits if trait not in shown]
@@ -330,7 +330,7 @@ def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
                 # A value that the jobs alike do not have is at least one of one more.
                 outside = max(everything[attribute][value], 1)
                 ratio, low, high = lift(having, jobs, outside, alike)
-                trait = Trait(
+                trait = LineTrait(
                     attribute=attribute,
                     value=value,
                     jobs=having,

@@ -15,7 +15,7 @@ from apps.core.bounded_pool import BoundedPool
 from apps.core.domain.pagination import newest_first
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.months import history, parquet_sql
-from apps.jobs.domain.months.history import JobHistory, Unreadable, archived_rows
+from apps.jobs.domain.months.history import JobHistory, MonthUnreadable, archived_rows
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable
 from apps.jobs.domain.months.retention import drop_month
 from apps.jobs.enums import PROBE_JOB_PREFIX
@@ -197,11 +197,11 @@ def test_months_are_read_with_the_others_if_one_is_damaged(years, shifter, direc
 def test_a_question_that_needs_too_much_says_so_and_the_next_one_works(years, shifter, monkeypatch):
     drop_both()
     monkeypatch.setattr(history, "MONTH_SECONDS", 0.001)
-    with pytest.raises(Unreadable, match="no result within"):
+    with pytest.raises(MonthUnreadable, match="no result within"):
         archived_rows(Job.objects.all(), MARCH)
     monkeypatch.undo()
     monkeypatch.setattr(history, "POOL", BoundedPool(memory_bytes=100 * 1024**2))
-    with pytest.raises(Unreadable, match="March 2026"):
+    with pytest.raises(MonthUnreadable, match="March 2026"):
         archived_rows(Job.objects.all(), MARCH)
 
 
@@ -210,7 +210,7 @@ def test_process_that_was_killed_costs_one_question(years):
     assert archived_rows(Job.objects.all(), MARCH)
     for process in history.POOL._idle:
         process._process.kill()
-    with pytest.raises(Unreadable, match="its process died"):
+    with pytest.raises(MonthUnreadable, match="its process died"):
         archived_rows(Job.objects.all(), MARCH)
     assert archived_rows(Job.objects.all(), MARCH)
 

@@ -19,7 +19,7 @@ from apps.statusboard.domain.incidents.incidents import close_incident, open_inc
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.assignment import choose_cluster
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.ignored_advice import ignore_advice
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.rows import batch_job
@@ -534,7 +534,7 @@ def test_retries_ask_for_changed_resources_and_keep_them(running, end, group, sh
         by=shifter,
         at=LATER,
         reason="Again.",
-        changes=Changes(memory_bytes=1, avoided_hosts=("wn-3",)),
+        changes=ResourceChanges(memory_bytes=1, avoided_hosts=("wn-3",)),
     )
     assert again.changes == {"memory_bytes": 7 * 1024**3, "avoided_hosts": ["wn-3"]}
     assert options_of(batch_job(again))[-1] == "--exclude=wn-3"

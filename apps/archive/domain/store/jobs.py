@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from apps.accounts.models import Experiment, Principal
 from apps.archive.domain.store import compression
-from apps.archive.domain.store.conflicts import Capture, hash_arguments, mark_conflicts
+from apps.archive.domain.store.conflicts import CapturedContents, hash_arguments, mark_conflicts
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
@@ -150,9 +150,9 @@ class _Hashed:
             self.description = _sha256(job.description)
 
     @property
-    def capture(self) -> Capture:
+    def capture(self) -> CapturedContents:
         job = self.job
-        return Capture(
+        return CapturedContents(
             job.job_id,
             job.submitted_at,
             self.script,

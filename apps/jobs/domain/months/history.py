@@ -19,7 +19,7 @@ from apps.core.errors import DomainError
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable, run
 from apps.jobs.domain.months.stores.base import BadArchive, file_name
 from apps.jobs.domain.months.stores.chosen import job_archive
-from apps.jobs.domain.months.tables import Table, tables
+from apps.jobs.domain.months.tables import MonthTable, tables
 from apps.jobs.domain.records.calendar_months import start_of
 from apps.jobs.models import ArchivedMonth, Job
 
@@ -46,7 +46,7 @@ _TYPES = {
 }
 
 
-class Unreadable(DomainError):
+class MonthUnreadable(DomainError):
     """An archived month cannot be read, or not in time; the message says which and why."""
 
 
@@ -54,7 +54,7 @@ def archived_rows(rows: QuerySet[M], month: date) -> list[M]:
     """Return the rows of a queryset as they are in an archived month.
 
     It may join only tables that are archived with the month. Arrays are texts, as PostgreSQL
-    writes them. Raises `Unreadable`.
+    writes them. Raises `MonthUnreadable`.
     """
     fields = rows.model._meta.concrete_fields
     names = [str(row_field.attname) for row_field in fields]
@@ -89,11 +89,11 @@ def _values(rows: QuerySet[M], names: Sequence[str], month: date) -> list[tuple[
         with _file_tables(sql, month) as file_tables:
             return POOL.call(run, sql, parameters, file_tables, seconds=MONTH_SECONDS)
     except PoolBusy:
-        raise Unreadable(
+        raise MonthUnreadable(
             "Too many archived months are being read. Try again in a moment."
         ) from None
     except (BadArchive, BudgetExceeded, OSError) as error:
-        raise Unreadable(f"The archive of {month:%B %Y} cannot be read: {error}") from None
+        raise MonthUnreadable(f"The archive of {month:%B %Y} cannot be read: {error}") from None
 
 
 def _converted(value: Any, converters: Sequence[Any]) -> Any:
@@ -131,7 +131,7 @@ class JobHistory:
         """Return the first jobs of a month; none if it cannot be read, which is noted."""
         try:
             rows = _first_jobs(jobs, size, month)
-        except Unreadable as error:
+        except MonthUnreadable as error:
             self.unreadable[month] = str(error)
             return []
         self.read.append(month)
@@ -151,7 +151,7 @@ def archived_job(pk: int, *, user: User) -> Job | None:
     ):
         try:
             rows = archived_rows(visible, archived.month)
-        except Unreadable:
+        except MonthUnreadable:
             # The disk of the archive may be unmounted.
             continue
         if rows:
@@ -188,7 +188,7 @@ def _file_tables(sql: str, month: date) -> Iterator[list[FileTable]]:
         yield file_tables
 
 
-def _columns_of(table: Table) -> Iterable[FileColumn]:
+def _columns_of(table: MonthTable) -> Iterable[FileColumn]:
     for column, row_field in table.fields.items():
         default = None
         if not row_field.null and row_field.has_default():

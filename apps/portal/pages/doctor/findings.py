@@ -13,7 +13,7 @@ class FindingLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """The result of a check; `fix` is one sentence, and empty if all is well."""
 
     check: str
@@ -22,13 +22,13 @@ class Finding:
     fix: str = ""
 
 
-def ok(check: str, seen: str) -> Finding:
-    return Finding(check, FindingLevel.OK, seen)
+def ok(check: str, seen: str) -> DoctorFinding:
+    return DoctorFinding(check, FindingLevel.OK, seen)
 
 
-def warning(check: str, seen: str, fix: str) -> Finding:
-    return Finding(check, FindingLevel.WARNING, seen, fix)
+def warning(check: str, seen: str, fix: str) -> DoctorFinding:
+    return DoctorFinding(check, FindingLevel.WARNING, seen, fix)
 
 
-def problem(check: str, seen: str, fix: str) -> Finding:
-    return Finding(check, FindingLevel.PROBLEM, seen, fix)
+def problem(check: str, seen: str, fix: str) -> DoctorFinding:
+    return DoctorFinding(check, FindingLevel.PROBLEM, seen, fix)

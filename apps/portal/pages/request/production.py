@@ -7,7 +7,7 @@ from itertools import chain
 
 from apps.production.domain.estimates.figures import ENOUGH, MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
-from apps.production.domain.requests.status import Totals
+from apps.production.domain.requests.status import RequestTotals
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow, progress_now
@@ -110,7 +110,7 @@ def quality_of_output(request: Request) -> DataQuality | None:
 def production_of(
     request: Request,
     *,
-    totals: Totals,
+    totals: RequestTotals,
     estimate: Estimate | None,
     quality: DataQuality | None,
     at: datetime,

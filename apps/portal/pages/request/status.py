@@ -15,7 +15,7 @@ from apps.portal.pages.request.plan import Plan
 from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
 from apps.production.domain.forecast import last_stage
-from apps.production.domain.requests.status import Status, status_of
+from apps.production.domain.requests.status import RequestStatus, status_of
 from apps.production.enums import CLOSED, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.progress.domain.expected_end import is_done
@@ -29,13 +29,13 @@ _STARTABLE = (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING)
 
 
 @dataclass(frozen=True)
-class Turn:
+class NextTurn:
     """The status of a request, who must act next, and whether it waits for a cluster.
 
     `failed_test` is that of a request under test.
     """
 
-    status: Status
+    status: RequestStatus
     next_by: str
     lacks_cluster: bool
     failed_test: TrialResult | None = None
@@ -50,7 +50,7 @@ def next_turn(
     attention: Sequence[Attention],
     progress: RequestNow | None,
     changes: Sequence[EndingChange],
-) -> Turn:
+) -> NextTurn:
     """Return the status and who must act next. `changes` would end the request earlier.
 
     The status follows from state and attention. More exact ones replace it, the last one that
@@ -88,17 +88,17 @@ def next_turn(
     failed = failed_test(request) if request.state == RequestState.TESTING else None
     if failed and not troubles:
         status = _status_of_test(failed, status)
-    return Turn(status, whose_turn, without_cluster, failed)
+    return NextTurn(status, whose_turn, without_cluster, failed)
 
 
-def _status_without_cluster(request: Request, user: User, status: Status) -> Status:
+def _status_without_cluster(request: Request, user: User, status: RequestStatus) -> RequestStatus:
     step = "Choose a cluster, or submit its jobs by hand."
     if not may_submit(user, request):
         step = "Approvers and shifters choose a cluster, or submit its jobs by hand."
     return replace(status, answer="Started, but no cluster is chosen.", next_step=step)
 
 
-def _status_before_change(attention: Sequence[Attention], status: Status) -> Status:
+def _status_before_change(attention: Sequence[Attention], status: RequestStatus) -> RequestStatus:
     marked_at = [need.since for need in attention if need.kind == AttentionKind.NEEDS_CHANGE]
     return replace(
         status,
@@ -109,7 +109,7 @@ def _status_before_change(attention: Sequence[Attention], status: Status) -> Sta
     )
 
 
-def _status_of_test(failed: TrialResult, status: Status) -> Status:
+def _status_of_test(failed: TrialResult, status: RequestStatus) -> RequestStatus:
     return replace(
         status,
         answer=f"The test of {failed.test.stage_name} failed.",

@@ -16,8 +16,8 @@ from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.domain.approvals.requirements import (
     ApprovalFacts,
+    ApprovalRules,
     Right,
-    Rules,
     approval_facts,
     possible_signers,
     signer_at,
@@ -245,7 +245,7 @@ def signable(
     for signature in live.only("request_id", "group_id"):
         signatures[signature.request_id].append(signature)
 
-    rules = Rules()
+    rules = ApprovalRules()
     signer = signer_at(user, at)
     rights_of_equals: dict[tuple[ApprovalFacts, frozenset[int | None]], list[Right]] = {}
     signable_requests = {}
@@ -263,7 +263,7 @@ def signable(
 
 
 @dataclass(frozen=True)
-class Action:
+class NextButton:
     """The button for a wait: its label and target."""
 
     label: str
@@ -281,7 +281,7 @@ class InboxItem:
 
     request: Request
     todo: str
-    action: Action
+    action: NextButton
     why: str
     since: datetime
     for_users: tuple[str, ...] = ()
@@ -344,19 +344,21 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     return items
 
 
-def action_for(request: Request, wait: RequestState | AttentionKind | None, user: User) -> Action:
+def action_for(
+    request: Request, wait: RequestState | AttentionKind | None, user: User
+) -> NextButton:
     """Return the button with which this user takes the next step of a request."""
     if wait == RequestState.AWAITING_APPROVAL:
-        return Action("Decide", f"{reverse('production:desk')}?at={request.key}")
+        return NextButton("Decide", f"{reverse('production:desk')}?at={request.key}")
     if wait in EDITABLE:
         if wait == RequestState.DRAFT:
             label = "Continue draft"
         else:
             label = "Make changes"
-        return Action(label, reverse("production:request-edit", args=[request.key]))
+        return NextButton(label, reverse("production:request-edit", args=[request.key]))
 
     if wait is None:
-        return Action("Open", request.get_absolute_url())
+        return NextButton("Open", request.get_absolute_url())
     kind = WAIT_KINDS[wait]
     if wait == AttentionKind.TEST_FAILED and request.state == RequestState.ON_HOLD:
         kind = WAIT_KINDS[RequestState.ON_HOLD]
@@ -365,10 +367,10 @@ def action_for(request: Request, wait: RequestState | AttentionKind | None, user
         label, target = f"{Verb.START.label}…", f"?do={Verb.START}#do"
     elif wait == AttentionKind.NEEDS_CHANGE and request.state in NOT_STARTED:
         edit_url = reverse("production:request-edit", args=[request.key])
-        return Action("Make changes", f"{edit_url}?check=1#checks")
+        return NextButton("Make changes", f"{edit_url}?check=1#checks")
     elif wait == AttentionKind.LATE:
         label, target = _button_of_late(request, user)
-    return Action(label, request.get_absolute_url() + target)
+    return NextButton(label, request.get_absolute_url() + target)
 
 
 def _button_of_late(request: Request, user: User) -> tuple[str, str]:

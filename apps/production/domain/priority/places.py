@@ -40,7 +40,7 @@ class QueuedEntry:
 
 
 @dataclass(frozen=True)
-class Places:
+class QueuePlaces:
     """The places of the queue in order, and the work before each of the requests that can start.
 
     `starters` are the entries that clusters start now. Two aggregates per entry in the database
@@ -73,7 +73,7 @@ class Places:
         return Place(place_key, index, ahead, before)
 
 
-def read_places() -> Places:
+def read_places() -> QueuePlaces:
     """Return the places of the queue, in two queries."""
     queue = QueueEntry.objects.filter(is_queued=True).order_by("-sort_key", "tie", "pk")
     entries = []
@@ -99,4 +99,4 @@ def read_places() -> Places:
         entries.append(QueuedEntry(pk, can_start, starts_on))
         keys.append((-sort_points, tie))
         sizes.append((can_start, countable_size(size, stop_on)))
-    return Places(read_shares(), entries, keys, work_ahead(sizes), index, starters)
+    return QueuePlaces(read_shares(), entries, keys, work_ahead(sizes), index, starters)

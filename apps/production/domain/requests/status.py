@@ -68,7 +68,7 @@ _PLACES = {
 
 
 @dataclass(frozen=True)
-class Status:
+class RequestStatus:
     """The status of a request as text, its next step, since when, and its last move."""
 
     answer: str
@@ -87,7 +87,7 @@ def status_of(
     to_sign: bool,
     starts_by_itself: bool = True,
     waits_for: str = "",
-) -> Status:
+) -> RequestStatus:
     """Return the status for this user, by what needs `attention` if something does.
 
     `to_sign` is whether the request waits for their signature, `starts_by_itself` whether a cluster
@@ -104,11 +104,11 @@ def status_of(
         answer = f"{kind.label.capitalize()}: {deciding.words.rstrip('.')}."
         is_late = kind == AttentionKind.LATE
         step = step_for(user, request, kind, next_step(request, kind, waits_for))
-        return Status(answer, f"{step}.", last, deciding.since, is_late)
+        return RequestStatus(answer, f"{step}.", last, deciding.since, is_late)
     summary, step = _status_texts(request, state, user, to_sign=to_sign)
     if waits_for_start:
         step = "An approver or shifter must start it: no cluster does so automatically."
-    return Status(summary, step, last=last, since=since)
+    return RequestStatus(summary, step, last=last, since=since)
 
 
 def _is_own(need: Attention, request: Request, user: User) -> bool:
@@ -169,16 +169,16 @@ _STATUS_TEXTS = {
 
 
 @dataclass(frozen=True)
-class Totals:
+class RequestTotals:
     """Totals over all stages: jobs, and wall seconds if every job runs until its limit."""
 
     jobs: int
     wall_seconds: int
 
 
-def totals_of(request: Request) -> Totals:
+def totals_of(request: Request) -> RequestTotals:
     stages = request.stages.all()
-    return Totals(
+    return RequestTotals(
         jobs=sum(stage.jobs or 0 for stage in stages),
         wall_seconds=sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in stages),
     )

@@ -26,7 +26,7 @@ from apps.recovery.domain.figures.daily_effects import recount_days
 from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.enums import ActionKind, Arm, RecoveryOutcome
 from apps.recovery.models import OPEN_QUESTION, OVERRIDDEN_SINCE, Decision
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import (
     MOST_JOBS,
@@ -54,12 +54,12 @@ class StageQuestion:
     @property
     def avoids_hosts(self) -> bool:
         """Whether retries of some of its jobs do not start where the jobs failed."""
-        return any(Changes.read(row.changes).avoided_hosts for row in self.jobs)
+        return any(ResourceChanges.read(row.changes).avoided_hosts for row in self.jobs)
 
     @property
     def other_clusters(self) -> list[str]:
         """The names of the clusters on which retries of its jobs run instead of their own."""
-        names = {Changes.read(row.changes).cluster for row in self.jobs}
+        names = {ResourceChanges.read(row.changes).cluster for row in self.jobs}
         return sorted(names - {""})
 
     @property
@@ -123,35 +123,35 @@ def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> 
     """Return which jobs of decisions the user can retry, and why not the others."""
     verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in decisions])
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    elsewhere = [row.job_id for row in decisions if Changes.read(row.changes).cluster]
+    elsewhere = [row.job_id for row in decisions if ResourceChanges.read(row.changes).cluster]
     return examine(list(related), limits=RetryLimits(), user=user, at=at, elsewhere=elsewhere)
 
 
-def next_step(decision: Decision) -> Changes:
+def next_step(decision: Decision) -> ResourceChanges:
     """Return what the rule would give next without its bound, within the limits of the cluster.
 
     If the question is not about resources, that is what the rule wanted to give.
     """
     if decision.changes:
-        return Changes.read(decision.changes)
+        return ResourceChanges.read(decision.changes)
     if decision.rule is None:
-        return Changes()
+        return ResourceChanges()
     action = read_definition(decision.rule.definition).action
     job = decision.job
     if action.kind == ActionKind.MORE_MEMORY and job.requested_memory_bytes:
         more = increase(job.requested_memory_bytes, action.factor)
-        return Changes(memory_bytes=min(more, job.cluster.max_memory_bytes or more))
+        return ResourceChanges(memory_bytes=min(more, job.cluster.max_memory_bytes or more))
     if action.kind == ActionKind.MORE_TIME and job.time_limit_seconds:
         more = increase(job.time_limit_seconds, action.factor)
-        return Changes(time_limit_seconds=min(more, job.cluster.max_wall_seconds or more))
-    return Changes()
+        return ResourceChanges(time_limit_seconds=min(more, job.cluster.max_wall_seconds or more))
+    return ResourceChanges()
 
 
 @transaction.atomic
 def retry_beyond(
     *,
     decision: Decision,
-    changes: Changes,
+    changes: ResourceChanges,
     by: User,
     at: datetime,
     reason: str,
@@ -176,7 +176,7 @@ def retry_beyond(
     cluster_of_job = {}
     clusters = {cluster.name: cluster for cluster in Cluster.objects.all()}
     for row in question.jobs:
-        of_rule = Changes.read(row.changes)
+        of_rule = ResourceChanges.read(row.changes)
         own = replace(
             of_rule,
             memory_bytes=changes.memory_bytes,
@@ -202,7 +202,7 @@ def retry_beyond(
 
 
 def _check_resources(
-    jobs: list[Job], cluster_of_job: Mapping[int, Cluster], changes: Changes
+    jobs: list[Job], cluster_of_job: Mapping[int, Cluster], changes: ResourceChanges
 ) -> None:
     problems = {}
     for job in jobs:

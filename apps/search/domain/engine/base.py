@@ -41,7 +41,7 @@ class SearchScope:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """A text of a job that fulfils the query.
 
     `key` is the primary key of the job for a log, and of the archived job for a script or an
@@ -85,7 +85,7 @@ class Cursor:
             return None
 
     @staticmethod
-    def after(hit: Hit) -> "Cursor":
+    def after(hit: SearchHit) -> "Cursor":
         return Cursor(hit.at, hit.source, hit.key)
 
 
@@ -97,7 +97,7 @@ class Hits:
     page was full: then everything newer than `after` was searched.
     """
 
-    rows: tuple[Hit, ...]
+    rows: tuple[SearchHit, ...]
     after: Cursor | None = None
     stopped: bool = False
 

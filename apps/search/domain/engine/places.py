@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
-from apps.search.domain.engine.base import Cursor, Hit, SearchScope
+from apps.search.domain.engine.base import Cursor, SearchHit, SearchScope
 from apps.search.domain.query.clauses import Field, Query, Source, moment
 
 
@@ -15,7 +15,7 @@ class HitCandidate:
     A text that is `excluded` was examined and does not match: the search continues after it.
     """
 
-    hit: Hit
+    hit: SearchHit
     blob: int | None = None
     excluded: bool = False
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from django.db import connection
 
-from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hit, Hits, SearchScope
+from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hits, SearchHit, SearchScope
 from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.conditions import visible_jobs
 from apps.search.domain.engine.log_candidates import newest_logs
@@ -113,4 +113,4 @@ def _logs(query: Query, scope: SearchScope, after: Cursor | None) -> Iterator[Hi
     if jobs is not None:
         rows = rows.filter(job__in=jobs.values("pk"))
     for at, job in newest_logs(rows, tsquery_terms(required_words(query)), newest=newest):
-        yield HitCandidate(Hit(at, Source.LOG, job))
+        yield HitCandidate(SearchHit(at, Source.LOG, job))

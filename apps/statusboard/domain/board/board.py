@@ -10,7 +10,7 @@ from apps.accounts.models import User
 from apps.statusboard.domain.board.availability import (
     DAYS,
     Availability,
-    Slot,
+    AvailabilitySlot,
     availability,
     daily,
     hourly,
@@ -52,7 +52,7 @@ class BoardRow:
     cause: Cause
     incident: Incident | None
     next_window: DowntimeWindow | None
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[AvailabilitySlot, ...] = ()
     has_own_state: bool = True
     fault: RawPayload | None = None
 
@@ -105,7 +105,7 @@ class _BoardData:
 
     intervals: dict[int, StateInterval]
     windows: dict[int, DowntimeWindow]
-    slots: Mapping[int, tuple[Slot, ...]]
+    slots: Mapping[int, tuple[AvailabilitySlot, ...]]
     children: Mapping[int | None, list[Service]]
     faults: Mapping[int, RawPayload]
 
@@ -115,7 +115,7 @@ def board(
 ) -> list[BoardRow]:
     """Return all services in tree order, with state, next window, and slots in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
-    slots: dict[int, tuple[Slot, ...]] = {}
+    slots: dict[int, tuple[AvailabilitySlot, ...]] = {}
     if days:
         read_slots = hourly if by_hour else daily
         slots = read_slots(services, at, zone=zone, days=days)
@@ -128,7 +128,7 @@ def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> BoardRow
 
 
 def _tree(
-    services: list[Service], at: datetime, slots: Mapping[int, tuple[Slot, ...]]
+    services: list[Service], at: datetime, slots: Mapping[int, tuple[AvailabilitySlot, ...]]
 ) -> list[BoardRow]:
     """Return the rows of these services, each followed by those of its components."""
     intervals = StateInterval.objects.current(at).select_related("incident__source", "window")

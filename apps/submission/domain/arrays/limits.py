@@ -15,7 +15,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production.domain.reasons import reason_problems
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.files import takes_files
 from apps.submission.domain.arrays.plan import locked, plan_jobs
 from apps.submission.domain.arrays.rows import NewArray, new_submission, plans_of
@@ -159,7 +159,7 @@ def _cut(pk: int, at: datetime) -> Submission | None:
         cluster=submission.cluster,
         plan=plan,
         retry_of=submission.retry_of,
-        changes=Changes.read(submission.changes),
+        changes=ResourceChanges.read(submission.changes),
     )
     by = submission.created_by
     first = new_submission(

@@ -15,7 +15,7 @@ from apps.production.domain.holds import hold_of
 from apps.production.domain.outputs.datasets import DataFile
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.changed_resources import NO_CHANGES, Changes
+from apps.submission.domain.arrays.changed_resources import NO_CHANGES, ResourceChanges
 from apps.submission.domain.arrays.files import (
     Listing,
     follow_jobs,
@@ -271,7 +271,7 @@ def plan_retry(
     by: Principal,
     at: datetime,
     reason: str,
-    changes: Changes | None = None,
+    changes: ResourceChanges | None = None,
     cluster: Cluster | None = None,
 ) -> Submission:
     """Plan these jobs of a submission again, with changed resources if there are any.

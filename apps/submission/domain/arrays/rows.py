@@ -18,7 +18,7 @@ from apps.datasets.domain.ledger import files_of_numbers
 from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
-from apps.submission.domain.arrays.changed_resources import NO_CHANGES, Changes
+from apps.submission.domain.arrays.changed_resources import NO_CHANGES, ResourceChanges
 from apps.submission.domain.arrays.scripts import (
     Overlay,
     StagePlan,
@@ -88,7 +88,7 @@ class NewArray:
     retry_of: Submission | None = None
     files: Mapping[int, Sequence[str]] | None = None
     overlay: Overlay | None = None
-    changes: Changes = NO_CHANGES
+    changes: ResourceChanges = NO_CHANGES
 
 
 def new_submission(array: NewArray, *, number: int, by: Principal, at: datetime) -> Submission:
@@ -107,7 +107,7 @@ def new_submission(array: NewArray, *, number: int, by: Principal, at: datetime)
     options = options_of(array.cluster)
     changes = array.changes
     if array.retry_of is not None:
-        earlier = Changes.read(array.retry_of.changes).without_reductions(
+        earlier = ResourceChanges.read(array.retry_of.changes).without_reductions(
             memory_bytes=plan.memory_bytes, time_limit_seconds=plan.wall_seconds
         )
         changes = changes.on_top_of(earlier)

@@ -24,7 +24,7 @@ from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.priority.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.scripts import events_of_job, events_of_part
 from apps.submission.enums import IN_SCHEDULER, Purpose, RetryState, SubmissionState
 from apps.submission.models import Assignment, RetryJob, Submission
@@ -327,7 +327,7 @@ def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInP
     missing = 0
     is_exact = True
     for submission in submissions:
-        part = Changes.read(submission.changes).events_part
+        part = ResourceChanges.read(submission.changes).events_part
         if part and submission.completed:
             failed = set(read_ranges(submission.failed_indices))
             good = [index for index in indices_of(submission) if index not in failed]

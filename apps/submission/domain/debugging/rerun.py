@@ -28,7 +28,7 @@ from apps.production.domain.outputs.datasets import DataFile
 from apps.production.domain.reasons import checked_reason
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import check_cluster
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.files import Listing, list_files, with_listing
 from apps.submission.domain.arrays.plan import (
     events_of_test,
@@ -220,7 +220,7 @@ def _unsaved_run(
         indices=[origin.index],
         files=files,
         overlay=overlay_of(profile),
-        changes=Changes(events_part=Changes.read(original.changes).events_part),
+        changes=ResourceChanges(events_part=ResourceChanges.read(original.changes).events_part),
     )
     run = new_submission(array, number=next_number(request), by=by, at=at)
     run.debug_of = job

@@ -21,7 +21,7 @@ from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.domain.reasons import checked_reason
 from apps.statusboard.models import Incident
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.submissions import may_submit, may_submit_as_owner
 from apps.submission.domain.retries.bad_hosts import changes_avoiding
 from apps.submission.domain.retries.eligibility import (
@@ -54,7 +54,7 @@ MOST_ATTEMPTS = 20
 MOST_OF_STAGE = 1_000_000
 MOST_AVOIDED = 20
 #: The changes of a retry that asks for what its failed attempt did.
-UNCHANGED = Changes()
+UNCHANGED = ResourceChanges()
 
 
 def dry_run(

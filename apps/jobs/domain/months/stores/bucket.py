@@ -34,7 +34,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True)
-class Target:
+class BucketTarget:
     """The store and the keys for it. `ca` is a PEM file."""
 
     url: ObjectStoreURL
@@ -51,7 +51,7 @@ class Bucket:
     Each method raises `Unavailable`, and `Missing` for an object that is not there.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: BucketTarget) -> None:
         from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
         url = target.url
@@ -155,7 +155,7 @@ def _named_errors(name: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=4)
-def open_bucket(target: Target) -> Bucket:
+def open_bucket(target: BucketTarget) -> Bucket:
     return Bucket(target)
 
 
@@ -175,7 +175,7 @@ class ProcessResult:
 
 
 def fetch_month(
-    target: Target,
+    target: BucketTarget,
     cache: FileCache,
     month: str,
     tables: Sequence[str],
@@ -216,7 +216,7 @@ def _fetch(bucket: Bucket, cache: FileCache, name: str) -> None:
         raise WrongContent(name) from None
 
 
-def probe(target: Target) -> ProcessResult:
+def probe(target: BucketTarget) -> ProcessResult:
     """Write, list, read and delete an object."""
     name, text = f"probe-{uuid.uuid4().hex}", "probe"
     try:

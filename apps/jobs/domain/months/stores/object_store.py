@@ -25,9 +25,9 @@ from apps.jobs.domain.months.stores.base import (
 )
 from apps.jobs.domain.months.stores.bucket import (
     Bucket,
+    BucketTarget,
     Missing,
     ProcessResult,
-    Target,
     Unavailable,
     fetch_month,
     object_name,
@@ -49,7 +49,7 @@ ATTEMPTS = 4
 class ObjectStore:
     """A store in a bucket. `local` is a directory for local copies and new files."""
 
-    def __init__(self, target: Target, *, local: Path, max_bytes: int) -> None:
+    def __init__(self, target: BucketTarget, *, local: Path, max_bytes: int) -> None:
         self._target = target
         self._patient = replace(target, attempts=ATTEMPTS)
         self._local = local

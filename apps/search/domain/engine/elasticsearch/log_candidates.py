@@ -8,7 +8,7 @@ from apps.accounts.permissions import scope_of
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.elasticsearch.bulk import BulkRejected
 from apps.jobs.models import Job
-from apps.search.domain.engine.base import Cursor, Hit, SearchScope, SearchUnavailable
+from apps.search.domain.engine.base import Cursor, SearchHit, SearchScope, SearchUnavailable
 from apps.search.domain.engine.conditions import visible_jobs
 from apps.search.domain.engine.elasticsearch.target import (
     Target,
@@ -196,5 +196,5 @@ def _verified(query: Query, scope: SearchScope, places: Sequence[Place]) -> Iter
         fulfilling = kept_of(fulfilling)
     for at, job in places:
         if job in visible and microseconds_of(visible[job]) == at:
-            hit = Hit(visible[job], Source.LOG, job)
+            hit = SearchHit(visible[job], Source.LOG, job)
             yield HitCandidate(hit, excluded=job not in fulfilling)
