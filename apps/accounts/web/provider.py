@@ -34,7 +34,7 @@ class NoAnswer(Exception):
 class Denied(Exception):
     """The provider rejected the portal's call, for example because a code was used before.
 
-    `code` is that of the standard, such as `invalid_grant`, or empty.
+    `code` is an error code of the standard, such as `invalid_grant`, or empty.
     """
 
     def __init__(self, reason: str, code: str = "") -> None:

@@ -250,7 +250,7 @@ def _pieces(left: str, right: str) -> tuple[tuple[TextPiece, ...], tuple[TextPie
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Lines [start, end) of the left text beside those of the right text, by index."""
+    """Lines [start, end) of the left text beside lines of the right text, by index."""
 
     left_start: int
     left_end: int

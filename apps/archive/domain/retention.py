@@ -65,7 +65,7 @@ class ExcessStorage:
 def may_pin(user: User, job: ArchivedJob) -> bool:
     """Return whether the user may pin the job.
 
-    The OPG may pin any job, others those of their experiments.
+    The OPG may pin any job, others only jobs of their experiments.
     """
     return scope_of(user).sees(job.experiment_id)
 

@@ -66,7 +66,7 @@ def check_copies(
     by: Principal,
     at: datetime,
 ) -> Iterator[CopyFinding]:
-    """Yield the findings about jobs submitted since a time, or about those of them in `job_ids`.
+    """Yield the findings about jobs submitted since a time, or only about the jobs of `job_ids`.
 
     With `backfill`, jobs missing in the archive are stored from accounting if they ended long
     enough ago or are in `job_ids`. Raises `SchedulerError`, also if the scheduler keeps no copies.

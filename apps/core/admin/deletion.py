@@ -28,7 +28,7 @@ def reasons_against_deletion(
 ) -> list[str]:
     """Return a sentence for each record that others refer to, with what to do `instead`.
 
-    Records that an admin may delete, and those of `deleted_too`, are deleted with it. With
+    Records that an admin may delete, and all of `deleted_too`, are deleted with it. With
     `any_use`, every other record prevents it, also one that would only lose the reference.
     """
     sentences = []

@@ -1,6 +1,6 @@
 """The history of a record: who changed what, from which value to which, and when.
 
-Changes in the admin are stored by Django with their values; those of pages, commands and the API
+Changes in the admin are stored by Django with their values; changes by pages, commands and the API
 are events.
 """
 

@@ -87,7 +87,7 @@ def find_refusal(*, database: str, prune: bool = False) -> str | None:
 
 
 def _was_created_since_020(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the first migration of `core` is that of 0.2.0.
+    """Return whether the first migration of `core` is the one of 0.2.0.
 
     It created the function that is looked up here.
     """

@@ -41,7 +41,7 @@ def locate_files(
 ) -> DatasetPlaces:
     """Ask a catalogue where the files of a dataset are. Raises `CatalogueError`.
 
-    Datasets of more than `MOST_LOCATED` files are not located, nor are those of a catalogue that
+    Datasets of more than `MOST_LOCATED` files are not located, nor are datasets of a catalogue that
     takes longer than `LOCATING_TIME`: counts of a part would be wrong.
     """
     if not catalogue.knows_locations:

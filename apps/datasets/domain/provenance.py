@@ -92,7 +92,7 @@ class Provenance:
     """A dataset with all that is known about it.
 
     `makers` are the steps that write it: several requests may. `uses` is the number of stages that
-    read it, of which `readers` may be only the newest. `answers` are those of the catalogues, by
+    read it, of which `readers` may be only the newest. `answers` are the catalogues' answers, by
     name of a dataset. `points` are the datasets of a name with placeholders. `parts` are what it
     is a part of, and what is a part of it.
     """

@@ -84,7 +84,7 @@ def store_history(
     portal reads like any other.
     """
     last_hour = int(until.timestamp()) // HOUR
-    # IDs are lower than those of the simulated cluster.
+    # IDs are lower than the ones that the simulated cluster assigns.
     workload = Workload(
         seed=_SEED,
         trouble=SimulatedTrouble(_SEED, int(until.timestamp())),

@@ -118,7 +118,7 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 @one_at_a_time
 @of_job
 def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Show a log beside that of a successful job of the same kind.
+    """Show a log beside the log of a successful job of the same kind.
 
     The page lists invalid parameters.
     """

@@ -105,7 +105,7 @@ def most_excluded(hosts: int) -> int:
 
 
 def _clusters_with_submission() -> list[Cluster]:
-    """Return the clusters to which the portal submits jobs, its own or those of others."""
+    """Return the clusters to which the portal submits jobs, its own jobs or the jobs of others."""
     clusters = []
     for cluster in Cluster.objects.select_related("service").order_by("pk"):
         if cluster.submits or _submits_as_owner(cluster):

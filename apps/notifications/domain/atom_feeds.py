@@ -67,7 +67,7 @@ def reader_of(token: str) -> User | None:
 
 
 def addresses_of(preferences: Preferences | None, request: Request | None = None) -> dict[str, str]:
-    """Return the URLs of a user's feeds by their content, or that of one request.
+    """Return the URLs of a user's feeds by their content, or only the URL for one request.
 
     Empty if the user has none.
     """
@@ -131,7 +131,7 @@ def atom(
 def events_of_experiment(experiment: Experiment) -> QuerySet[Event]:
     """Return the events of an experiment's requests, newest first.
 
-    `hold_events_of` has those of its holds.
+    `hold_events_of` has the events of its holds.
     """
     requests = (
         Request.objects.filter(experiment=experiment)

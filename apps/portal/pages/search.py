@@ -46,7 +46,7 @@ SHORTEST_ERROR = 3
 SHORTEST_NAME = 3
 #: A shorter text is the beginning of the names of too many hosts.
 SHORTEST_HOST = 3
-#: Hosts whose jobs are looked for: the user may see those of few.
+#: Hosts whose jobs are searched: the user may see the jobs of few hosts.
 MOST_HOSTS = 500
 _SEPARATORS = re.compile(r"[\W_]+")
 #: The name of a failure group on the pages.
@@ -75,8 +75,8 @@ class Error:
 class SearchResults:
     """Results by kind.
 
-    `jobs_url` is the list of all matching jobs, `scripts_url` that of all scripts with the words,
-    `datasets_url` that of all datasets with the text in their name. `exact_url` is the page that
+    `jobs_url` lists all matching jobs, `scripts_url` all scripts with the words,
+    `datasets_url` all datasets with the text in their name. `exact_url` is the page that
     the text names, if there is one. `incidents` are open.
     """
 

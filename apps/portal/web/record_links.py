@@ -19,7 +19,7 @@ _MOST_CHARACTERS = 120
 class RecordLink:
     """A page about a record.
 
-    Its address is that of `view`; the query has attributes of the record: `?q={name}`.
+    Its address is the URL of `view`; the query has attributes of the record: `?q={name}`.
     """
 
     text: str

@@ -82,7 +82,7 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
     """Return the report of the week that starts on a Monday, as plain JSON values.
 
     The number of queries is fixed. Times are UTC. `before` has the figures of the previous week.
-    Wasted core-hours are those of failed jobs.
+    Wasted core-hours are the core-hours of failed jobs.
     """
     since = datetime.combine(monday, time(), UTC)
     until = since + WEEK

@@ -23,7 +23,7 @@ from apps.search.models import LineTemplate, ReadLogs, TemplateTotals, signed
 #: How many of the newest failed jobs are compared, and in how many hours at most.
 COMPARED = 2_000
 COMPARED_HOURS = 400
-#: So many times as many failed jobs are looked at, to find those of the same stages.
+#: So many times as many failed jobs are read, to find enough of the same stages.
 MOST_READ = 8
 #: A value is compared if at least this many of the jobs have it, and at most so many per attribute.
 LEAST_JOBS = 3
@@ -257,7 +257,7 @@ def newest_jobs(
 ) -> list[tuple[datetime, int]]:
     """Return end and primary key of the newest jobs with the line, newest first.
 
-    Those of hours that were not counted yet are left out, so that counts and jobs agree. `before`
+    Jobs of hours that were not counted yet are left out, so that counts and jobs agree. `before`
     is the end and the key of the job that the last page ended with.
     """
     if not occurrences.hours:

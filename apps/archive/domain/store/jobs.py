@@ -73,7 +73,7 @@ def _insert_jobs(
     jobs: Sequence["_Hashed"],
     packed: Mapping[bytes, tuple[str, int, bytes, int | None]],
 ) -> None:
-    """Insert new jobs of a cluster, and those of their contents that are not stored yet."""
+    """Insert new jobs of a cluster, and their contents where these are not stored yet."""
     contents = _store_contents(jobs, packed)
     experiments = _experiments({hashed.job.request_key for hashed in jobs} - {""})
     rows = [_job_row(cluster, hashed, contents, experiments) for hashed in jobs]

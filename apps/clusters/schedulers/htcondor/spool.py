@@ -67,7 +67,7 @@ class HTCondorSpool:
     def is_index(self, path: Path) -> bool:
         """Return whether `path` is the job queue log and its clusters have changed.
 
-        Clusters are compared with those of the last scan.
+        Clusters are compared with the clusters of the last scan.
         """
         if path.name != _LOG or path.parent != self.directory:
             return False

@@ -55,7 +55,7 @@ class Output(NamedTuple):
     stderr: str = ""
 
     def over(self, other: "Output") -> "Output":
-        """Return these patterns, with those of `other` as defaults."""
+        """Return these patterns, with the patterns of `other` as defaults."""
         return Output(self.stdout or other.stdout, self.stderr or other.stderr)
 
 

@@ -32,7 +32,7 @@ class CauseTotal:
     jobs: int
     wall_seconds: int
     succeeded: int
-    #: That of the known error, if the cause is one.
+    #: What the known error advises, if the cause is one.
     advice: str = ""
 
     @property

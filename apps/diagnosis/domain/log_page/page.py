@@ -458,7 +458,7 @@ def _sections(
 ) -> list[Section]:
     """Divide rows by phase; a phase with an eventful line is open.
 
-    The counts of levels and known errors of a phase are those of the whole outline.
+    The counts of levels and known errors of a phase come from the whole outline.
     """
     phases = window.phases
     by_phase = _rows_by_phase(rows, phases)

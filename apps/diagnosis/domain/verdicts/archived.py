@@ -34,7 +34,7 @@ class ArchivedDiagnosis:
 
 
 def archived_verdicts(jobs: Sequence[Job]) -> list[Verdict]:
-    """Return the verdicts on those of the jobs that are archived."""
+    """Return the verdicts on the archived ones of these jobs."""
     by_month: dict[date, list[int]] = defaultdict(list)
     for job in jobs:
         if job.archived_in is not None:

@@ -107,7 +107,7 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
 def withdraw_verdicts(jobs: Sequence[Job], *, at: datetime) -> None:
     """Delete the verdicts on jobs that need none, in the caller's transaction.
 
-    Those of `may_be_withdrawn`; the others stay.
+    Only verdicts of `may_be_withdrawn` are withdrawn; the others stay.
     """
     verdicts = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
     withdrawn = [verdict for verdict in verdicts.select_related("job") if may_be_withdrawn(verdict)]

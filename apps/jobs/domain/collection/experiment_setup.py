@@ -64,7 +64,7 @@ class Setup:
 class SetupEffect:
     """The effect of a setup.
 
-    `share` is the share of the new experiment, `after` has those of the others by primary key.
+    `share` is the share of the new experiment, `after` has the shares of the others by primary key.
     `earlier_jobs` counts existing jobs that the new experiment would get.
     """
 

@@ -1,4 +1,4 @@
-"""Replace the stored rows of a cluster by those of a new reading."""
+"""Replace the stored rows of a cluster by the rows of a new reading."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar

@@ -116,7 +116,7 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
     """
     if not ArchivedMonth.objects.filter(month=month, dropped_at__isnull=False).exists():
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
-    # Files are fetched before anything is locked. Nobody replaces those of a dropped month.
+    # Files are fetched before anything is locked. No process replaces the files of a dropped month.
     store = job_archive()
     manifest = store.read_manifest(month)
     with _checked_files(store, month, manifest) as paths:

@@ -87,7 +87,7 @@ def lock_day(hour: datetime, *, shared: bool) -> None:
 
 
 def write_hour(*, hour: datetime) -> None:
-    """Write the blocks of an hour and delete those of its day, within the recount."""
+    """Write the blocks of an hour and delete the blocks of its day, within the recount."""
     lock_day(hour, shared=True)
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
     StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()

@@ -17,7 +17,7 @@ _DAY = timedelta(days=1)
 def ended_with_stage(stage: str) -> Q:
     """Return a condition on `ended_at` that all jobs of a stage meet.
 
-    No index has the stage: without the condition, all jobs are read to find those of a rare one.
+    No index has the stage: without the condition, all jobs are read to find a rare stage.
     """
     # Imported here, because the filters are loaded by processes that never use NumPy.
     from apps.jobs.domain.statistics.blocks import days_to_recount

@@ -44,7 +44,7 @@ def check_broker(at: datetime) -> Iterator[DoctorFinding]:
 
 
 def check_clock(at: datetime) -> Iterator[DoctorFinding]:
-    """Compare the clock of this host with that of Redis."""
+    """Compare the clock of this host with the clock of Redis."""
     with closing(_client()) as client:
         before = datetime.now(UTC)
         seconds, microseconds = client.time()

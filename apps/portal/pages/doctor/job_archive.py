@@ -60,7 +60,7 @@ def check_months(at: datetime) -> Iterator[DoctorFinding]:
 
 
 def check_hosts(at: datetime) -> Iterator[DoctorFinding]:
-    """Compare the store with that of the host on which the doctor ran before."""
+    """Compare the store with the store of the host on which the doctor ran before."""
     identity = job_archive().identity()
     if not identity:
         return  # the directory is not there yet

@@ -32,7 +32,7 @@ _STARTABLE = (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING)
 class NextTurn:
     """The status of a request, who must act next, and whether it waits for a cluster.
 
-    `failed_test` is that of a request under test.
+    `failed_test` is the failed test of a request under test.
     """
 
     status: RequestStatus

@@ -70,7 +70,7 @@ def expected_start(
     """Return the expected start of a request.
 
     It is today if the cluster `starts_on` has room for it now and starts it. Otherwise the clusters
-    first do the work left of requests that have started, and that of those `ahead` in the queue.
+    first do the work left of requests that have started, and of requests `ahead` in the queue.
     """
     if held:
         return Start(basis=f"{UNKNOWN} while {held}.", is_held=True)

@@ -58,14 +58,14 @@ def countable_size(core_seconds: float | None, stop_on: Any) -> float | None:
 
 @dataclass(frozen=True)
 class QueuedWork:
-    """The work of some requests. That of `unsized` of them is unknown, and not in the sum."""
+    """The work of some requests. `unsized` of them have unknown work, which is not in the sum."""
 
     requests: int = 0
     core_seconds: float = 0.0
     unsized: int = 0
 
     def with_request(self, core_seconds: float | None) -> "QueuedWork":
-        """Return the work with that of one more request."""
+        """Return the work with the work of one more request added."""
         return QueuedWork(
             self.requests + 1,
             self.core_seconds + (core_seconds or 0.0),
@@ -88,7 +88,7 @@ class QueuedWork:
 
 
 def work_ahead(queue: Iterable[tuple[bool, float | None]]) -> list[QueuedWork]:
-    """Return the work ahead of each request of the queue, and at last that of the whole queue.
+    """Return the work ahead of each request of the queue, and at last the work of all of it.
 
     Each request is given by whether it can start, and its size. Those that cannot are passed by.
     """

@@ -19,7 +19,7 @@ from apps.production.models import QueueEntry
 
 @dataclass(frozen=True)
 class Place:
-    """How many requests would be ahead of one, and the work of those of them that can start.
+    """How many requests would be ahead of one, and the work of the ones that can start.
 
     `key` orders places. `index` is the index of the first entry of the queue behind it.
     """

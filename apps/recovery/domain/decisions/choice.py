@@ -60,7 +60,7 @@ class Budget:
 class FailedAttempt:
     """A failed attempt of a job.
 
-    `name` is that of the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
+    `name` names the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
     what was decided about the attempt before, None for a first failure. `request` is the primary
     key of the request whose jobs the portal submitted, None for other jobs. `other_cluster` is as
     for `remedy_for`.

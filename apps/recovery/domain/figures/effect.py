@@ -18,7 +18,7 @@ LEAST_CONTROLS = 30
 
 @dataclass
 class ArmFigures:
-    """The jobs of one arm. Cost in core-seconds; `last_day` is that of the newest decision."""
+    """The jobs of one arm. Cost in core-seconds; `last_day` is the day of the newest decision."""
 
     jobs: int = 0
     completed: int = 0
@@ -68,7 +68,7 @@ class ArmFigures:
 
 @dataclass(frozen=True)
 class Difference:
-    """Success of the action minus that of the control group, with its 95 % interval.
+    """Success of the action minus success of the control group, with its 95 % interval.
 
     By Newcombe's method 10 (Statistics in Medicine 17, 1998, 873-890), from the Wilson intervals of
     both shares.

@@ -26,7 +26,7 @@ _NAME_LENGTH = 64
 
 
 def visible_rules(user: User) -> QuerySet[RecoveryRule]:
-    """Return the rules for all experiments, and those of the experiments that the user sees."""
+    """Return the rules for all experiments, and the rules of experiments that the user sees."""
     rules = RecoveryRule.objects.select_related("experiment")
     scope = scope_of(user)
     if scope.sees_all:

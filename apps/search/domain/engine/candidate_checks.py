@@ -33,7 +33,7 @@ def search_candidates(
     size: int,
     seconds: float,
 ) -> Hits:
-    """Return the newest hits behind a cursor: those of `logs`, and scripts and environments.
+    """Return the newest hits behind a cursor: in `logs`, scripts and environments.
 
     `logs` yields jobs behind the cursor whose logs may fulfil the query, in the order of hits; it
     is read only if the query asks for logs. Raises `SearchRefused`.

@@ -130,7 +130,7 @@ def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> BoardRow
 def _tree(
     services: list[Service], at: datetime, slots: Mapping[int, tuple[AvailabilitySlot, ...]]
 ) -> list[BoardRow]:
-    """Return the rows of these services, each followed by those of its components."""
+    """Return the rows of these services, each followed by the rows of its components."""
     intervals = StateInterval.objects.current(at).select_related("incident__source", "window")
     plans = DowntimeWindow.services.through.objects.filter(
         downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
@@ -158,7 +158,7 @@ def _tree(
 
 
 def _branch(service: Service, depth: int, data: _BoardData) -> list[BoardRow]:
-    """Return the row of a service, and those of its components below it."""
+    """Return the row of a service, and the rows of its components below it."""
     rows_below: list[BoardRow] = []
     for child in data.children.get(service.pk, []):
         rows_below += _branch(child, depth + 1, data)

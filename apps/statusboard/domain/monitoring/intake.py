@@ -120,7 +120,7 @@ def _entries(path: Path) -> Iterator[_Entry | None]:
 
 @transaction.atomic
 def _store(entries: list[_Entry]) -> None:
-    """Store payloads once each; those of deleted sources are dropped."""
+    """Store payloads once each; payloads of deleted sources are dropped."""
     source_ids = {entry.source_id for entry in entries}
     there = set(MonitoringSource.objects.filter(pk__in=source_ids).values_list("pk", flat=True))
     payloads = []

@@ -58,7 +58,7 @@ def write_ranges(numbers: Iterable[int]) -> str:
 def read_ranges(text: str) -> Iterator[int]:
     """Yield the numbers of ranges written by `write_ranges` or Slurm.
 
-    Those of Slurm may have a step (`0-8:4`) and a limit (`%5`).
+    IDs of Slurm may have a step (`0-8:4`) and a limit (`%5`).
     """
     for part in filter(None, text.partition("%")[0].split(",")):
         span, _, step = part.partition(":")
@@ -494,7 +494,7 @@ def stage_submissions_of(request: Request) -> list[StageSubmissions]:
 def measure(by_stage: Iterable[StageSubmissions]) -> None:
     """Set what the ended jobs of each stage used, in one query.
 
-    The longest run time and the peak memory are those of completed jobs, the GB-hours of all.
+    The longest run time and the peak memory are of completed jobs, the GB-hours of all jobs.
     """
     by_array: dict[tuple[int, str], tuple[StageSubmissions, Submission]] = {}
     for stage_submissions in by_stage:

@@ -45,7 +45,7 @@ class StageTab:
 class MissingFiles:
     """Files that are not done for one reason.
 
-    `verdict` and `group` are those of the jobs that failed with them, if these were analysed.
+    `verdict` and `group` belong to the jobs that failed with them, if these were analysed.
     """
 
     state: FileState
@@ -117,7 +117,7 @@ class FilesPage:
 def files_page(request: Request, position: int | None) -> FilesPage | None:
     """Return the files of a stage in a fixed number of queries; None if it does not exist.
 
-    Without a position, these are those of the first stage that is not done, of those with a ledger.
+    Without a position: of the first stage that has a ledger and is not done.
     """
     totals = totals_of(request)
     stages = list(request.stages.all())

@@ -29,7 +29,7 @@ LEAST_SHARE = 0.2
 MOST_CHANCE = 1e-3
 #: At most so many hosts are proposed. More have a cause that is not theirs.
 MOST_PROPOSED = 3
-#: The rates are those of so long before the newest failure of the batch.
+#: The rates are counted over so long before the newest failure of the batch.
 WITHIN = timedelta(days=1)
 
 

@@ -181,7 +181,7 @@ def fetch_month(
     tables: Sequence[str],
     is_careful: bool = False,
 ) -> ProcessResult:
-    """Return the manifest of a month, with those of `tables` that it has in the cache.
+    """Return the manifest of a month, with the files of `tables` that it has in the cache.
 
     With `is_careful`, copies that are there already are checked again.
     """

@@ -86,7 +86,7 @@ class Writer:
         """Return the indexes that have documents of these jobs: one whose end was corrected moves.
 
         A document of the last second may be overlooked. It is never found, since its time is not
-        that of its job.
+        the end of its job.
         """
         places: dict[int, set[str]] = {}
         if not index.months:
