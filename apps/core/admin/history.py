@@ -92,9 +92,9 @@ def with_values(
     added_forms = []
     changed_forms = []
     for formset in formsets or ():
-        forms_by_object = {id(row.instance): row for row in formset.forms}
-        added_forms += [forms_by_object[id(row)] for row in formset.new_objects]
-        changed_forms += [forms_by_object[id(row)] for row, _ in formset.changed_objects]
+        forms_by_object = {id(inline.instance): inline for inline in formset.forms}
+        added_forms += [forms_by_object[id(record)] for record in formset.new_objects]
+        changed_forms += [forms_by_object[id(record)] for record, _ in formset.changed_objects]
 
     added = [part["added"] for part in message if "added" in part]
     changed = [part["changed"] for part in message if "changed" in part]

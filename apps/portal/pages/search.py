@@ -270,7 +270,7 @@ def _scripts(
     """
     rows = archived_jobs_for_list(user).order_by("-submitted_at", "-pk")
     if by_id and (same := list(rows.filter(job_id=query)[:SHOWN])):
-        return [(row, []) for row in same], ""
+        return [(archived_job, []) for archived_job in same], ""
     search = ScriptSearch(words=query)
     if not search.terms:
         return [], ""
@@ -280,7 +280,9 @@ def _scripts(
         hits = hits_in(matching, search)
     except TooWide:
         return [], url
-    return [(row, hits.get(row.script_id, [])) for row in matching], url if matching else ""
+    if not matching:
+        return [], ""
+    return [(archived_job, hits.get(archived_job.script_id, [])) for archived_job in matching], url
 
 
 def _groups(query: str, user: User, at: datetime) -> list[FailureGroup]:
@@ -312,8 +314,8 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
     since = day_of(at - ERRORS_SINCE)
     totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=since)
     rows: list[CauseTotal] = failures_by_cause(totals.filter(of_cause | Q(cause__in=list(jobs))))
-    for row in rows:
-        jobs[row.cause] = jobs.get(row.cause, 0) + row.jobs
+    for cause_total in rows:
+        jobs[cause_total.cause] = jobs.get(cause_total.cause, 0) + cause_total.jobs
     start = f"{since:%Y-%m-%dT%H:%MZ}"
     most_first = sorted(jobs.items(), key=lambda item: (-item[1], item[0]))
     link = reverse("diagnosis:failed-jobs")

@@ -316,4 +316,7 @@ def _closed(requests: QuerySet[Request]) -> list[dict[str, Any]]:
 
 
 def _as_rows(requests: QuerySet[Request]) -> list[dict[str, Any]]:
-    return [{"request": row.key, "title": row.title, "state": row.state} for row in requests[:MOST]]
+    return [
+        {"request": request.key, "title": request.title, "state": request.state}
+        for request in requests[:MOST]
+    ]

@@ -51,9 +51,9 @@ def failures_by_cause(
         .order_by("-all_jobs", "verdict", "cause", "service")
     )
     causes = [CauseTotal(*row) for row in rows]
-    known = KnownError.objects.filter(pk__in={row.cause for row in causes})
+    known = KnownError.objects.filter(pk__in={cause.cause for cause in causes})
     advice = dict(known.values_list("pk", "advice"))
-    return [replace(row, advice=advice.get(row.cause, "")) for row in causes]
+    return [replace(cause, advice=advice.get(cause.cause, "")) for cause in causes]
 
 
 def totals_between(

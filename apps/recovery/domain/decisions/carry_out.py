@@ -78,13 +78,15 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     due = Decision.objects.to_retry().filter(
         rule=rule, version=version, job__verdict__service=service, act_at__lte=at
     )
-    decisions = {row.job_id: row for row in due.order_by("act_at", "pk")[:room]}
+    decisions = {decision.job_id: decision for decision in due.order_by("act_at", "pk")[:room]}
     verdicts = Verdict.objects.filter(job__in=decisions).select_related(
         "job__cluster", "experiment"
     )
     # A person may have retried some of them since the decision.
     elsewhere = [
-        row.job_id for row in decisions.values() if ResourceChanges.read(row.changes).cluster
+        decision.job_id
+        for decision in decisions.values()
+        if ResourceChanges.read(decision.changes).cluster
     ]
     dry_run = examine(list(verdicts), limits=RetryLimits(), at=at, elsewhere=elsewhere)
     days = set()

@@ -119,7 +119,7 @@ def note_submitted(*, decision: Decision, by: User, at: datetime, reason: str = 
     reason = checked_reason(reason, needed=False)
     jobs = _jobs_to_answer(decision, by, at)
     why = f"Submitted by the owner, noted by {by}. {reason}".strip()
-    Decision.objects.filter(pk__in=[row.pk for row in jobs]).update(why=why[:500])
+    Decision.objects.filter(pk__in=[waiting.pk for waiting in jobs]).update(why=why[:500])
     return len(jobs)
 
 

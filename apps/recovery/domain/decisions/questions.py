@@ -54,12 +54,12 @@ class StageQuestion:
     @property
     def avoids_hosts(self) -> bool:
         """Whether retries of some of its jobs do not start where the jobs failed."""
-        return any(ResourceChanges.read(row.changes).avoided_hosts for row in self.jobs)
+        return any(ResourceChanges.read(decision.changes).avoided_hosts for decision in self.jobs)
 
     @property
     def other_clusters(self) -> list[str]:
         """The names of the clusters on which retries of its jobs run instead of their own."""
-        names = {ResourceChanges.read(row.changes).cluster for row in self.jobs}
+        names = {ResourceChanges.read(decision.changes).cluster for decision in self.jobs}
         return sorted(names - {""})
 
     @property
@@ -121,9 +121,13 @@ def read_question(*, decision: Decision, user: User, at: datetime) -> StageQuest
 
 def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> DryRun:
     """Return which jobs of decisions the user can retry, and why not the others."""
-    verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in decisions])
+    verdicts = Verdict.objects.visible_to(user).filter(
+        job__in=[decision.job_id for decision in decisions]
+    )
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    elsewhere = [row.job_id for row in decisions if ResourceChanges.read(row.changes).cluster]
+    elsewhere = [
+        decision.job_id for decision in decisions if ResourceChanges.read(decision.changes).cluster
+    ]
     return examine(list(related), limits=RetryLimits(), user=user, at=at, elsewhere=elsewhere)
 
 
@@ -175,15 +179,15 @@ def retry_beyond(
     changes_of_jobs = {}
     cluster_of_job = {}
     clusters = {cluster.name: cluster for cluster in Cluster.objects.all()}
-    for row in question.jobs:
-        of_rule = ResourceChanges.read(row.changes)
+    for waiting in question.jobs:
+        of_rule = ResourceChanges.read(waiting.changes)
         own = replace(
             of_rule,
             memory_bytes=changes.memory_bytes,
             time_limit_seconds=changes.time_limit_seconds,
         )
-        changes_of_jobs[row.job_id] = own.as_stored()
-        cluster_of_job[row.job_id] = clusters.get(of_rule.cluster, row.job.cluster)
+        changes_of_jobs[waiting.job_id] = own.as_stored()
+        cluster_of_job[waiting.job_id] = clusters.get(of_rule.cluster, waiting.job.cluster)
     _check_resources([candidate.verdict.job for candidate in candidates], cluster_of_job, changes)
     batch = retry_in_batch(
         candidates=candidates,
@@ -266,7 +270,7 @@ def leave_failed(
     lock_for_this_transaction("recovery.decisions")
     question = read_question(decision=decision, user=by, at=at)
     may_leave = {candidate.verdict.job_id for candidate in question.dry_run.eligible}
-    left = [row for row in question.jobs if row.job_id in may_leave]
+    left = [decision for decision in question.jobs if decision.job_id in may_leave]
     if not left:
         raise InvalidTransition("You can retry none of these jobs, so you cannot leave them.")
     leave_to_person(left, by=by, reason=reason)
@@ -277,6 +281,6 @@ def leave_failed(
 
 def leave_to_person(decisions: Sequence[Decision], *, by: User, reason: str) -> None:
     """Note that a user leaves the jobs of decisions failed, in the caller's transaction."""
-    rows = Decision.objects.filter(pk__in=[row.pk for row in decisions])
+    rows = Decision.objects.filter(pk__in=[decision.pk for decision in decisions])
     rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
-    recount_days({row.time.date() for row in decisions})
+    recount_days({decision.time.date() for decision in decisions})

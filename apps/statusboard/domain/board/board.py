@@ -258,7 +258,7 @@ def state_history(service: Service, started_at: datetime, at: datetime) -> list[
     """
     intervals = StateInterval.objects.filter(service=service).overlapping(started_at, at)
     states = list(intervals.select_related("incident", "window").order_by("-started_at"))
-    for row in states:
-        if row.ended_at and row.ended_at > at and row.state != State.MAINTENANCE:
-            row.ended_at = None
+    for interval in states:
+        if interval.ended_at and interval.ended_at > at and interval.state != State.MAINTENANCE:
+            interval.ended_at = None
     return states
