@@ -17,7 +17,6 @@ from opsportal.servers import hosts_of
 FORBIDDEN = frozenset({"DEBUG", "DEMO"})
 #: Settings whose values are generated unless they are given.
 GENERATED = ("SECRET_KEY", "MASKING_KEY", "METRICS_TOKEN")
-ADMIN_KEYS = ("admin_name", "admin_email", "admin_password")
 
 
 @dataclass(frozen=True)

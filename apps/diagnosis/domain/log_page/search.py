@@ -21,8 +21,6 @@ MOST_CHARACTERS = 200
 MOST_MARKS = 5000
 #: In a line longer than a window, a match across two windows is found up to this length.
 _OVERLAP_BYTES = 1024
-#: Bytes of a line shown before a match.
-REACH_BYTES = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
