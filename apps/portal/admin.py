@@ -25,7 +25,7 @@ from apps.accounts.models import Experiment, Membership, User
 from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin
 from apps.core.admin.form_errors import name_field_in_errors
-from apps.core.admin.history import message_about_addition
+from apps.core.admin.record_history import message_about_addition
 from apps.core.errors import DomainError, InvalidFields
 from apps.core.web.query import number_in
 from apps.jobs.domain.collection.experiment_setup import (

@@ -24,7 +24,6 @@ from apps.core.admin.deletion import (
     without_links,
 )
 from apps.core.admin.form_errors import name_duplicates, name_field_in_errors
-from apps.core.admin.history import history_of, with_values
 from apps.core.admin.lists import (
     EMPTY,
     NO_COUNTS,
@@ -34,6 +33,7 @@ from apps.core.admin.lists import (
     in_words,
     yes_or_no,
 )
+from apps.core.admin.record_history import history_of, with_values
 from apps.core.admin.responses import PlainResponses
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation

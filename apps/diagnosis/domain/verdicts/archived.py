@@ -8,7 +8,7 @@ from datetime import date
 
 from apps.diagnosis.models import LogExcerpt, Verdict
 from apps.diagnosis.wording import headline_of
-from apps.jobs.domain.months.history import MonthUnreadable, archived_rows
+from apps.jobs.domain.months.archived_records import MonthUnreadable, archived_rows
 from apps.jobs.models import Job
 
 #: Lines shown of the end of each log.
