@@ -101,7 +101,7 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
         if need.kind == AttentionKind.LATE and not is_late:
             continue
         if need.kind == AttentionKind.LATE and schedule is not None:
-            need.words = schedule.late_reason or need.words
+            need.text = schedule.late_reason or need.text
         attention.append(need)
     return attention
 

@@ -185,7 +185,7 @@ def waits_of(requests: Iterable[Request], at: datetime) -> dict[int, list[Wait]]
     waits_for = find_hindrances(idle, at).waits_for if idle else {}
     for mark in marks:
         kind = AttentionKind(mark.kind)
-        why = f"{kind.label.capitalize()}: {mark.words}"
+        why = f"{kind.label.capitalize()}: {mark.text}"
         request = by_pk[mark.request_id]
         step = next_step(request, kind, waits_for.get(request.pk, ""))
         waits[request.pk].append(Wait(kind, mark.since, why, step))

@@ -101,7 +101,7 @@ def status_of(
     deciding = _deciding(own_first, state, waits_for_start=waits_for_start)
     if deciding:
         kind = AttentionKind(deciding.kind)
-        answer = f"{kind.label.capitalize()}: {deciding.words.rstrip('.')}."
+        answer = f"{kind.label.capitalize()}: {deciding.text.rstrip('.')}."
         is_late = kind == AttentionKind.LATE
         step = step_for(user, request, kind, next_step(request, kind, waits_for))
         return RequestStatus(answer, f"{step}.", last, deciding.since, is_late)
