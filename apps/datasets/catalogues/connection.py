@@ -134,7 +134,7 @@ def parse_json(text: str) -> Any:
         raise Unclear("The response is not valid JSON.") from None
 
 
-class SignIn(ABC):
+class CatalogueSignIn(ABC):
     """How requests are identified. A sign-in is shared by threads."""
 
     def __init__(self, credential_file: str) -> None:
@@ -145,7 +145,7 @@ class SignIn(ABC):
         return read_credentials(self._credential_file)
 
     @abstractmethod
-    def headers(self, connection: "Connection") -> Mapping[str, str]:
+    def headers(self, connection: "CatalogueConnection") -> Mapping[str, str]:
         """Return the headers that identify the portal. Raises `CatalogueError`."""
 
     def secrets(self) -> tuple[str, ...]:
@@ -155,12 +155,12 @@ class SignIn(ABC):
     def forget(self) -> None:  # noqa: B027 (a sign-in may have nothing to forget)
         """Sign in again before the next request."""
 
-    def is_rejected(self, connection: "Connection", reply: Reply) -> bool:
+    def is_rejected(self, connection: "CatalogueConnection", reply: Reply) -> bool:
         """Return whether a response says that the credential is missing or expired."""
         return reply.status == 401
 
 
-class FileToken(SignIn):
+class FileToken(CatalogueSignIn):
     """The token in the credential file, which is read for each request and may be renewed."""
 
     def __init__(self, credential_file: str, *, header: str, prefix: str) -> None:
@@ -168,14 +168,14 @@ class FileToken(SignIn):
         self._header = header
         self._prefix = prefix
 
-    def headers(self, connection: "Connection") -> Mapping[str, str]:
+    def headers(self, connection: "CatalogueConnection") -> Mapping[str, str]:
         token = self.credentials().token
         if not token:
             return {}
         return {self._header: self._prefix + token}
 
 
-class LogIn(SignIn):
+class LogIn(CatalogueSignIn):
     """A token that the catalogue gives for the credential, renewed at 80 % of its life."""
 
     def __init__(self, credential_file: str, *, header: str) -> None:
@@ -184,7 +184,7 @@ class LogIn(SignIn):
         self._lock = threading.Lock()
         self._token: Token | None = None
 
-    def headers(self, connection: "Connection") -> Mapping[str, str]:
+    def headers(self, connection: "CatalogueConnection") -> Mapping[str, str]:
         credentials = self.credentials()
         if credentials == Credentials():
             return {}
@@ -205,14 +205,16 @@ class LogIn(SignIn):
             self._token = None
 
     @abstractmethod
-    def log_in(self, connection: "Connection", credentials: Credentials, at: datetime) -> Token:
+    def log_in(
+        self, connection: "CatalogueConnection", credentials: Credentials, at: datetime
+    ) -> Token:
         """Return a new token. Raises `CatalogueError`."""
 
 
-class Connection:
+class CatalogueConnection:
     """Sends requests to one catalogue, and signs in again once where it must."""
 
-    def __init__(self, configuration: CatalogueConfiguration, sign_in: SignIn) -> None:
+    def __init__(self, configuration: CatalogueConfiguration, sign_in: CatalogueSignIn) -> None:
         self.base_url = check_url(configuration.base_url, configuration.credential_file)
         self._credential_file = configuration.credential_file
         self._authorities = configuration.options.get("authorities_file", "")

@@ -30,7 +30,7 @@ _NAME_LENGTH = 16
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class Feed(Atom1Feed):
+class AtomFeed(Atom1Feed):
     """Atom with the time of its newest entry: the same entries give the same text."""
 
     def latest_post_date(self) -> datetime:
@@ -108,7 +108,7 @@ def atom(
 ) -> tuple[bytes, datetime]:
     """Write a feed; return it with the time of its newest entry."""
     host = urlsplit(settings.PORTAL_URL).hostname
-    feed = Feed(
+    feed = AtomFeed(
         title=mark_hidden(title),
         link=settings.PORTAL_URL + path,
         description="",

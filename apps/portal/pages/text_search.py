@@ -14,7 +14,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.jobs.models import Job
 from apps.notifications.domain.atom_feeds import SIZE as FEED_SIZE
-from apps.notifications.domain.atom_feeds import Feed
+from apps.notifications.domain.atom_feeds import AtomFeed
 from apps.portal.pages.search import jobs_with_id
 from apps.search.domain.engine.base import (
     Cursor,
@@ -139,7 +139,7 @@ def search_feed(*, text: str, feed_path: str, user: User, at: datetime) -> tuple
     host = urlsplit(settings.PORTAL_URL).hostname
     # Without a time, so that the same hits make the same feed.
     is_partial = hits.stopped and len(hits.rows) < FEED_SIZE
-    feed = Feed(
+    feed = AtomFeed(
         title=mark_hidden(f"opsportal: search {text.strip()}"),
         link=settings.PORTAL_URL + path,
         description="There was no time to search everything." if is_partial else "",

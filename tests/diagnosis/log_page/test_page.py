@@ -13,7 +13,7 @@ from apps.accounts.models import User
 from apps.core.bounded_pool import BudgetExceeded
 from apps.core.domain.expressions import runs as expression_runs
 from apps.diagnosis.domain.log_page.page import MOST_LINES, PageQuery, log_page
-from apps.diagnosis.domain.log_page.rows import Fold, Line
+from apps.diagnosis.domain.log_page.rows import Fold, PageLine
 from apps.diagnosis.domain.log_page.search import MOST_MARKS, MOST_MATCHES, LogSearch, search_log
 from apps.diagnosis.domain.reading.log_texts import LogText, logs_of, open_log_text
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
@@ -65,7 +65,7 @@ def texts(page):
     return [
         "".join(piece.text for piece in row.pieces)
         for row in rows_of(page)
-        if isinstance(row, Line)
+        if isinstance(row, PageLine)
     ]
 
 
@@ -87,7 +87,7 @@ def test_page_opens_at_the_cause_with_phases_and_folds(read):
     assert sum(row.lines if isinstance(row, Fold) else 1 for row in rows_of(page)) == LOG.count(
         "\n"
     )
-    numbers = {row.number for row in rows_of(page) if isinstance(row, Line)}
+    numbers = {row.number for row in rows_of(page) if isinstance(row, PageLine)}
     assert LOG.split("\n").index("[FATAL] Auth failed") + 1 in numbers
 
 
@@ -111,16 +111,22 @@ def test_levels_lines_and_ranges(read):
     assert texts(errors) == ["[FATAL] Auth failed"]
     assert errors.counts["debug"] == errors.hidden_debug == 300
     chosen = [
-        row for row in rows_of(page_of(job, line=(10, 12))) if isinstance(row, Line) and row.chosen
+        row
+        for row in rows_of(page_of(job, line=(10, 12)))
+        if isinstance(row, PageLine) and row.chosen
     ]
     assert [row.number for row in chosen] == [10, 11, 12]
     permalink = page_of(job, offset=chosen[0].offset, to=chosen[-1].offset)
-    assert [row.number for row in rows_of(permalink) if isinstance(row, Line) and row.chosen] == [
+    assert [
+        row.number for row in rows_of(permalink) if isinstance(row, PageLine) and row.chosen
+    ] == [
         10,
         11,
         12,
     ]
-    assert {row.number for row in rows_of(permalink) if isinstance(row, Line)} >= set(range(5, 23))
+    assert {row.number for row in rows_of(permalink) if isinstance(row, PageLine)} >= set(
+        range(5, 23)
+    )
 
 
 def test_search_counts_all_matches_and_steps_through_them(read):
@@ -130,7 +136,7 @@ def test_search_counts_all_matches_and_steps_through_them(read):
     second = page_of(job, search=LogSearch("begin processing"), offset=page.match_steps.next)
     assert second.match_steps.current == 2
     assert any(
-        piece.found for row in rows_of(second) if isinstance(row, Line) for piece in row.pieces
+        piece.found for row in rows_of(second) if isinstance(row, PageLine) for piece in row.pieces
     )
     assert page_of(job, search=LogSearch("BEGIN", match_case=True)).match_steps.count == 0
     assert page_of(job, search=LogSearch(r"the 89\dth", regex=True)).match_steps.count == 10
@@ -246,7 +252,7 @@ def test_matches_that_are_marked_are_bounded(client, shifter, read):
         marks = [
             sum(piece.found for piece in row.pieces)
             for row in rows_of(page)
-            if isinstance(row, Line)
+            if isinstance(row, PageLine)
         ]
         assert page.match_steps.count == 500
         assert sum(marks) <= MOST_MARKS

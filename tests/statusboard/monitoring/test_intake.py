@@ -14,7 +14,7 @@ from django.db import OperationalError
 
 from apps.statusboard.domain.monitoring import source_tokens
 from apps.statusboard.domain.monitoring.intake import accept_payload, pump
-from apps.statusboard.domain.monitoring.intake_journal import Journal
+from apps.statusboard.domain.monitoring.intake_journal import AlertJournal
 from apps.statusboard.domain.monitoring.payloads import parse_waiting_payload
 from apps.statusboard.domain.monitoring.source_tokens import KnownTokens, TokensUnknown
 from apps.statusboard.domain.monitoring.sources import add_token, create_source
@@ -34,7 +34,7 @@ for number in range(1_000_000):
 """
 
 
-def lines(journal: Journal) -> list[bytes]:
+def lines(journal: AlertJournal) -> list[bytes]:
     return [line for path in journal.ended_files() for line in path.read_bytes().splitlines()]
 
 

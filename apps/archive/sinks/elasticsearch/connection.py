@@ -20,7 +20,7 @@ _ANSWER = "errors,items.*.status,items.*.error"
 _ADDRESS_OF_AN_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>: ")
 
 
-class Connection:
+class ElasticsearchConnection:
     """A connection to the nodes of one cluster, opened when it is first used."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Connection:
         self.name = f"{scheme}://{self.hosts}"
 
     @classmethod
-    def from_url(cls, url: SinkURL) -> "Connection":
+    def from_url(cls, url: SinkURL) -> "ElasticsearchConnection":
         """Return the connection to the hosts of a URL, with the credentials of the settings.
 
         Raises `BadSink`.

@@ -26,8 +26,8 @@ from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Fold,
     KnownErrorMark,
-    Line,
     LineHighlights,
+    PageLine,
     RawLine,
     fold_of,
     line_of,
@@ -35,7 +35,7 @@ from apps.diagnosis.domain.log_page.rows import (
     shown_bytes,
     split_lines,
 )
-from apps.diagnosis.domain.log_page.search import LogSearch, Matches, search_log, spans_in
+from apps.diagnosis.domain.log_page.search import LogMatches, LogSearch, search_log, spans_in
 from apps.diagnosis.domain.log_page.service_logs import (
     Row,
     ServiceLine,
@@ -102,7 +102,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownError:
+class KnownErrorOnPage:
     """A known error in the log, with its first line and its number of lines."""
 
     mark: KnownErrorMark
@@ -149,13 +149,13 @@ class LogPage:
     end: int = 0
     sections: tuple[Section, ...] = ()
     phases: tuple[Section, ...] = ()
-    errors: tuple[KnownError, ...] = ()
+    errors: tuple[KnownErrorOnPage, ...] = ()
     novelty: Novelty = Novelty()
     counts: Counter[str] = field(default_factory=Counter)
     outlined_from: int | None = None
     place: int | None = None
     error_steps: StepLinks = StepLinks()
-    matches: Matches | None = None
+    matches: LogMatches | None = None
     match_steps: StepLinks = StepLinks()
     earlier: int | None = None
     later: int | None = None
@@ -298,7 +298,7 @@ def _read_window(page: LogPage, text: LogText, place: int | None) -> _Window:
 
 
 def _place_to_open(
-    page: LogPage, text: LogText, matches: Matches | None, verdict: Verdict | None
+    page: LogPage, text: LogText, matches: LogMatches | None, verdict: Verdict | None
 ) -> tuple[int | None, tuple[int, int] | None]:
     """Return the byte around which the page opens, and the selected range.
 
@@ -393,7 +393,7 @@ def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
 
 
 def _spans(
-    matches: Matches | None, lines: Sequence[RawLine], highlights: LineHighlights, user: User
+    matches: LogMatches | None, lines: Sequence[RawLine], highlights: LineHighlights, user: User
 ) -> Mapping[int, Sequence[Span]]:
     """Return the search matches in the lines of the window, by offset of the line."""
     matching = [line for line in lines if line.offset in highlights.found]
@@ -433,9 +433,9 @@ def _rows_of_window(
 
 def _rows_of_part(
     lines: list[RawLine], end: int, highlights: LineHighlights, spans: Mapping[int, Sequence[Span]]
-) -> list[Line | Fold]:
+) -> list[PageLine | Fold]:
     """Return the rows of an opened fold, which ends at `end`."""
-    rows: list[Line | Fold] = []
+    rows: list[PageLine | Fold] = []
     for line in lines[:PLAIN_LINES]:
         rows.append(
             line_of(
@@ -497,7 +497,7 @@ def _rows_by_phase(rows: Sequence[Row], phases: Sequence[Phase]) -> dict[int | N
     current = None
     for row in rows:
         if not isinstance(row, ServiceLine):
-            current = phase_at(phases, row.offset if isinstance(row, Line) else row.begin)
+            current = phase_at(phases, row.offset if isinstance(row, PageLine) else row.begin)
         by_phase.setdefault(current, []).append(row)
     return by_phase
 
@@ -506,19 +506,19 @@ def _is_eventful(row: Row) -> bool:
     """Whether a row is worth opening its phase for."""
     if isinstance(row, ServiceLine):
         return True
-    if not isinstance(row, Line):
+    if not isinstance(row, PageLine):
         return False
     return bool(row.mark or row.chosen or any(piece.found for piece in row.pieces))
 
 
-def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownError, ...]:
+def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownErrorOnPage, ...]:
     first: dict[KnownErrorMark, int] = {}
     counts = Counter(marks.values())
     for offset, mark in marks.items():
         first.setdefault(mark, offset)
     roles = list(Role)
     by_role = sorted(first.items(), key=lambda item: roles.index(item[0].role))
-    return tuple(KnownError(mark, offset, counts[mark]) for mark, offset in by_role)
+    return tuple(KnownErrorOnPage(mark, offset, counts[mark]) for mark, offset in by_role)
 
 
 def _steps(offsets: Sequence[int], place: int | None) -> StepLinks:

@@ -38,7 +38,7 @@ class LogSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class LogMatches:
     """Matching lines, by the offset of their first match.
 
     `reached` is where the search stopped; None at the end of the log.
@@ -51,7 +51,7 @@ class Matches:
 
 def search_log(
     text: LogText, search: LogSearch, *, user: User, seconds: float = BUDGET_SECONDS
-) -> Matches:
+) -> LogMatches:
     """Find the lines that match, up to `MOST_MATCHES` and within the budget.
 
     Raises `InvalidFields`, also if the expression is too costly for a single window.
@@ -83,7 +83,7 @@ def search_log(
         del offsets[MOST_MATCHES:]
     if reached is not None and reached >= text.end:
         reached = None
-    return Matches(search, tuple(offsets), reached)
+    return LogMatches(search, tuple(offsets), reached)
 
 
 def spans_in(lines: Sequence[bytes], search: LogSearch, *, user: User) -> list[list[Span]]:

@@ -21,7 +21,7 @@ from apps.diagnosis.engine.evidence.matchers import (
 )
 from apps.diagnosis.engine.evidence.messages import Meaning, meanings_of
 from apps.diagnosis.engine.formats.chunks import Chunk, LineNumbers, matching_lines
-from apps.diagnosis.engine.formats.plain_lines import LINE_CHARACTERS, Line, peel
+from apps.diagnosis.engine.formats.plain_lines import LINE_CHARACTERS, PlainLine, peel
 from apps.diagnosis.engine.formats.traces import TraceMessage, trace_at
 from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Role
 
@@ -134,7 +134,7 @@ class OwnLevels:
         self.candidate = compile_pattern(regex) if errors else None
         self.matcher = Re2Matcher([regex]) if errors else None
 
-    def peel(self, text: str) -> Line:
+    def peel(self, text: str) -> PlainLine:
         """Strip the prefixes of a line. The experiment's own level takes precedence over others."""
         data = text.encode()
         for level, regex in self._levels:

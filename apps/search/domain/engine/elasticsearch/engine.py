@@ -18,7 +18,7 @@ from apps.search.domain.engine.base import (
 from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.elasticsearch.log_candidates import newest_logs
 from apps.search.domain.engine.elasticsearch.target import LAYOUT, Target
-from apps.search.domain.engine.elasticsearch.writer import Writer, document_of
+from apps.search.domain.engine.elasticsearch.writer import IndexWriter, document_of
 from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.logs.index_state import (
     first_index,
@@ -43,7 +43,7 @@ class ElasticsearchEngine:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._writer = Writer(target)
+        self._writer = IndexWriter(target)
         self.name = target.name
 
     @classmethod

@@ -25,7 +25,7 @@ from apps.search.models import LogIndex
 _EXISTS = "resource_already_exists_exception"
 
 
-class Writer:
+class IndexWriter:
     """Writes documents whose ID is the primary key of the job, so that a rewrite replaces it."""
 
     def __init__(self, target: Target) -> None:
