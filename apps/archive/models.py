@@ -311,7 +311,7 @@ class MaskingTrial(Work):
 
     @property
     def progress(self) -> float:
-        """The part of the archive that was looked at, from 0 to 1."""
+        """The part of the archive that was searched, from 0 to 1."""
         if self.finished_at:
             return 1.0
         return self.last_blob / max(self.until_blob, 1)

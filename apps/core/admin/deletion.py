@@ -13,7 +13,7 @@ from django.utils.text import capfirst, get_text_list
 
 #: Records are counted up to this limit.
 MOST_COUNTED = 1_000
-#: At most this many records are looked at in one deletion.
+#: At most this many records are checked in one deletion.
 _MOST_RECORDS = 20
 _ALWAYS = (models.PROTECT, models.RESTRICT)
 

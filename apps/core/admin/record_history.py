@@ -35,7 +35,7 @@ from apps.core.models import Event
 MOST = 200
 #: More events of the portal than this are only shown on demand: a cluster has thousands each day.
 FEW_OF_THE_PORTAL = 10
-#: What people did is looked for among this many events of a record: about a month of a cluster.
+#: Changes by people are searched among this many events of a record: about a month of a cluster.
 MOST_SEARCHED = 100_000
 #: A page stores its change and its event at almost the same time.
 _TOGETHER = timedelta(seconds=5)

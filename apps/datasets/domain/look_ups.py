@@ -26,7 +26,7 @@ from apps.production.domain.outputs.datasets import CatalogueError, DataFile, Da
 FRESH = timedelta(hours=1)
 #: That a dataset does not exist is believed for so long, while the catalogue is asked again.
 ABSENT_FOR = timedelta(days=1)
-#: Answers that nobody needed for so long are forgotten.
+#: Answers that were not needed for so long are deleted.
 KEPT = timedelta(days=90)
 #: No more look-ups than this wait: users can type any number of names.
 MOST_WAITING = 20_000

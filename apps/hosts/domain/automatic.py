@@ -296,7 +296,7 @@ def _known_incident(cluster: Cluster, failing: Collection[FailingHost]) -> Incid
 
 
 def _end_causes_besides(clusters: Collection[Cluster], at: datetime) -> None:
-    """End the central causes of clusters that are no longer looked at."""
+    """End the central causes of clusters that are no longer checked."""
     for cause in CentralCause.objects.filter(ended_at=None).exclude(cluster__in=clusters):
         _end_central_cause(cause, at)
 

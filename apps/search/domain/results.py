@@ -23,7 +23,7 @@ from apps.search.domain.query.matcher import QueryMatcher, Span, in_lower_case, 
 #: Matching lines that are shown of each text, and letters of a line.
 LINES = 3
 LETTERS = 300
-#: Lines of one text whose expressions are looked for.
+#: How many lines of one text are searched for expressions.
 EXPRESSION_LINES = 2_000
 #: Values of each field that are offered.
 VALUES = 8

@@ -37,7 +37,7 @@ STANDS_OUT = 1.5
 LEAST_SHARE = 0.25
 #: So many findings are shown at most; the other values are folded.
 MOST_FINDINGS = 4
-#: How the traits of jobs are told, by attribute.
+#: The texts of the traits of jobs, by attribute.
 _PHRASES = {
     "host": "ran on {}",
     "cluster": "ran on {}",

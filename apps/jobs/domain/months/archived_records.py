@@ -71,7 +71,7 @@ def archived_rows(rows: QuerySet[M], month: date) -> list[M]:
 def _first_jobs(jobs: QuerySet[Job], size: int, month: date) -> list[Job]:
     """Return the first jobs of an ordered queryset.
 
-    They are looked for in the few columns that the query needs: to read all columns of all jobs of
+    They are found by the few columns that the query needs: to read all columns of all jobs of
     a large month takes four times as long.
     """
     keys = [key for (key,) in _values(jobs[:size], ["pk"], month)]

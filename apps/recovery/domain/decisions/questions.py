@@ -86,7 +86,7 @@ def _lift_hold_over(job: Job, *, by: User, at: datetime, reason: str) -> None:
 def questions_for(user: User) -> QuerySet[Decision]:
     """Return the decisions on jobs that the user sees which need a person, newest first.
 
-    A job that was retried or completed since needs nobody any more.
+    A job that was retried or completed since needs no decision.
     """
     questions = Decision.objects.visible_to(user).filter(OPEN_QUESTION)
     return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")

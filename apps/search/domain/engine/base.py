@@ -13,7 +13,7 @@ from apps.search.domain.logs.kept_texts import KeptLog
 from apps.search.domain.query.clauses import Query, Source
 from apps.search.models import LogIndex
 
-#: A search stops after this time, and its next page goes on there.
+#: A search stops after this time, and its next page continues there.
 READ_SECONDS = 0.2
 
 

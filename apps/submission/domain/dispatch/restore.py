@@ -28,7 +28,7 @@ from apps.production.models import Hold, Request
 from apps.submission.enums import RetryState, SubmissionState
 from apps.submission.models import KnownDatabase, RetryJob, Submission, UnknownArray
 
-#: So long after a restore, jobs that the portal does not know are looked for.
+#: For so long after a restore, the portal searches for jobs that it does not know.
 LOOKED_FOR = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
 #: A portal that was not at work for longer did not just go through a failover.
@@ -159,7 +159,7 @@ def note_restore(*, at: datetime) -> KnownDatabase:
 
 
 def newest_restore(*, at: datetime) -> KnownDatabase | None:
-    """Return the last restore, unless it is so long ago that nothing is looked for any more."""
+    """Return the last restore, unless it is so long ago that the search has ended."""
     restores = KnownDatabase.objects.filter(state_at__isnull=False, noticed_at__gte=at - LOOKED_FOR)
     return restores.order_by("-pk").first()
 

@@ -115,7 +115,7 @@ class RetryOffer:
     def who_retries(self) -> str:
         """Return a sentence that divides all failed jobs by who retries them.
 
-        Empty if nobody retries any of them yet.
+        Empty if none of them is retried yet.
         """
         left_out = dict(self.left_out)
         in_batches = sum(left_out.get(reason, 0) for reason in _IN_BATCHES)

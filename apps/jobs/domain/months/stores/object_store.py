@@ -42,7 +42,7 @@ POOL = BoundedPool(memory_bytes=2 * 1024**3)
 PROBE_SECONDS = 15.0
 #: After a failure, pages do not ask again so soon: each of many months would wait for its own.
 PAUSE_SECONDS = 10.0
-#: Of work that nobody waits for.
+#: For background work.
 ATTEMPTS = 4
 
 
@@ -183,7 +183,7 @@ class ObjectStore:
 
     @contextmanager
     def _opened(self) -> Iterator[Bucket]:
-        """Yield the bucket, for work that nobody waits for."""
+        """Yield the bucket, for background work."""
         try:
             yield open_bucket(self._patient)
         except Missing as error:
