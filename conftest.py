@@ -2,6 +2,7 @@
 
 import gc
 import secrets
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +17,10 @@ from rest_framework.test import APIClient
 from apps.core.domain.background import celery_app
 from tests.factories import people
 from tests.frames import call_with_large_frame
+
+# Rewriting the modules of the tests takes a process nine seconds of CPU. So they are kept, also
+# where the environment says not to write bytecode.
+sys.dont_write_bytecode = False
 
 # Python looks for garbage after each 700 new objects. With memory to spare, less often saves a
 # twentieth of the time.

@@ -1,5 +1,6 @@
 """The OpenAPI schema with the errors and headers of every route."""
 
+import re
 from typing import Any
 
 from drf_spectacular.contrib.django_filters import DjangoFilterExtension
@@ -8,6 +9,7 @@ from drf_spectacular.extensions import (
     OpenApiSerializerFieldExtension,
 )
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import get_doc
 from rest_framework.views import APIView
 
 from apps.core.api.machine_tokens import MachineTokenAuthentication
@@ -126,8 +128,46 @@ class AnyOfExtension(DjangoFilterExtension):
         return parameters
 
 
+#: What an action that a view set inherits does with its records, by its name.
+_INHERITED = {
+    "list": "List {nouns}",
+    "retrieve": "Return {noun}",
+    "destroy": "Delete {noun}",
+}
+
+
+def _with_article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
 class Schema(AutoSchema):
-    """drf-spectacular's schema with the errors and headers of every view."""
+    """drf-spectacular's schema with a summary, the errors and headers of every view."""
+
+    def get_summary(self) -> str:
+        """Return the first statement of the docstring of the action, without its details.
+
+        An inherited action without a docstring is named after the records of its view set.
+        """
+        action = getattr(self.view, "action", None) or self.method.lower()
+        inherited = _INHERITED.get(action)
+        if inherited and not get_doc(getattr(self.view, action, None)):
+            noun, nouns = self._get_nouns()
+            return inherited.format(noun=_with_article(noun), nouns=nouns)
+        text = " ".join(self.get_description().split())
+        return re.split(r"[.:;](?:\s|$)", text)[0]
+
+    def _get_nouns(self) -> tuple[str, str]:
+        """Return what a record of the view set is called, and several: its `noun`, or that of its
+        model.
+        """
+        if noun := getattr(self.view, "noun", ""):
+            return noun, f"{noun}s"
+        queryset = getattr(self.view, "queryset", None)
+        if queryset is None:
+            names = self.view.get_serializer_class().Meta.model._meta
+        else:
+            names = queryset.model._meta
+        return str(names.verbose_name), str(names.verbose_name_plural)
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)

@@ -54,7 +54,7 @@ class IndexView(StrictView):
 
     @extend_schema(responses=IndexSerializer)
     def get(self, request: Request) -> Response:
-        """Versions, and the URLs of all collections."""
+        """Return the versions of portal and API, and the URLs of all collections."""
         root = reverse("api:index")
         paths = sorted(path for path, method in operations() if method == "get" and "{" not in path)
         routes = {}
@@ -88,7 +88,7 @@ class VersionView(StrictView):
 
     @extend_schema(responses=VersionSerializer)
     def get(self, request: Request) -> Response:
-        """Versions of the portal and of its API."""
+        """Return the versions of the portal and of its API."""
         return Response(VersionSerializer(_versions()).data)
 
 

@@ -40,9 +40,9 @@ FOLLOWED = {
 LEFT_OUT = {
     ("From a package", "sha256sum --check"): "the code is cloned; `make test` installs the wheel",
     ("Setup", "cd /opt/opsportal/current && "): "asks for what is in the file of answers",
-    ("6. Services", "systemctl edit"): "depends on the site",
-    ("6. Services", "[Service]\nNoNewPrivileges"): "only for retries as the owner",
-    ("6. Services", "[Service]\nAmbientCapabilities"): "only for logs below closed homes",
+    ("Change a unit", "systemctl edit"): "depends on the site",
+    ("Restrictions", "[Service]\nNoNewPrivileges"): "only for retries as the owner",
+    ("Unreadable logs", "[Service]\nAmbientCapabilities"): "only for logs below closed homes",
     ("Backup and restore", "opsportal-manage after_restore"): "only for snapshots of a server",
 }
 

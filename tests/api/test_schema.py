@@ -57,6 +57,20 @@ def test_times_of_day_are_described_as_they_are_answered():
     assert not any(re.search(described["pattern"], time) for time in ("24:00", "7:30", "22:00:00Z"))
 
 
+def test_each_operation_says_what_it_does():
+    """An action without a docstring was described by its view set: a withdrawal as the list."""
+    operations = {}
+    for path, methods in whole_schema()["paths"].items():
+        for method, operation in methods.items():
+            summary = operation["summary"]
+            assert summary not in operations, f"{method} {path} and {operations[summary]}"
+            assert len(summary) < 90
+            operations[summary] = f"{method} {path}"
+    assert operations["Withdraw an announcement"] == "post /api/v1/announcements/{id}/withdraw/"
+    assert operations["List debug runs"] == "get /api/v1/debug-runs/"
+    assert operations["Return an incident"] == "get /api/v1/incidents/{id}/"
+
+
 @pytest.mark.django_db
 def test_schema_names_the_actions_of_requests(client):
     paths = client.get(

@@ -1,5 +1,6 @@
 """The typed reader of the environment."""
 
+import re
 import secrets
 from pathlib import Path
 
@@ -145,6 +146,13 @@ def test_example_and_page_list_every_setting():
     assert (ROOT / "docs/settings.md").read_text() == setting_docs.settings_page(
         Environment, REQUIRED
     )
+
+
+def test_page_has_every_setting_once_below_a_heading():
+    page = (ROOT / "docs/settings.md").read_text()
+    assert re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE) == list(Environment.model_fields)
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(setting_docs.SECTIONS.values())
+    assert page.index("\n## ") < page.index("| `SECRET_KEY` |")
 
 
 STORE = "s3://portal/months?endpoint=https://s3.example.org"

@@ -108,8 +108,9 @@ class BatchSerializer(serializers.Serializer):
 
 
 class ReceiveBatch(CaptureView):
-    """Keeps a batch for the workers, durably; one of a journal and sequence that came before is
-    not kept twice.
+    """Keep a batch of captured jobs for the workers, durably.
+
+    A batch of a journal and sequence that came before is not kept twice.
     """
 
     parser_classes = [BatchParser]
@@ -153,10 +154,11 @@ class ReportSerializer(serializers.Serializer):
 
 
 class Report(CaptureView):
-    """Takes what a capture says of itself, and tells it which masking rules are in force."""
+    """The reports of captures, and the masking rules that they apply."""
 
     @extend_schema(request=ReportSerializer, responses={204: None})
     def post(self, request: CaptureRequest) -> Response:
+        """Store the report of a capture."""
         said = checked_data(ReportSerializer(data=request.data))
         report = CaptureReport.from_detail(said["report"])
         receive_report(host=request.auth, cluster=said["cluster"], report=report, at=timezone.now())
@@ -169,6 +171,7 @@ class Report(CaptureView):
         )
     )
     def get(self, request: Request) -> Response:
+        """Return the masking rules in force."""
         return Response(
             {"masking_rules": [[rule.applies_to, rule.pattern] for rule in current_rules()]}
         )

@@ -135,16 +135,19 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
     @extend_schema(responses=_BYTES)
     @action(detail=True)
     def script(self, request: ApiRequest, pk: str) -> HttpResponse:
+        """Return the script as it lay in the spool, with secrets masked."""
         return _bytes(self.get_object().script)
 
     @extend_schema(responses=_BYTES)
     @action(detail=True)
     def environment(self, request: ApiRequest, pk: str) -> HttpResponse:
+        """Return the environment as it lay in the spool, with secrets masked."""
         return _bytes(self._with_environment().environment)
 
     @extend_schema(responses=_BYTES)
     @action(detail=True, url_path="description", url_name="description")
     def as_described(self, request: ApiRequest, pk: str) -> HttpResponse:
+        """Return the description of a job by its scheduler. 404 if it wrote none."""
         job = self._with_environment()
         if job.description is None:
             raise NotFound
@@ -198,18 +201,18 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
     @action(detail=False, pagination_class=None)
     @one_at_a_time
     def tar(self, request: ApiRequest) -> HttpResponseBase:
-        """Send scripts, and environments where they may be seen, of many jobs."""
+        """Return scripts of many jobs as a tar, with the environments that you may see."""
         self.filter_queryset(self.get_queryset())
         return tar_response(request.user, chosen_jobs(request.user, request.query_params))
 
     @command(NewPinSerializer, PinSerializer)
     def pin(self, job: ArchivedJob, **fields: Any) -> Pin:
-        """Keep a job whatever the rules of retention say."""
+        """Pin a job: retention rules do not delete it."""
         return pin_job(job=job, **fields)
 
     @command(code=204)
     def unpin(self, job: ArchivedJob, **fields: Any) -> None:
-        """Let the rules of retention count again."""
+        """Unpin a job: retention rules apply to it again."""
         unpin_job(job=job, **fields)
 
     @command(
@@ -219,7 +222,7 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
         url_path="use-capture",
     )
     def use_capture(self, job: ArchivedJob, **fields: Any) -> ArchivedJob:
-        """Use this one of the captures of a job that differ."""
+        """Choose this capture where the captures of a job differ."""
         return choose_capture(job=job, **fields)
 
     @command(
@@ -229,7 +232,7 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
         url_path="undo-choice",
     )
     def undo_choice(self, job: ArchivedJob, **fields: Any) -> ArchivedJob:
-        """Use none of the captures of a job that differ."""
+        """Undo the choice among captures of a job that differ."""
         return undo_capture_choice(job=job, **fields)
 
 

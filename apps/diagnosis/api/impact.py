@@ -73,7 +73,7 @@ class ImpactSerializer(serializers.Serializer[Any]):
 
 
 class ImpactView(ApiView):
-    """The impact of an incident on jobs."""
+    """Return the impact of an incident on jobs."""
 
     @extend_schema(responses=ImpactSerializer, operation_id="incidents_impact_retrieve")
     def get(self, request: Request, pk: int) -> Response:

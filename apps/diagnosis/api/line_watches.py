@@ -70,5 +70,5 @@ class LineWatchViewSet(mixins.ListModelMixin, ApiViewSet[LineWatch]):
 
     @command(code=204)
     def destroy(self, watch: LineWatch, *, by: User, at: datetime) -> None:
-        """Watch the line no longer."""
+        """Stop watching a line."""
         unwatch_line(user=by, template=watch.unsigned_hash)

@@ -107,7 +107,7 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
 
     @command(AssignmentSerializer, GroupSerializer, allowed=groups.may_triage)
     def assign(self, group: FailureGroup, **fields: Any) -> FailureGroup:
-        """Assign a group. For the OPG, and liaisons of all experiments in it."""
+        """Assign a failure group to a user. For the OPG, and liaisons of all experiments in it."""
         groups.assign_group(group=group, **fields)
         return self.get_object()
 
@@ -131,5 +131,5 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
 
     @command(NoteSerializer, code=201, allowed=groups.may_triage)
     def notes(self, group: FailureGroup, **fields: Any) -> None:
-        """Add a note. For the OPG, and liaisons of all experiments in it."""
+        """Add a note to a failure group. For the OPG, and liaisons of all experiments in it."""
         groups.add_note(group=group, **fields)

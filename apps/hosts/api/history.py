@@ -43,6 +43,7 @@ class HostSpanReader(serializers.ModelSerializer[HostSpan]):
 class HostHistoryViewSet(mixins.ListModelMixin, ApiViewSet[HostSpan]):
     """States of hosts as their schedulers listed them, newest first; one row for each change."""
 
+    noun = "host state"
     serializer_class = HostSpanReader
     filterset_class = HostSpans
 

@@ -52,5 +52,5 @@ class HostExclusionViewSet(
 
     @command(HostReturnWriter, HostExclusionReader, allowed=_may, url_path="return")
     def return_host(self, exclusion: HostExclusion, **fields: Any) -> HostExclusion:
-        """Let a host get new jobs again."""
+        """End an exclusion: the host gets new jobs again."""
         return return_host(exclusion=exclusion, **fields)

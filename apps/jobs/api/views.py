@@ -91,7 +91,7 @@ class ClaimViewSet(OfRequests):
 
     @command(WithdrawClaimsWriter, ClaimsReader)
     def withdraw(self, production_request: Request, **fields: Any) -> None:
-        """Withdraw an acceptance: its jobs no longer count for the request."""
+        """Withdraw an accepted claim: its jobs no longer count for the request."""
         claims.withdraw_claims(request=production_request, **fields)
 
 

@@ -135,7 +135,7 @@ class FeedsView(ApiView):
 
     @extend_schema(operation_id="feed_addresses_list", responses=FeedReader(many=True))
     def get(self, request: ApiRequest, *, code: int = status.HTTP_200_OK) -> Response:
-        """List the URLs; empty until you create them."""
+        """List the URLs of your feeds; empty until you create them."""
         preferences = Preferences.objects.select_related("user").filter(user=request.user).first()
         rows = [
             {"of": name, "address": address} for name, address in addresses_of(preferences).items()
@@ -146,13 +146,13 @@ class FeedsView(ApiView):
         operation_id="feed_addresses_create", request=None, responses={201: FeedReader(many=True)}
     )
     def post(self, request: ApiRequest) -> Response:
-        """Create new URLs; the previous ones stop working."""
+        """Create new URLs for your feeds; the previous ones stop working."""
         make_feed_address(user=request.user, by=request.user, at=timezone.now())
         return self.get(request, code=status.HTTP_201_CREATED)
 
     @extend_schema(operation_id="feed_addresses_destroy", responses={204: None})
     def delete(self, request: ApiRequest) -> Response:
-        """Revoke the URLs."""
+        """Revoke the URLs of your feeds."""
         revoke_feed_address(user=request.user, by=request.user, at=timezone.now())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -180,7 +180,7 @@ class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]
 
     @command(code=204)
     def destroy(self, webhook: Webhook, **fields: Any) -> None:
-        """Remove the webhook and its waiting calls."""
+        """Remove a webhook and its waiting calls."""
         remove_webhook(webhook=webhook, **fields)
 
     @command(reader=WebhookReader)

@@ -34,7 +34,7 @@ class AdviceSerializer(serializers.Serializer[Any]):
 
 
 class AdviceView(ApiView):
-    """Whether to submit jobs now.
+    """Return whether to submit jobs now.
 
     The answer is no while a needed service is down, and wait if jobs would run into maintenance.
     """

@@ -104,7 +104,7 @@ class TurnReader(serializers.Serializer[InboxItem]):
 
 @extend_schema(
     responses=TurnReader(many=True),
-    description="Requests that wait for you, nearest deadline first.",
+    description="List the requests that wait for you, nearest deadline first.",
 )
 class InboxViewSet(ApiViewSet[Request]):
     """The inbox."""
@@ -182,7 +182,7 @@ class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[De
 
     @command(reader=DelegationReader)
     def revoke(self, delegation: Delegation, **fields: Any) -> Delegation:
-        """Revoke it now. Signatures that were given under it stay valid."""
+        """Revoke a delegation now. Signatures that were given under it stay valid."""
         return revoke_delegation(delegation=delegation, **fields)
 
 

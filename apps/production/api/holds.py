@@ -65,8 +65,9 @@ class LiftWriter(serializers.Serializer[Any]):
     )
 
 
-@extend_schema(description="Active holds that you can see.")
 class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
+    """Active holds that you can see."""
+
     serializer_class = HoldReader
 
     def get_queryset(self) -> QuerySet[Hold]:
@@ -80,5 +81,5 @@ class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
 
     @command(LiftWriter, HoldReader, allowed=holds.may_lift)
     def lift(self, hold: Hold, **fields: Any) -> Hold:
-        """Lift the hold."""
+        """Lift a hold: jobs can start again."""
         return holds.lift_hold(hold=hold, **fields)

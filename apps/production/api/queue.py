@@ -125,7 +125,7 @@ class QueueViewSet(OfRequests):
 
     @extend_schema(parameters=[PartReader], responses=QueueReader)
     def list(self, request: ApiRequest) -> Response:
-        """Read the queue. Ranks count the requests of all experiments."""
+        """List the queue, first request first. Ranks count the requests of all experiments."""
         part = checked_data(PartReader(data=request.query_params))
         lines = queue_rows(
             user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"]
@@ -237,7 +237,7 @@ class SharesView(_OpgView):
 
     @extend_schema(request=SharesWriter, responses=SharesReader)
     def put(self, request: ApiRequest) -> Response:
-        """Set weights. Approvers for all experiments and admins only."""
+        """Set the weights of experiments. Approvers for all experiments and admins only."""
         body = self.given(SharesWriter)
         shares.set_shares(**{**body, "weights": _by_experiment(body["weights"])})
         return self.get(request)

@@ -68,9 +68,10 @@ def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) ->
 
 @extend_schema_view(
     list=extend_schema(
-        description="Requests that you can see, newest first, without their stages."
+        summary="List requests",
+        description="Requests that you can see, newest first, without their stages.",
     ),
-    retrieve=extend_schema(description="One request with its stages."),
+    retrieve=extend_schema(summary="Return a request", description="A request with its stages."),
 )
 class RequestViewSet(
     SignatureRoutes,
@@ -150,9 +151,9 @@ class RequestViewSet(
     )
     hold = _move_by(Verb.HOLD, "Put a request on hold: no new jobs start. Requires a reason.")
     release = _move_by(Verb.RELEASE, "Release a request that is on hold.")
-    complete = _move_by(Verb.COMPLETE, "Mark its jobs as finished.")
-    review = _move_by(Verb.REVIEW, "Pass it to data quality.")
-    resume = _move_by(Verb.RESUME, "Return it to production. Requires a reason.")
+    complete = _move_by(Verb.COMPLETE, "Mark the jobs of a request as finished.")
+    review = _move_by(Verb.REVIEW, "Pass a request to data quality.")
+    resume = _move_by(Verb.RESUME, "Return a request to production. Requires a reason.")
     done = _move_by(Verb.DONE, "Close a request that was produced.")
     done_partial = _move_by(
         Verb.DONE_PARTIAL, "Close a request that was produced in part. Requires a reason."
@@ -160,7 +161,7 @@ class RequestViewSet(
     cancel = _move_by(Verb.CANCEL, "Cancel a request. Requires a reason once it is submitted.")
     supersede = _move_by(
         Verb.SUPERSEDE,
-        "Replace it by another request, the `successor`. Requires a reason.",
+        "Replace a request by another one, the `successor`. Requires a reason.",
         SuccessorWriter,
     )
 

@@ -126,8 +126,9 @@ def _may_manage(user: User, template: RequestTemplate) -> bool:
     return may_manage(user, template.experiment_id)
 
 
-@extend_schema(description="Templates that you can see.")
 class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet[RequestTemplate]):
+    """Templates that you can see."""
+
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[RequestTemplate]:
@@ -148,19 +149,19 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
 
     @command(NameWriter, TemplateDetail, refused=_REFUSED, allowed=_may_manage)
     def partial_update(self, template: RequestTemplate, **fields: Any) -> RequestTemplate:
-        """Rename it."""
+        """Rename a template."""
         return rename_template(template=template, **fields)
 
     @command(code=204, refused=_REFUSED, allowed=_may_manage)
     def destroy(self, template: RequestTemplate, **fields: Any) -> None:
-        """Delete it. Requests that were created from it stay."""
+        """Delete a template. Requests that were created from it stay."""
         delete_template(template=template, **fields)
 
     @command(
         reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft", allowed=is_liaison_of
     )
     def make_draft(self, template: RequestTemplate, **fields: Any) -> dict[str, Any]:
-        """Create a draft from it. Liaisons of the experiment only."""
+        """Create a draft from a template. Liaisons of the experiment only."""
         refitted = content_from(template)
         content = replace(refitted.content, deadline=None)
         made = create_draft(experiment=template.experiment, content=content, **fields)

@@ -39,10 +39,12 @@ class WorkflowReader(serializers.ModelSerializer[WorkflowVersion]):
         return stages
 
 
-@extend_schema(description="Newest version of each workflow type that you can see.")
 class WorkflowViewSet(
     mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[WorkflowVersion]
 ):
+    """Newest version of each workflow type that you can see."""
+
+    noun = "workflow type"
     serializer_class = WorkflowReader
     pagination_class = None
     lookup_field = "type__key"

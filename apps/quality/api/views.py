@@ -56,7 +56,7 @@ class QualityViewSet(OfRequests):
 
     @command(serializers.AgainWriter, serializers.DataQualityReader)
     def again(self, production_request: Request, **fields: Any) -> None:
-        """Run the checks again. They also run automatically after a report."""
+        """Run the checks of a request again. They also run automatically after a report."""
         runs.ask_for_run(request=production_request, **fields)
 
     @command(serializers.WaiveWriter, serializers.DataQualityReader)
@@ -86,9 +86,14 @@ class QualityViewSet(OfRequests):
             )
         }
 
-    @extend_schema(methods=["get"], responses=serializers.HistogramReader(many=True))
+    @extend_schema(
+        methods=["get"],
+        summary="List the histograms",
+        responses=serializers.HistogramReader(many=True),
+    )
     @extend_schema(
         methods=["post"],
+        summary="Post a histogram with its reference",
         request=serializers.HistogramWriter,
         responses={200: serializers.HistogramReader, 201: serializers.HistogramReader},
     )

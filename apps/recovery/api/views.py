@@ -85,6 +85,7 @@ class RecoveryDecisionViewSet(
 ):
     """What recovery rules decided about failed jobs, newest first."""
 
+    noun = "recovery decision"
     serializer_class = RecoveryDecisionReader
     filterset_class = Decisions
     lookup_value_regex = r"\d{1,18}"

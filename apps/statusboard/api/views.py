@@ -91,6 +91,7 @@ class ServiceViewSet(ApiView, ViewSet):
 
     @extend_schema(responses=ServiceSerializer(many=True))
     def list(self, request: Request) -> Response:
+        """List services and their current states, in tree order."""
         rows = board(timezone.now(), days=0)
         return Response(ServiceSerializer(rows, many=True, context=_slugs(rows)).data)
 
@@ -99,6 +100,7 @@ class ServiceViewSet(ApiView, ViewSet):
         parameters=[OpenApiParameter("slug", str, OpenApiParameter.PATH)],
     )
     def retrieve(self, request: Request, slug: str) -> Response:
+        """Return a service and its current state."""
         get_object_or_404(Service, slug=slug)
         rows = board(timezone.now(), days=0)
         row = next(row for row in rows if row.service.slug == slug)
@@ -121,6 +123,7 @@ class ServiceViewSet(ApiView, ViewSet):
     )
     @action(detail=True, methods=["get"])
     def history(self, request: Request, slug: str) -> Response:
+        """Return the states of a service by day or hour."""
         service = get_object_or_404(Service, slug=slug)
         by = request.query_params.get("by", "day")
         if by not in ("day", "hour"):
@@ -155,15 +158,18 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
 
     @command(NewIncidentSerializer, IncidentSerializer, code=201, allowed=_board)
     def create(self, **fields: Any) -> Incident:
+        """Open an incident of a service. For approvers and shifters."""
         return open_incident(**fields)
 
     @command(UpdateIncidentSerializer, IncidentSerializer, allowed=_board)
     def partial_update(self, incident: Incident, **fields: Any) -> Incident:
+        """Change the state, title, text or link of an incident. For approvers and shifters."""
         kept = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
         return update_incident(incident=incident, **{**kept, **fields})
 
     @command(CloseIncidentSerializer, IncidentSerializer, allowed=_board)
     def close(self, incident: Incident, **fields: Any) -> Incident:
+        """Close an incident: its service works again. For approvers and shifters."""
         return close_incident(incident=incident, **fields)
 
     @command(DivideIncidentSerializer, IncidentSerializer, allowed=_board)
@@ -175,16 +181,19 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
 class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[DowntimeWindow]):
     """Maintenance windows, most recently scheduled first."""
 
+    noun = "maintenance window"
     queryset = DowntimeWindow.objects.prefetch_related("services")
     serializer_class = WindowSerializer
     orderings = {"starts_at": "starts_at"}
 
     @command(NewWindowSerializer, WindowSerializer, code=201, allowed=_board)
     def create(self, **fields: Any) -> DowntimeWindow:
+        """Schedule maintenance of services. For approvers and shifters."""
         return schedule_window(**fields)
 
     @command(CancelWindowSerializer, WindowSerializer, allowed=_board)
     def cancel(self, window: DowntimeWindow, **fields: Any) -> DowntimeWindow:
+        """Cancel scheduled maintenance. For approvers and shifters."""
         return cancel_window(window=window, **fields)
 
 
@@ -201,6 +210,7 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
 
     @command(NewAnnouncementSerializer, AnnouncementSerializer, code=201, allowed=_board)
     def create(self, **fields: Any) -> Announcement:
+        """Post an announcement, to all or to some experiments. For approvers and shifters."""
         return post_announcement(**fields)
 
     @command(PinAnnouncementSerializer, AnnouncementSerializer, allowed=_board)
@@ -215,6 +225,7 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
 
     @command(ReasonSerializer, AnnouncementSerializer, allowed=_board)
     def withdraw(self, announcement: Announcement, **fields: Any) -> Announcement:
+        """Withdraw an announcement. It stays in the list of all announcements."""
         return withdraw_announcement(announcement=announcement, **fields)
 
 

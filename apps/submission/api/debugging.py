@@ -42,6 +42,7 @@ class DebugRunWriter(serializers.Serializer[Any]):
 class DebugRunViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiViewSet[Submission]):
     """Jobs that are run again with more output; they count for nothing."""
 
+    noun = "debug run"
     serializer_class = DebugRunReader
     lookup_value_regex = r"\d{1,18}"
 

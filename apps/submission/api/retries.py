@@ -227,7 +227,7 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
 
     @command(BatchReasonWriter, BatchReader, allowed=batches.may_change)
     def resume(self, batch: RetryBatch, **fields: Any) -> RetryBatch:
-        """Go on with a batch that stopped because too many retries failed again."""
+        """Resume a batch that stopped because too many retries failed again."""
         return batches.resume_batch(batch=batch, **fields)
 
 
