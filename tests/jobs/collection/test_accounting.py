@@ -319,7 +319,7 @@ def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, m
         claimed.append(claim_jobs(experiment=experiment, at=AT))
         connection.close()
 
-    monkeypatch.setattr("apps.jobs.domain.collection.accounting.Membership", Slow)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.ProvenMembership", Slow)
     creating = threading.Thread(target=claim)
     creating.start()
     store(alps, record(1, account="sbnd"))
@@ -347,7 +347,7 @@ def test_experiment_deleted_while_a_job_of_it_is_stored_stays(alps, nova, monkey
             refused.append(str(error))
         connection.close()
 
-    monkeypatch.setattr("apps.jobs.domain.collection.accounting.Membership", Slow)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.ProvenMembership", Slow)
     deleting = threading.Thread(target=delete)
     deleting.start()
     (job,) = store(alps, record(1, account=nova.key))

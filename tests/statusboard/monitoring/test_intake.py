@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[3]
 WRITER = """
 import sys
 from pathlib import Path
-from apps.statusboard.domain.monitoring.intake_journal import Journal
-journal = Journal(Path(sys.argv[1]))
+from apps.statusboard.domain.monitoring.intake_journal import AlertJournal
+journal = AlertJournal(Path(sys.argv[1]))
 for number in range(1_000_000):
     journal.append(b"%d" % number)
     print(number, flush=True)
