@@ -50,8 +50,8 @@ MOST_WORK_SECONDS = 1_800
 #: The history of the demo has 150 to 500 jobs a day, which a small dump has no room for.
 HISTORY = """
 from django.core.management import call_command
-from apps.demo.data import past_jobs
-past_jobs._FIRST_RATE, past_jobs._LAST_RATE = 6, 14
+from apps.demo.data import history
+history._FIRST_RATE, history._LAST_RATE = 6, 14
 call_command("demo", "--history", "--dir", "{directory}")
 """
 #: Tables whose rows name this machine, or are secrets, and are made again.

@@ -18,9 +18,9 @@ from apps.core.domain.events import events_of
 from apps.core.models import Delivery, Event
 from apps.datasets.domain.ledger import recount, totals_of
 from apps.datasets.models import OutputFile
-from apps.demo.data import past_jobs
+from apps.demo.data import history
 from apps.demo.data.board import SOURCE
-from apps.demo.data.past_jobs import planted_outages, store_history, store_outages
+from apps.demo.data.history import planted_outages, store_history, store_outages
 from apps.demo.data.people import LOGINS, PASSWORD
 from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.workload import FIRST_ID
@@ -247,7 +247,7 @@ class TestLoadedDemo(TestCase):
                 store_history(cluster=cluster, directory=past, until=AT - HISTORY, at=AT, days=2)
             )
 
-        with patch.object(past_jobs, "_LAST_RATE", 60):
+        with patch.object(history, "_LAST_RATE", 60):
             stored = store()
             assert stored > 50
             assert store() == 0

@@ -20,7 +20,7 @@ from apps.core.domain.events import events_of
 from apps.core.domain.outbox import defer_deliveries
 from apps.demo.data.board import load_board
 from apps.demo.data.debugging import load_debug_profiles
-from apps.demo.data.past_jobs import store_history, store_outages
+from apps.demo.data.history import store_history, store_outages
 from apps.demo.data.people import LOGINS, PASSWORD, load_people
 from apps.demo.data.recovery import activate_rules
 from apps.demo.data.requests import load_requests
