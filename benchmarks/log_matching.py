@@ -137,11 +137,11 @@ def mixed(count: int, lines: list[bytes], examples: list[bytes]) -> Iterator[byt
 
 def engine(*, fast: bool) -> Mapping[str, object]:
     """Return the classifiers of a harvest: with RE2 alone, or fast, with Hyperscan."""
-    from apps.diagnosis.engine.evidence.catalogue import Catalogue, built_in
+    from apps.diagnosis.engine.evidence.catalogue import KnownErrorCatalogue, built_in
     from apps.diagnosis.engine.evidence.grammar import Grammar
 
     return {
-        "catalogue": Catalogue(built_in().patterns, "", fast=fast),
+        "catalogue": KnownErrorCatalogue(built_in().patterns, "", fast=fast),
         "grammar": Grammar(fast=fast),
     }
 

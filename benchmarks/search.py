@@ -212,11 +212,11 @@ def bytes_a_log(search_url: str) -> int:
 
 def answers(questions: Sequence[str]) -> dict[str, list[int]]:
     """Return the jobs of the newest hits of each question, without a limit of time."""
-    from apps.search.domain.engine.base import Scope
+    from apps.search.domain.engine.base import SearchScope
     from apps.search.domain.engine.chosen import engine_in_use
     from apps.search.domain.query.parser import parse
 
-    scope = Scope(shifter(), datetime.now(UTC))
+    scope = SearchScope(shifter(), datetime.now(UTC))
     jobs_by_question = {}
     for question in questions:
         query = parse(f"{question} in:log")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from apps.clusters.schedulers.base import Identity, Spool
-from apps.core.domain.secrets.masking import Masker, Rule
+from apps.core.domain.secrets.masking import Masker, MaskPattern
 from capture.configuration import PATIENCE_SECONDS
 from capture.handover import HandOver
 from capture.process import HandOverProcess, JournalDied
@@ -43,7 +43,7 @@ class Capture:
         scheduler: str,
         spool: Spool,
         hand_over: HandOver | HandOverProcess,
-        make_masker: Callable[[Sequence[Rule]], Masker],
+        make_masker: Callable[[Sequence[MaskPattern]], Masker],
         clock: Clock,
         watch: Watch = Watch.AUTO,
     ) -> None:
@@ -51,7 +51,7 @@ class Capture:
         self._spool = spool
         self._watch = watch
         self._make_masker = make_masker
-        self._rules: Sequence[Rule] = ()
+        self._rules: Sequence[MaskPattern] = ()
         self._hand_over = hand_over
         self._known: dict[str, Identity] = hand_over.known(cluster)
         self._waiting = WaitingEntries()
@@ -200,7 +200,7 @@ class Capture:
             # New rules apply also while the journal cannot be read, and so nothing be reported.
             self._use_rules(self._hand_over.send_report(report))
 
-    def _use_rules(self, rules: Sequence[Rule]) -> None:
+    def _use_rules(self, rules: Sequence[MaskPattern]) -> None:
         if rules != self._rules:
             self._rules = rules
             self.reader.masker = self._make_masker(rules)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from apps.clusters.schedulers.base import Identity
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from capture.journal.journal import Journal, JournaledBatch
 from capture.masking_rules import KeptRules
 from capture.portal import BatchRefused, BatchTooLarge, JournalOutdated, Portal
@@ -103,14 +103,14 @@ class HandOver:
             journal_bytes=self._journal.size_bytes(),
         )
 
-    def send_report(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
+    def send_report(self, report: Mapping[str, Any] | None) -> tuple[MaskPattern, ...]:
         """Let the thread send a report and fetch the masking rules; return the last known rules."""
         self._report = report
         self._report_due.set()
         self._wake.set()
         return self._rules.rules
 
-    def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
+    def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[MaskPattern, ...]:
         """Return the masking rules in force, or the last known ones if the portal does not answer.
 
         Waits `patience_seconds` for the portal. With `at_once` it waits only if no rules are known.

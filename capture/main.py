@@ -14,7 +14,7 @@ from apps.clusters.schedulers.base import Spool, SpoolError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.plugins import UnknownPlugin
 from apps.core.domain.secrets.log_formats import formatter
-from apps.core.domain.secrets.masking import Masker, Rule
+from apps.core.domain.secrets.masking import Masker, MaskPattern
 from capture.capture import Capture
 from capture.configuration import (
     BadConfiguration,
@@ -70,7 +70,7 @@ def _run(configuration: Configuration) -> None:
     limit_heap()
     raise_priority()
 
-    def make_masker(rules: Sequence[Rule]) -> Masker:
+    def make_masker(rules: Sequence[MaskPattern]) -> Masker:
         return Masker(names=configuration.mask_names, key=configuration.masking_key, rules=rules)
 
     portal = HttpPortal(configuration.portal, configuration.token, cluster)

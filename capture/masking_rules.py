@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 
 
 class KeptRules:
@@ -20,15 +20,17 @@ class KeptRules:
     def __init__(self, directory: Path) -> None:
         """Read them. Raises `ValueError` or `OSError` naming the file."""
         self._path = directory / "masking-rules.json"
-        self.rules: tuple[Rule, ...] = ()
+        self.rules: tuple[MaskPattern, ...] = ()
         self.received = self._path.exists()
         if self.received:
             try:
-                self.rules = tuple(Rule(*pair) for pair in json.loads(self._path.read_bytes()))
+                self.rules = tuple(
+                    MaskPattern(*pair) for pair in json.loads(self._path.read_bytes())
+                )
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{self._path}: {error}") from error
 
-    def keep(self, rules: Sequence[Rule]) -> bool:
+    def keep(self, rules: Sequence[MaskPattern]) -> bool:
         """Write `rules` durably. Returns whether they differ from the previous ones."""
         changed = tuple(rules) != self.rules
         if self.received and not changed:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from capture.journal.journal import JournaledBatch
 from capture.wire.batches import MEDIA_TYPE
 
@@ -54,7 +54,7 @@ class Portal(Protocol):
     def report(self, detail: Mapping[str, Any]) -> None:
         """Send the status report of capture."""
 
-    def masking_rules(self) -> list[Rule]:
+    def masking_rules(self) -> list[MaskPattern]:
         """Return the rules in force."""
 
     def close(self) -> None:
@@ -93,10 +93,10 @@ class HttpPortal:
         if status != HTTPStatus.NO_CONTENT:
             raise self._away(status, answer)
 
-    def masking_rules(self) -> list[Rule]:
+    def masking_rules(self) -> list[MaskPattern]:
         status, answer = self._request("GET", _REPORT)
         try:
-            return [Rule(*pair) for pair in answer["masking_rules"]]
+            return [MaskPattern(*pair) for pair in answer["masking_rules"]]
         except (KeyError, TypeError, ValueError) as error:
             raise self._away(status, answer) from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from apps.clusters.schedulers.base import Identity
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from capture.handover import Backlog, HandOver
 from capture.journal.journal import Journal, JournalError
 from capture.masking_rules import KeptRules
@@ -71,10 +71,10 @@ class HandOverProcess:
     def backlog(self) -> Backlog:
         return self._call("backlog")  # type: ignore[no-any-return]
 
-    def send_report(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
+    def send_report(self, report: Mapping[str, Any] | None) -> tuple[MaskPattern, ...]:
         return self._call("send_report", report)  # type: ignore[no-any-return]
 
-    def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
+    def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[MaskPattern, ...]:
         return self._call("first_rules", patience_seconds, at_once)  # type: ignore[no-any-return]
 
     def _call(self, method: str, *arguments: Any) -> Any:

@@ -20,7 +20,7 @@ LOCK = 4_716_090
 WAIT_SECONDS = 5.0
 
 
-class Turn:
+class BeatTurn:
     """The right to send periodic tasks, which one process has at a time."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Scheduler(PersistentScheduler):
     """Sends what is due while it is this process's turn."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.turn = Turn()
+        self.turn = BeatTurn()
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:

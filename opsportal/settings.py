@@ -537,8 +537,8 @@ if not TRACES:
     # Otherwise the clients of Redis and Elasticsearch load it wherever it is installed, in 60 ms.
     sys.modules.setdefault("opentelemetry", None)  # type: ignore[arg-type]
 
-#: Each request has an ID, which its lines of the log have, those of its tasks, and its response.
-#: That of a proxy or client is taken if it is a UUID, so that it says nothing else.
+#: Each request has an ID. Its log lines, the log lines of its tasks, and its response have it.
+#: The ID that a proxy or client sends is taken if it is a UUID, so that it says nothing else.
 DJANGO_GUID = {"GUID_HEADER_NAME": "X-Request-ID", "EXPOSE_HEADER": False}
 LOGGING = {
     "version": 1,

@@ -23,7 +23,7 @@ IDLE_SECONDS = 60.0
 BUSY_SECONDS = 660.0
 
 
-class Watch:
+class StallWatch:
     """For how long messages have waited while a worker took none. Times are in seconds."""
 
     def __init__(self, now: float) -> None:
@@ -56,7 +56,7 @@ def _run(queues: list[str]) -> None:
     # Imported here, because web servers need nothing of workers.
     from celery.worker import state
 
-    watch = Watch(time.monotonic())
+    watch = StallWatch(time.monotonic())
     while True:
         time.sleep(LOOK_SECONDS)
         is_stalled = watch.is_stalled(

@@ -113,7 +113,7 @@ def command(
     The method is `create`, `update` or `destroy`, or becomes a POST route of its name. It takes the
     target (`about`), if any, and as keywords the body parsed by `writer`, `by` and `at`. The
     response is its result, or else the target, as serialized by `reader`. `refused` documents
-    errors in the schema. `allowed` is that of `allowed_by`.
+    errors in the schema. `allowed` is what `allowed_by` returns.
     """
     answers = {code: reader, **(refused or {})}
 

@@ -221,7 +221,7 @@ class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
     """Rows with a nullable field `experiment`."""
 
     def visible_to(self, user: User) -> Self:
-        """Return rows visible to the user: those of their experiments, or all for the OPG."""
+        """Return rows visible to the user: rows of their experiments, or all for the OPG."""
         scope = scope_of(user)
         if scope.sees_all:
             return self

@@ -160,11 +160,12 @@ class Schema(AutoSchema):
         """Return what a record of the view set is called, and several: its `noun`, or that of its
         model.
         """
-        if noun := getattr(self.view, "noun", ""):
+        view: Any = self.view
+        if noun := getattr(view, "noun", ""):
             return noun, f"{noun}s"
-        queryset = getattr(self.view, "queryset", None)
+        queryset = getattr(view, "queryset", None)
         if queryset is None:
-            names = self.view.get_serializer_class().Meta.model._meta
+            names = view.get_serializer_class().Meta.model._meta
         else:
             names = queryset.model._meta
         return str(names.verbose_name), str(names.verbose_name_plural)

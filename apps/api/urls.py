@@ -20,7 +20,7 @@ from apps.diagnosis.api.where_else import NewLinesView, WhereElseView
 from apps.hosts.api.history import HostHistoryViewSet
 from apps.hosts.api.probes import MeasuredStateViewSet, ProbeResultsView
 from apps.hosts.api.views import HostExclusionViewSet
-from apps.jobs.api.history import JobHistoryViewSet
+from apps.jobs.api.archived_jobs import JobHistoryViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import (
@@ -30,12 +30,12 @@ from apps.notifications.api.views import (
     PreferencesView,
     WebhookViewSet,
 )
+from apps.production.api.activity import RuleListView
 from apps.production.api.advice import AdviceView
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
 from apps.production.api.campaigns import CampaignsView
 from apps.production.api.checks import CheckRequest, EstimateRequest
 from apps.production.api.discussion import CommentViewSet
-from apps.production.api.history import Rules
 from apps.production.api.holds import HoldViewSet
 from apps.production.api.outputs import Located
 from apps.production.api.queue import QueueViewSet, SharesPreview, SharesView
@@ -126,7 +126,7 @@ urlpatterns = [
     path("new-lines/", NewLinesView.as_view(), name="new-lines"),
     path("incidents/<int:pk>/impact/", ImpactView.as_view(), name="incident-impact"),
     path("advice/", AdviceView.as_view(), name="advice"),
-    path("checks/", Rules.as_view(), name="rules"),
+    path("checks/", RuleListView.as_view(), name="rules"),
     path("jobs/<int:pk>/log/", JobLogView.as_view(), name="job-log"),
     path("notification-preferences/", PreferencesView.as_view(), name="notification-preferences"),
     path("feed-addresses/", FeedsView.as_view(), name="feed-addresses"),

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 from django.utils import timezone
 
-from apps.archive.domain.search.search import Search, find
+from apps.archive.domain.search.search import ScriptSearch, find
 from apps.archive.domain.store.contents import jobs_with_keys
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
@@ -46,7 +46,7 @@ class SearchForm(forms.Form):
         cleaned = super().clean() or self.cleaned_data
         if cleaned.get("text") and not any(cleaned.get(name) for name in self.NARROW):
             self.add_error("text", "Name a user, a request or a day as well.")
-        if cleaned.get("words") and not Search(words=cleaned["words"]).terms:
+        if cleaned.get("words") and not ScriptSearch(words=cleaned["words"]).terms:
             self.add_error("words", "No word is in this: look for it as any text.")
         return cleaned
 
@@ -117,10 +117,10 @@ class ArchivedJobs(AnyOf):
         form = SearchForm
 
     @property
-    def search(self) -> Search:
+    def search(self) -> ScriptSearch:
         """Return the search in the scripts."""
         values = self.form.cleaned_data
-        return Search(
+        return ScriptSearch(
             **{name: values.get(name) or "" for name in ("words", "line", "module", "text")}
         )
 

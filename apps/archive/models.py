@@ -67,7 +67,7 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
     """Archived jobs; people see their own too, whatever experiment they are for."""
 
     def visible_to(self, user: User) -> Self:
-        """Keep the jobs that a user may see: own jobs, and those of own experiments.
+        """Keep the jobs that a user may see: own jobs, and all jobs of own experiments.
 
         The OPG sees all jobs.
         """
@@ -94,7 +94,7 @@ class ArchivedJob(models.Model):
     Request and stage are its owner's word, from its environment. The experiment is that of the
     request, until accounting tells whose job it was. User, account, name and arguments come from
     the spool where it has them, else from accounting; the state (of an array, the worst of its
-    tasks) from accounting alone. `description` and `caveat` are those of `SpooledJob`, `sender` is
+    tasks) from accounting alone. `description` and `caveat` are as in `SpooledJob`, `sender` is
     that of `CapturedJob`. `conflict` says how another capture of the same submission differs; a
     user may have chosen this capture as the right one (`chosen_at`). `unstored_captures` has sender
     and hashes of captures with the same key whose contents are not stored. `conflict_version` is
@@ -311,7 +311,7 @@ class MaskingTrial(Work):
 
     @property
     def progress(self) -> float:
-        """The part of the archive that was looked at, from 0 to 1."""
+        """The part of the archive that was searched, from 0 to 1."""
         if self.finished_at:
             return 1.0
         return self.last_blob / max(self.until_blob, 1)

@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from apps.core.admin import PortalAdmin, register_read_only
-from apps.core.admin.form_errors import name_field_in_errors
+from apps.core.web.form_errors import name_field_in_errors
 from apps.core.web.plugin_field import PluginField
 from apps.datasets.catalogues.base import CatalogueError
 from apps.datasets.catalogues.registry import CATALOGUES

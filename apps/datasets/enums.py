@@ -19,8 +19,6 @@ class FileState(models.TextChoices):
 
 #: Files in these states can be given up: no job reads them.
 NOT_IN_A_JOB = frozenset({FileState.WAITING, FileState.FAILED})
-#: Files in these states are not done yet.
-UNFINISHED = frozenset({FileState.WAITING, FileState.TAKEN, FileState.FAILED})
 
 
 class ChosenFiles(models.TextChoices):

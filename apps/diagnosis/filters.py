@@ -88,7 +88,7 @@ class _OfGroups(_OfExperiment):
         return rows.filter(group__in=list(groups))
 
 
-class Failures(_OfGroups):
+class FailureFilters(_OfGroups):
     """Filters of the hourly totals of failure groups."""
 
     hours = django_filters.ChoiceFilter(

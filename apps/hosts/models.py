@@ -181,7 +181,7 @@ class ProbeJob(Work):
     """A job that runs the probes `asked`, by name, on one host.
 
     It is good if all of them were, but for those whose service was reported as not up.
-    `exclusion` is that of the host at the time of planning.
+    `exclusion` is the exclusion of the host at the time of planning.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="probe_jobs")

@@ -100,7 +100,7 @@ class ProbeJobs(models.TextChoices):
 
 
 class MaskedPart(models.TextChoices):
-    """The part that a masking rule applies to; the values are those of `core.masking.Rule`."""
+    """The part that a masking rule applies to; with the values of `MaskPattern.applies_to`."""
 
     NAME = "name", "Name"
     VALUE = "value", "Value"

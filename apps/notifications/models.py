@@ -42,7 +42,7 @@ class Preferences(models.Model):
         return self._feed_token(settings.SECRET_KEY)
 
     def all_feed_tokens(self) -> list[str]:
-        """Return all tokens that open the feeds: those of former keys that still count, too."""
+        """Return all tokens that open the feeds, also for former keys that still count."""
         return [self._feed_token(key) for key in signing_keys()]
 
     def _feed_token(self, key: str) -> str:

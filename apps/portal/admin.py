@@ -24,14 +24,14 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
 from apps.clusters.models import Cluster
 from apps.core.admin import PortalAdmin
-from apps.core.admin.history import message_about_addition
+from apps.core.admin.record_history import message_about_addition
 from apps.core.errors import DomainError, InvalidFields
 from apps.core.web.form_errors import name_field_in_errors
 from apps.core.web.query import number_in
 from apps.jobs.domain.collection.experiment_setup import (
     MOST_COUNTED,
-    Account,
-    Person,
+    AccountSetup,
+    PersonSetup,
     Setup,
     count_earlier_jobs,
     effect_of,
@@ -313,9 +313,9 @@ def _setup(form: ExperimentForm, accounts: Rows, people: Rows) -> Setup:
         name=cleaned["name"],
         weight=cleaned["weight"],
         accounts=[
-            Account(**row | {"kind": MappedName(row["kind"])}) for row in accounts.filled_rows
+            AccountSetup(**row | {"kind": MappedName(row["kind"])}) for row in accounts.filled_rows
         ],
-        people=[Person(**row | {"role": Role(row["role"])}) for row in people.filled_rows],
+        people=[PersonSetup(**row | {"role": Role(row["role"])}) for row in people.filled_rows],
         weights={row.experiment.pk: cleaned[f"weight-{row.experiment.pk}"] for row in form.rows},
         reason=cleaned["reason"],
     )

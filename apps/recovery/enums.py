@@ -64,5 +64,3 @@ class Recovery(models.TextChoices):
 RETRIED_ARMS = (Arm.ACTED, Arm.ACTED_AGAIN, Arm.CONTROL, Arm.AFTER_CONTROL)
 #: Arms whose retries get the action of the rule and are taken off its budget.
 ACTED_ARMS = (Arm.ACTED, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL)
-#: Outcomes that do not change any more.
-FINAL = (RecoveryOutcome.COMPLETED, RecoveryOutcome.FAILED, RecoveryOutcome.NOT_RETRIED)

@@ -61,7 +61,7 @@ class DecisionQuerySet(ExperimentQuerySet["Decision"]):
 class RecoveryRule(models.Model):
     """What is done about failed jobs that meet a condition: a name for a series of versions.
 
-    `definition` is that of the current version, as `apps.recovery.domain.rules.definition` reads
+    `definition` defines the current version, as `apps.recovery.domain.rules.definition` reads
     it. The first rule by `position` that matches a job decides about it.
     """
 

@@ -194,7 +194,7 @@ class Service(models.Model):
 class Incident(models.Model):
     """A service that is down or degraded, as reported by a source or a user.
 
-    `state` is that of the latest change.
+    `state` is the state of the latest change.
     """
 
     service = models.ForeignKey(Service, on_delete=models.PROTECT, related_name="incidents")

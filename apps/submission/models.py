@@ -513,7 +513,7 @@ class RetryJob(models.Model):
 class KnownDatabase(models.Model):
     """A database of this portal; the newest one is in use.
 
-    A restore adds a row: that of a dump, and one to a moment. No row is deleted.
+    A restore adds a row, whether it is of a dump or to a moment. No row is deleted.
     """
 
     identity = models.CharField(

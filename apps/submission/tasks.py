@@ -52,7 +52,7 @@ def release_retries() -> None:
 
 @shared_task(name="submission.check_files")
 def check_files() -> None:
-    """Compare ledgers of files with the jobs, and take back those of cancelled recoveries."""
+    """Compare ledgers of files with the jobs, and take back files of cancelled recoveries."""
     for stage in ledgers_to_check(timezone.now())[:MOST_LEDGERS_PER_RUN]:
         with exclusive_lock(CHECKING_LOCK, stage.pk) as is_ours:
             if is_ours:

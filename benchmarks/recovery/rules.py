@@ -23,7 +23,7 @@ from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.domain.rules.useless import does_not_help, evidence_about
 from apps.recovery.enums import RETRIED_ARMS, Arm, Mode
 from apps.recovery.models import RecoveryRule
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from benchmarks.recovery.evidence import Observer, SeenVerdict
 from benchmarks.recovery.policies import retry_when_up
 from benchmarks.recovery.replay import Replay
@@ -265,9 +265,9 @@ def _date(at: float) -> date:
     return _FIRST_DAY + timedelta(seconds=at)
 
 
-def _on_top_of(had: Asked, changes: Changes) -> Asked:
+def _on_top_of(had: Asked, changes: ResourceChanges) -> Asked:
     """Return what a retry asks for: never less than the failed attempt."""
-    earlier = Changes(had.memory_bytes, had.seconds, had.avoided_hosts)
+    earlier = ResourceChanges(had.memory_bytes, had.seconds, had.avoided_hosts)
     now = changes.on_top_of(earlier)
     return Asked(now.memory_bytes, now.time_limit_seconds, now.avoided_hosts, had.site)
 

@@ -93,7 +93,7 @@ class Comparison:
     """Asks everyone the same questions, and counts what differs."""
 
     def __init__(self, engines: Mapping[str, "Engine"], files: Path, seed: int) -> None:
-        from apps.search.domain.engine.base import Scope
+        from apps.search.domain.engine.base import SearchScope
         from benchmarks.search_questions.answers import Grep, member_of
         from benchmarks.search_questions.questions import EVERYTHING, Questions
         from benchmarks.search_questions.recount import Recount
@@ -109,8 +109,8 @@ class Comparison:
         self.questions = Questions(recount, seed=seed)
         self.grep = Grep(files, texts)
         self.scopes = {
-            EVERYTHING: Scope(shifter(), at),
-            ("NOVA",): Scope(member_of("NOVA"), at),
+            EVERYTHING: SearchScope(shifter(), at),
+            ("NOVA",): SearchScope(member_of("NOVA"), at),
         }
         self.kinds: Counter[str] = Counter()
         self.hits: Counter[str] = Counter()

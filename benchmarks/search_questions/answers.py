@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from apps.search.api.views import SIZE
-from apps.search.domain.engine.base import Cursor, Engine, Scope
+from apps.search.domain.engine.base import Cursor, Engine, SearchScope
 from apps.search.domain.query.parser import parse
 from benchmarks.search_questions.world import Text
 
@@ -15,7 +15,7 @@ from benchmarks.search_questions.world import Text
 Order = tuple[datetime, str, int]
 
 
-def ask(engine: Engine, text: str, scope: Scope) -> tuple[list[Order], int]:
+def ask(engine: Engine, text: str, scope: SearchScope) -> tuple[list[Order], int]:
     """Return all hits in the order of the pages, and the number of pages."""
     query = parse(text)
     orders: list[Order] = []

@@ -56,7 +56,7 @@ class BatchTooLarge(BadBatch):
 class Batch:
     """Packed jobs on their way to the journal, and where each of them was seen.
 
-    `captured_at` is that of the first job, in microseconds since 1970.
+    `captured_at` is the time of the first job, in microseconds since 1970.
     """
 
     sightings: tuple[Sighting, ...]

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from opsportal.setup.errors import BadAnswer, BadAnswers, SetupError
-from opsportal.setup.questions import FORBIDDEN, KEYS, Question, find_fault, holds_secret
+from opsportal.setup.questions import FORBIDDEN, KEYS, SetupQuestion, find_fault, holds_secret
 
 
 @dataclass
-class Answers:
+class SetupAnswers:
     """Answers by key. `file` is empty where they are asked for at the terminal."""
 
     values: dict[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Answers:
         if problems:
             raise BadAnswers(problems, file=self.file)
 
-    def complete(self, questions: Iterable[Question]) -> None:
+    def complete(self, questions: Iterable[SetupQuestion]) -> None:
         """Answer these questions: by their defaults, or by the person at the terminal.
 
         Raises `BadAnswers` if the file lacks an answer or has a bad one.
@@ -50,7 +50,9 @@ class Answers:
                 faults[question.key] = find_fault(question.key, self.values[question.key])
         self.reject(faults)
 
-    def ask_again(self, questions: Iterable[Question], find: Callable[[], dict[str, str]]) -> None:
+    def ask_again(
+        self, questions: Iterable[SetupQuestion], find: Callable[[], dict[str, str]]
+    ) -> None:
         """Repeat these questions until `find` returns no faults; a file is not asked again.
 
         Raises `BadAnswers` for a file.
@@ -66,7 +68,7 @@ class Answers:
             faults = find()
 
 
-def read_answers(path: Path) -> Answers:
+def read_answers(path: Path) -> SetupAnswers:
     """Return the answers in a TOML file, with the line of each.
 
     Raises `BadAnswers` for an unknown key or a bad value, `SetupError` for a file that cannot be
@@ -81,7 +83,7 @@ def read_answers(path: Path) -> Answers:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SetupError(f"{path}: {error}. Nothing was changed.") from error
 
-    answers = Answers(file=str(path))
+    answers = SetupAnswers(file=str(path))
     faults = {}
     for key, value in values.items():
         answers.lines[key] = _find_line(text, key)
@@ -130,7 +132,7 @@ def _find_unknown(key: str) -> str:
     return f"is no question; did you mean {near[0]}?" if near else "is no question"
 
 
-def _ask(question: Question, answers: Mapping[str, str]) -> str:
+def _ask(question: SetupQuestion, answers: Mapping[str, str]) -> str:
     """Ask a question until the answer is good. Raises `SetupError` at the end of the input."""
     _require_terminal()
     default = question.default(answers)

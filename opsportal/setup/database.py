@@ -88,7 +88,7 @@ def choose_admin(answer: str, database_url: str) -> Admin | None:
 
 
 @dataclass(frozen=True)
-class Target:
+class DatabaseTarget:
     """What a `DATABASE_URL` names; `password` is empty if it has none."""
 
     url: str
@@ -97,7 +97,7 @@ class Target:
     password: str
 
     @classmethod
-    def parse(cls, url: str) -> "Target":
+    def parse(cls, url: str) -> "DatabaseTarget":
         """Return the parts of a URL that has a role and a database."""
         parts = urlsplit(url)
         return cls(
@@ -107,12 +107,12 @@ class Target:
             password=unquote(parts.password or ""),
         )
 
-    def with_password(self, password: str) -> "Target":
+    def with_password(self, password: str) -> "DatabaseTarget":
         """Return the same with a password, which needs no encoding in a URL."""
         role, _, rest = self.url.partition("://")[2].partition("@")
         scheme = self.url.partition("://")[0]
         url = f"{scheme}://{role.partition(':')[0]}:{password}@{rest}"
-        return Target(url=url, role=self.role, name=self.name, password=password)
+        return DatabaseTarget(url=url, role=self.role, name=self.name, password=password)
 
 
 def find_connection_fault(url: str) -> str:
@@ -148,7 +148,7 @@ class Server:
     owner: str
 
 
-def look_at(admin: Admin, target: Target) -> Server:
+def look_at(admin: Admin, target: DatabaseTarget) -> Server:
     """Return what the server has. Raises `DatabaseError`, also for a server that is too old."""
     version = int(admin.run("SHOW server_version_num")[0]) // 10_000
     if version < OLDEST_VERSION:
@@ -160,13 +160,13 @@ def look_at(admin: Admin, target: Target) -> Server:
     return Server(has_role=bool(roles), owner="".join(owners))
 
 
-def create_role_sql(target: Target) -> str:
+def create_role_sql(target: DatabaseTarget) -> str:
     """Return the statement that creates the role; it holds no password, only its verifier."""
     verifier = quote_text(make_verifier(target.password))
     return f"CREATE ROLE {quote_name(target.role)} LOGIN PASSWORD {verifier}"
 
 
-def create_database_sql(target: Target) -> str:
+def create_database_sql(target: DatabaseTarget) -> str:
     """Return the statement that creates the database."""
     name = quote_name(target.name)
     owner = quote_name(target.role)

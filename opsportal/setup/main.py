@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from opsportal.setup.answers import Answers, read_answers
+from opsportal.setup.answers import SetupAnswers, read_answers
 from opsportal.setup.database import find_connection_fault, join_sql
 from opsportal.setup.errors import SetupError
 from opsportal.setup.files import check_directory, create_directory, create_file, exists, lock
 from opsportal.setup.portal import format_admin, run_portal
-from opsportal.setup.preparation import Work, owner_of_static_files, prepare
+from opsportal.setup.preparation import SetupWork, owner_of_static_files, prepare
 from opsportal.setup.questions import DATABASE_ADMIN
 
 _ENV_FILE = Path("/etc/opsportal/opsportal.env")
@@ -72,7 +72,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _set_up(options: argparse.Namespace, steps: Steps) -> int:
     env_file = options.env_file.absolute()
-    answers = read_answers(options.answers) if options.answers else Answers()
+    answers = read_answers(options.answers) if options.answers else SetupAnswers()
     # Held until the process ends.
     descriptor = None
     if exists(env_file.parent) and not steps.is_dry_run:
@@ -100,7 +100,7 @@ def _set_up(options: argparse.Namespace, steps: Steps) -> int:
     return 0
 
 
-def _create_directories(work: Work, steps: Steps) -> None:
+def _create_directories(work: SetupWork, steps: Steps) -> None:
     site = work.site
     owner = work.owner
     for directory in (site.directory, site.secrets):
@@ -118,7 +118,7 @@ def _create_directories(work: Work, steps: Steps) -> None:
             create_directory(directory, mode=0o755, uid=owner.uid, gid=owner.gid)
 
 
-def _create_files(work: Work, steps: Steps) -> None:
+def _create_files(work: SetupWork, steps: Steps) -> None:
     site = work.site
     owner = work.owner
     for name in site.env:
@@ -135,7 +135,7 @@ def _create_files(work: Work, steps: Steps) -> None:
         create_file(site.env_file, site.env_text, owner)
 
 
-def _create_database(work: Work, steps: Steps) -> bool:
+def _create_database(work: SetupWork, steps: Steps) -> bool:
     """Create role and database; return whether the portal has one now."""
     target = work.target
     if not work.statements:
@@ -160,7 +160,7 @@ def _create_database(work: Work, steps: Steps) -> bool:
     return True
 
 
-def _fill_portal(work: Work, steps: Steps, descriptor: int | None) -> None:
+def _fill_portal(work: SetupWork, steps: Steps, descriptor: int | None) -> None:
     """Check the settings, apply migrations, collect static files, create the first admin."""
     site = work.site
 
@@ -196,7 +196,7 @@ def _lacks_migrations(run: Callable[..., str]) -> bool:
     return False
 
 
-def _collect_static_files(work: Work, steps: Steps, descriptor: int | None) -> None:
+def _collect_static_files(work: SetupWork, steps: Steps, descriptor: int | None) -> None:
     """Collect static files, unless all are there: nginx may be serving them."""
     directory = Path(work.site.settings["STATIC_DIR"])
     owner = owner_of_static_files(work.site, work.owner)

@@ -54,7 +54,7 @@ def run_portal(
 
 
 def make_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a command: that of this process, but for settings and for libpq."""
+    """Return the environment of a command: this process's, except for settings and for libpq."""
     names = set(Environment.model_fields)
     names |= {f"{name}_FILE" for name in Environment.model_fields}
     environment = {}

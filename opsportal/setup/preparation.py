@@ -9,11 +9,11 @@ from pathlib import Path
 import redis
 
 from opsportal.servers import redis_client
-from opsportal.setup.answers import Answers
+from opsportal.setup.answers import SetupAnswers
 from opsportal.setup.database import (
     Admin,
     DatabaseError,
-    Target,
+    DatabaseTarget,
     choose_admin,
     create_database_sql,
     create_role_sql,
@@ -33,35 +33,35 @@ from opsportal.setup.questions import (
     default_user,
     find_fault,
 )
-from opsportal.setup.site import Site, check_directories, find_var_owner, is_real_directory
+from opsportal.setup.site import SetupSite, check_directories, find_var_owner, is_real_directory
 
 _TIMEOUT_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class Work:
+class SetupWork:
     """The changes to make.
 
     `statements` are the SQL that creates what is missing, by what it creates. `admin` runs them;
     `None`: a person has to. `is_new_database`: it has no tables, or is to be created.
     """
 
-    site: Site
-    answers: Answers
+    site: SetupSite
+    answers: SetupAnswers
     owner: Owner
-    target: Target
+    target: DatabaseTarget
     statements: dict[str, str]
     admin: Admin | None
     is_new_database: bool
     needs_first_admin: bool
 
 
-def prepare(env_file: Path, answers: Answers) -> Work:
+def prepare(env_file: Path, answers: SetupAnswers) -> SetupWork:
     """Return what is to be done, having asked all questions.
 
     Raises `BadAnswers` for answers that do not work, `SetupError` for files that are not safe.
     """
-    site = Site(env_file=env_file)
+    site = SetupSite(env_file=env_file)
     check_directories([site.directory, site.secrets])
     if exists(env_file):
         site.load(answers)
@@ -76,7 +76,7 @@ def prepare(env_file: Path, answers: Answers) -> Work:
         is_real_directory(Path(site.settings[name]))
     owner = _make_owner(answers.values[SYSTEM_USER.key])
 
-    target = Target.parse(site.settings["DATABASE_URL"])
+    target = DatabaseTarget.parse(site.settings["DATABASE_URL"])
     admin = None
     statements: dict[str, str] = {}
     if _find_database_fault(target, answers):
@@ -92,10 +92,12 @@ def prepare(env_file: Path, answers: Answers) -> Work:
             ADMIN,
             lambda: find_admin_faults(answers.values, settings=site.settings, owner=owner),
         )
-    return Work(site, answers, owner, target, statements, admin, is_new_database, needs_first_admin)
+    return SetupWork(
+        site, answers, owner, target, statements, admin, is_new_database, needs_first_admin
+    )
 
 
-def _default_system_user(site: Site, answers: Answers) -> None:
+def _default_system_user(site: SetupSite, answers: SetupAnswers) -> None:
     """Let the user of a site that is there be the owner of its files, without a question."""
     if SYSTEM_USER.key not in answers.values:
         uid = find_var_owner(site.settings)
@@ -124,7 +126,7 @@ def _find_redis_faults(settings: Mapping[str, str]) -> dict[str, str]:
     return {}
 
 
-def _find_database_fault(target: Target, answers: Answers) -> str:
+def _find_database_fault(target: DatabaseTarget, answers: SetupAnswers) -> str:
     try:
         return find_connection_fault(target.url)
     except DatabaseError as error:
@@ -133,7 +135,7 @@ def _find_database_fault(target: Target, answers: Answers) -> str:
 
 
 def _list_missing(
-    site: Site, target: Target, admin: Admin | None, answers: Answers
+    site: SetupSite, target: DatabaseTarget, admin: Admin | None, answers: SetupAnswers
 ) -> dict[str, str]:
     """Return the statements that create what the server lacks; without an admin, all of them.
 
@@ -160,7 +162,7 @@ def _list_missing(
     return create_role | create_database
 
 
-def _find_role_fault(site: Site, target: Target, *, has_database: str) -> str:
+def _find_role_fault(site: SetupSite, target: DatabaseTarget, *, has_database: str) -> str:
     """Return why a role that is there cannot be used; its password is never changed."""
     if site.is_password_new:
         return (
@@ -173,7 +175,7 @@ def _find_role_fault(site: Site, target: Target, *, has_database: str) -> str:
     return ""
 
 
-def owner_of_static_files(site: Site, owner: Owner) -> Owner:
+def owner_of_static_files(site: SetupSite, owner: Owner) -> Owner:
     """Return who collects static files: who did so before, else the portal's user."""
     path = Path(site.settings["STATIC_DIR"])
     if not is_real_directory(path):

@@ -17,11 +17,10 @@ from opsportal.servers import hosts_of
 FORBIDDEN = frozenset({"DEBUG", "DEMO"})
 #: Settings whose values are generated unless they are given.
 GENERATED = ("SECRET_KEY", "MASKING_KEY", "METRICS_TOKEN")
-ADMIN_KEYS = ("admin_name", "admin_email", "admin_password")
 
 
 @dataclass(frozen=True)
-class Question:
+class SetupQuestion:
     """A question and its default, which may depend on the answers before it; `None`: required."""
 
     key: str
@@ -68,55 +67,57 @@ def _default_sender(answers: Mapping[str, str]) -> str:
     return f"opsportal@{host}"
 
 
-REDIS = Question("REDIS_URL", "Redis or Valkey", _fixed("redis://127.0.0.1:6379/0"))
+REDIS = SetupQuestion("REDIS_URL", "Redis or Valkey", _fixed("redis://127.0.0.1:6379/0"))
 SETTINGS = (
-    Question(
+    SetupQuestion(
         "PORTAL_URL", "Address of the portal, such as https://opsportal.example.org", _fixed(None)
     ),
-    Question("TIME_ZONE", "Time zone of the site", _default_zone),
-    Question(
+    SetupQuestion("TIME_ZONE", "Time zone of the site", _default_zone),
+    SetupQuestion(
         "LOG_ROOTS",
         "Directories of job logs, separated by commas (empty: no log is read)",
         _fixed(""),
     ),
-    Question(
+    SetupQuestion(
         "EMAIL_URL",
         "Mail server, such as smtp://mail.example.org:25 (empty: no mail)",
         _fixed(""),
     ),
-    Question("EMAIL_FROM", "Sender address of mail", _default_sender),
-    Question("SUPPORT_CONTACT", "Whom to ask for help with a login (may be empty)", _fixed("")),
-    Question(
+    SetupQuestion("EMAIL_FROM", "Sender address of mail", _default_sender),
+    SetupQuestion(
+        "SUPPORT_CONTACT", "Whom to ask for help with a login (may be empty)", _fixed("")
+    ),
+    SetupQuestion(
         "TRUST_PROXY",
         "Is the portal behind a proxy that sets X-Forwarded-For, such as deploy/nginx.conf?",
         _fixed("true"),
     ),
-    Question("VAR_DIR", "Directory of the portal's own files", _fixed("/var/lib/opsportal")),
-    Question(
+    SetupQuestion("VAR_DIR", "Directory of the portal's own files", _fixed("/var/lib/opsportal")),
+    SetupQuestion(
         "STATIC_DIR",
         "Directory of static files, which nginx serves",
         lambda answers: f"{answers['VAR_DIR']}/static",
     ),
     REDIS,
-    Question(
+    SetupQuestion(
         "DATABASE_URL",
         "PostgreSQL; without a password, one is generated",
         _fixed("postgresql://opsportal@127.0.0.1:5432/opsportal"),
     ),
 )
-SYSTEM_USER = Question(
+SYSTEM_USER = SetupQuestion(
     "system_user", "System user that runs the portal", lambda _answers: default_user()
 )
-DATABASE_ADMIN = Question(
+DATABASE_ADMIN = SetupQuestion(
     "database_admin",
     "How to create role and database: local (psql as the user postgres), a URL such as "
     "postgresql://postgres:PASSWORD@HOST/postgres, or none (print the SQL)",
     default_database_admin,
 )
 ADMIN = (
-    Question("admin_name", "User name of the first admin", _fixed("admin")),
-    Question("admin_email", "Mail address of that admin", _fixed(None)),
-    Question("admin_password", "Password of that admin", _fixed(None), is_secret=True),
+    SetupQuestion("admin_name", "User name of the first admin", _fixed("admin")),
+    SetupQuestion("admin_email", "Mail address of that admin", _fixed(None)),
+    SetupQuestion("admin_password", "Password of that admin", _fixed(None), is_secret=True),
 )
 ASKED = (SYSTEM_USER, *SETTINGS)
 KEYS = frozenset(question.key for question in (*ASKED, DATABASE_ADMIN, *ADMIN)) | (

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opsportal.setup.answers import Answers
-from opsportal.setup.database import Target
+from opsportal.setup.answers import SetupAnswers
+from opsportal.setup.database import DatabaseTarget
 from opsportal.setup.errors import SetupError
 from opsportal.setup.files import (
     check_directory,
@@ -22,7 +22,7 @@ _REQUIRED = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "VAR_DIR", "STATIC_DIR")
 
 
 @dataclass
-class Site:
+class SetupSite:
     """A site's settings and their files.
 
     `settings` are the values; `env` is what the env file says, such as `SECRET_KEY_FILE`.
@@ -58,7 +58,7 @@ class Site:
         """Whether the password of the role is generated now: no existing role can have it."""
         return self._has_generated_password and self.file_of("DATABASE_URL") in self.new_secrets
 
-    def load(self, answers: Answers) -> None:
+    def load(self, answers: SetupAnswers) -> None:
         """Take the settings of an existing env file. Raises `SetupError`."""
         self.is_new = False
         self.env = parse_env(read_file(self.env_file), self.env_file)
@@ -75,7 +75,7 @@ class Site:
             )
         self._note_differences(answers)
 
-    def create(self, answers: Answers) -> None:
+    def create(self, answers: SetupAnswers) -> None:
         """Take the settings from the answers; secrets that have a file already stay as they are.
 
         Raises `SetupError`.
@@ -83,7 +83,7 @@ class Site:
         self.is_new = True
         for name in GENERATED:
             self._add(name, answers.values.get(name) or secrets.token_urlsafe(48), answers)
-        target = Target.parse(answers.values["DATABASE_URL"])
+        target = DatabaseTarget.parse(answers.values["DATABASE_URL"])
         if not target.password:
             self._has_generated_password = True
             target = target.with_password(secrets.token_urlsafe(32))
@@ -93,7 +93,7 @@ class Site:
             if is_setting(name) and name not in self.settings and answers.values[name]:
                 self._add(name, answers.values[name], answers)
 
-    def _add(self, name: str, value: str, answers: Answers) -> None:
+    def _add(self, name: str, value: str, answers: SetupAnswers) -> None:
         if not holds_secret(name) and fits_env_file(value):
             self.env[name] = self.settings[name] = value
             return
@@ -107,15 +107,19 @@ class Site:
             self.settings[name] = value
             self.new_secrets[path] = value + "\n"
 
-    def _note_differences(self, answers: Answers) -> None:
+    def _note_differences(self, answers: SetupAnswers) -> None:
         for name, value in answers.values.items():
             if is_setting(name):
                 self._note_difference(name, value)
 
     def _note_difference(self, name: str, answer: str) -> None:
         current = self.settings.get(name, "")
-        if name == "DATABASE_URL" and not Target.parse(answer).password:
-            answer = Target.parse(answer).with_password(Target.parse(current).password).url
+        if name == "DATABASE_URL" and not DatabaseTarget.parse(answer).password:
+            answer = (
+                DatabaseTarget.parse(answer)
+                .with_password(DatabaseTarget.parse(current).password)
+                .url
+            )
         if answer != current:
             where = (
                 self.env_file if name in self.env else self.env.get(f"{name}_FILE", self.env_file)

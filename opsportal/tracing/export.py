@@ -65,7 +65,7 @@ class Sampler(sampling.Sampler):
 class Pause:
     """The time until which the collector is not tried, by the shared clock; 0 if it works.
 
-    All processes that a server forks share it: those of workers live for minutes, and otherwise
+    All processes that a server forks share it: processes of workers live for minutes, and otherwise
     each would wait for a dead collector.
     """
 

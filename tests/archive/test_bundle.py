@@ -119,5 +119,5 @@ def test_memory_is_bounded_whatever_the_contents(shifter, db):
 def test_descriptions_count_as_well(archived, monkeypatch):
     job = archived[0]
     monkeypatch.setattr(bundle, "MOST_BYTES", job.script_bytes + job.environment_bytes)
-    with pytest.raises(bundle.TooLarge):
+    with pytest.raises(bundle.BundleTooLarge):
         bundle.check_size([job])

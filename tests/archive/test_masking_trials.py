@@ -9,7 +9,7 @@ from django.urls import reverse
 from apps.archive.domain import masking_trials
 from apps.archive.domain.masking_trials import continue_lost_trials, continue_trial, start_trial
 from apps.archive.models import Blob, MaskingTrial
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from apps.core.models import Event
 from apps.jobs.domain.collection.masking_rules import current_rules, save_masking_rule
 from apps.jobs.models import MaskingRule
@@ -73,7 +73,7 @@ def test_only_rules_in_force_are_current():
     MaskingRule.objects.create(applies_to="value", pattern="b", enabled=False)
     MaskingRule.objects.create(applies_to="name", pattern="a")
 
-    assert current_rules() == [Rule("name", "a")]
+    assert current_rules() == [MaskPattern("name", "a")]
 
 
 def test_bad_pattern_is_refused_with_its_reason_and_nothing_is_written():

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.archive.domain.links import describe_jobs
 from apps.archive.domain.store.contents import archived_job_for, read_blob
-from apps.archive.domain.verification import Kind, check_copies
+from apps.archive.domain.verification import CopyResult, check_copies
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.schedulers.environment import variables_in
@@ -196,12 +196,12 @@ def test_check_says_where_accounting_has_other_copies(jobs, cluster):
         found.setdefault(finding.job_id, set()).add((finding.kind, finding.detail))
 
     for name in ("requeued", "rejected", "forger", "other", "het"):
-        assert found[jobs.ids[name]] == {(Kind.ALIKE, "")}, name
+        assert found[jobs.ids[name]] == {(CopyResult.ALIKE, "")}, name
     added = (
         "SLURM_ARRAY_TASK_COUNT, SLURM_ARRAY_TASK_MIN, SLURM_ARRAY_TASK_MAX, SLURM_ARRAY_TASK_STEP"
     )
-    assert found[jobs.ids["array"]] == {(Kind.ENVIRONMENT, f"accounting has more: {added}")}
-    assert found[jobs.ids["odd"]] == {(Kind.ENCODING, ""), (Kind.NEWLINES, "")}
+    assert found[jobs.ids["array"]] == {(CopyResult.ENVIRONMENT, f"accounting has more: {added}")}
+    assert found[jobs.ids["odd"]] == {(CopyResult.ENCODING, ""), (CopyResult.NEWLINES, "")}
 
 
 def test_what_the_archive_lacks_is_named_and_filled_in(jobs, cluster, capsysbinary):

@@ -6,7 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.archive.domain.retention import delete_expired, save_retention_rule
-from apps.archive.domain.verification import Kind, check_copies
+from apps.archive.domain.verification import CopyResult, check_copies
 from apps.archive.models import ArchivedJob, RetentionRule
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import StoredCopy
@@ -60,16 +60,16 @@ def test_masked_and_multi_line_values_are_compared(monkeypatch, masked):
     store(captured_job(1, environment=masked))
     other = [(name, b"third" if name == b"MY_TOKEN" else value) for name, value in LINES]
 
-    assert check(monkeypatch, copy()) == [(Kind.NEWLINES, "")]
+    assert check(monkeypatch, copy()) == [(CopyResult.NEWLINES, "")]
     assert check(monkeypatch, copy(environment=pack(other))) == [
-        (Kind.ENVIRONMENT, "from variable MY_TOKEN on")
+        (CopyResult.ENVIRONMENT, "from variable MY_TOKEN on")
     ]
     assert check(monkeypatch, copy(environment=pack(LINES[:-1]))) == [
-        (Kind.ENVIRONMENT, "from variable Z on")
+        (CopyResult.ENVIRONMENT, "from variable Z on")
     ]
     more = pack([*LINES, (b"MORE", b"secret")])
     assert check(monkeypatch, copy(environment=more)) == [
-        (Kind.ENVIRONMENT, "accounting has more: MORE")
+        (CopyResult.ENVIRONMENT, "accounting has more: MORE")
     ]
 
 
@@ -80,9 +80,9 @@ def test_value_with_a_secret_inside_is_compared(monkeypatch, settings):
     store(captured_job(1, environment=pack(variables)))
     other = [(b"OPTIONS", b"--n 2 --password y"), (b"Z", b"last")]
 
-    assert check(monkeypatch, copy(environment=pack(copied))) == [(Kind.ALIKE, "")]
+    assert check(monkeypatch, copy(environment=pack(copied))) == [(CopyResult.ALIKE, "")]
     assert check(monkeypatch, copy(environment=pack(other))) == [
-        (Kind.ENVIRONMENT, "from variable OPTIONS on")
+        (CopyResult.ENVIRONMENT, "from variable OPTIONS on")
     ]
 
 
@@ -90,26 +90,30 @@ def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
     store(captured_job(1, environment=pack([(b"A", b"1")]), script=b"one\ntwo\n"))
     same = pack([(b"A", b"1")])
 
-    assert check(monkeypatch, copy(script=b"one\ntwo\n", environment=same)) == [(Kind.ALIKE, "")]
+    assert check(monkeypatch, copy(script=b"one\ntwo\n", environment=same)) == [
+        (CopyResult.ALIKE, "")
+    ]
     assert check(monkeypatch, copy(script=None, environment=None)) == [
-        (Kind.HOLE, ""),
-        (Kind.NO_ENVIRONMENT, ""),
+        (CopyResult.HOLE, ""),
+        (CopyResult.NO_ENVIRONMENT, ""),
     ]
     assert check(monkeypatch, copy(script=b"one\n2\n", environment=same)) == [
-        (Kind.SCRIPT, "from line 2 on")
+        (CopyResult.SCRIPT, "from line 2 on")
     ]
-    assert check(monkeypatch) == [(Kind.NO_COPY, "")]
+    assert check(monkeypatch) == [(CopyResult.NO_COPY, "")]
     later = copy(submitted_at=START + timedelta(hours=1))
-    assert check(monkeypatch, later) == [(Kind.NO_COPY, ""), (Kind.MISSING, "")]
+    assert check(monkeypatch, later) == [(CopyResult.NO_COPY, ""), (CopyResult.MISSING, "")]
 
 
 def test_job_whose_end_is_not_known_is_filled_in_only_by_name(monkeypatch):
     store(captured_job(2))
 
     too_soon = "not filled in: it ended less than an hour ago, or is not collected"
-    assert (Kind.MISSING, too_soon) in check(monkeypatch, copy(), backfill=True)
-    assert (Kind.BACKFILLED, "") in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
-    assert (Kind.BACKFILLED, "") not in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
+    assert (CopyResult.MISSING, too_soon) in check(monkeypatch, copy(), backfill=True)
+    assert (CopyResult.BACKFILLED, "") in check(monkeypatch, copy(), backfill=True, job_ids=["1"])
+    assert (CopyResult.BACKFILLED, "") not in check(
+        monkeypatch, copy(), backfill=True, job_ids=["1"]
+    )
 
     assert ArchivedJob.objects.get(job_id="1").caveat == "from slurmdbd's copy, not from the spool"
 
@@ -124,7 +128,7 @@ def test_what_retention_has_deleted_is_not_filled_in_again(monkeypatch, limits):
 
     report = check(monkeypatch, copy(), fresh, at=at, backfill=True, job_ids=["1", "2"])
 
-    assert report == [(Kind.EXPIRED, ""), (Kind.BACKFILLED, "")]
+    assert report == [(CopyResult.EXPIRED, ""), (CopyResult.BACKFILLED, "")]
 
 
 def test_scheduler_that_keeps_no_copies_says_so():

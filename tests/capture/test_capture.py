@@ -11,7 +11,7 @@ import pytest
 
 from apps.clusters.schedulers.base import EntryUnreadable, Identity, SpoolEntry
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from apps.core.domain.secrets.masking import Masker, Rule
+from apps.core.domain.secrets.masking import Masker, MaskPattern
 from capture import capture as capture_module
 from capture.handover import HandOver
 from capture.journal.journal import Journal
@@ -353,7 +353,7 @@ def test_portal_away_keeps_jobs_in_the_journal_until_it_is_back(
 
 
 def test_rules_are_there_before_the_first_job_is_read(make_capture, spool, portal):
-    portal.rules = [Rule("name", "^PIN$")]
+    portal.rules = [MaskPattern("name", "^PIN$")]
     write_job(spool, 1, variables=[("PIN", "1234")])
     make_capture().run_once()
 
@@ -365,7 +365,7 @@ def test_rules_reach_a_running_capture_and_reports_go_out(make_capture, spool, p
     with running(make_capture()) as capture:
         write_job(spool, 1, variables=[("PIN", "1234")])
         wait_for(lambda: portal.ids == [1])
-        portal.rules = [Rule("name", "^PIN$")]
+        portal.rules = [MaskPattern("name", "^PIN$")]
         wait_for(lambda: capture._rules)
         write_job(spool, 2, variables=[("PIN", "1234")])
         wait_for(lambda: portal.ids == [1, 2])
@@ -383,7 +383,7 @@ def test_rules_come_where_the_journal_cannot_be_asked(make_capture, portal, jour
     with running(make_capture()) as capture:
         wait_for(lambda: portal.reports)
         monkeypatch.setattr(journal, "backlog", no_disk)
-        portal.rules = [Rule("name", "^PIN$")]
+        portal.rules = [MaskPattern("name", "^PIN$")]
         wait_for(lambda: capture._rules)
 
 

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from capture.journal.journal import Journal, JournalError
 from capture.masking_rules import KeptRules
 from capture.process import HandOverProcess, JournalDied
@@ -86,13 +86,13 @@ def test_portal_that_is_away_is_asked_ever_more_rarely_and_told_of_once(journal,
 
 
 def test_rules_are_kept_for_a_start_without_the_portal(journal, portal):
-    portal.rules = [Rule("name", "^PIN$")]
+    portal.rules = [MaskPattern("name", "^PIN$")]
     with handing_over(journal, portal) as hand_over:
-        assert hand_over.first_rules(30, at_once=False) == (Rule("name", "^PIN$"),)
+        assert hand_over.first_rules(30, at_once=False) == (MaskPattern("name", "^PIN$"),)
     portal.away = True
     with handing_over(journal, portal) as hand_over:
-        assert hand_over.first_rules(30, at_once=False) == (Rule("name", "^PIN$"),)
-    assert KeptRules(journal.directory).rules == (Rule("name", "^PIN$"),)
+        assert hand_over.first_rules(30, at_once=False) == (MaskPattern("name", "^PIN$"),)
+    assert KeptRules(journal.directory).rules == (MaskPattern("name", "^PIN$"),)
 
 
 def test_portal_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(tmp_path):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from capture.masking_rules import KeptRules
 
-RULES = [Rule("name", "^PIN$"), Rule("value", "s3cr3t")]
+RULES = [MaskPattern("name", "^PIN$"), MaskPattern("value", "s3cr3t")]
 
 
 def test_rules_are_there_again_at_the_next_start(tmp_path):

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from capture.journal.journal import JournaledBatch
 from capture.portal import BatchRefused, BatchTooLarge, HttpPortal, PortalAway
 from capture.wire.report import CaptureReport
@@ -169,7 +169,7 @@ def test_masking_rules_are_asked_for():
         serving((200, {"masking_rules": [["name", "PIN"]]})) as server,
         portal_at(server.url) as portal,
     ):
-        assert portal.masking_rules() == [Rule("name", "PIN")]
+        assert portal.masking_rules() == [MaskPattern("name", "PIN")]
 
 
 @pytest.mark.parametrize(

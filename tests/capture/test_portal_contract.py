@@ -7,7 +7,7 @@ import pytest
 
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.models import IntakeBatch, IntakeJournal
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from apps.core.models import Heartbeat
 from apps.jobs.models import MaskingRule
 from capture.journal.journal import JournaledBatch
@@ -60,8 +60,8 @@ class Contract:
     def test_rules_are_those_in_force(self, portal, rules):
         with closing(portal()) as open_portal:
             assert open_portal.masking_rules() == []
-            rules(Rule("name", "^PIN$"))
-            assert open_portal.masking_rules() == [Rule("name", "^PIN$")]
+            rules(MaskPattern("name", "^PIN$"))
+            assert open_portal.masking_rules() == [MaskPattern("name", "^PIN$")]
 
     def test_closed_portal_opens_again(self, portal, kept):
         open_portal = portal()

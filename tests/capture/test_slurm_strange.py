@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from apps.archive.domain.store.contents import archived_job_for, read_blob
-from apps.archive.domain.verification import Kind, check_copies
+from apps.archive.domain.verification import CopyResult, check_copies
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.jobs.domain.collection.accounting import collect_again, collect_finished_jobs
@@ -115,6 +115,6 @@ def test_ids_used_again_and_edited_scripts_keep_what_ran(strange, portal):
     assert {row.pk for row in linked} == {row.pk for row in rows}
 
     findings = check_copies(cluster=cluster, since=since, by="test", at=timezone.now())
-    other = [finding.job_id for finding in findings if finding.kind is Kind.SCRIPT]
+    other = [finding.job_id for finding in findings if finding.kind is CopyResult.SCRIPT]
     # It keeps the first of equals.
     assert other == [job_id for job_id, script in submitted if "edited 2" in script]

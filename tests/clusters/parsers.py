@@ -136,7 +136,7 @@ def torque_facts(text: str) -> object:
     facts = torque_records.read_facts(text) | torque_records.read_facts(
         f"user=a jobname={text} exec_host={text}"
     )
-    event = torque_records.Event(
+    event = torque_records.TorqueEvent(
         AT, "E", "5.server", facts | {"Resource_List.walltime": text, "exec_host": text}
     )
     return list(torque_records.attempts_of([event], settled_before=AT))

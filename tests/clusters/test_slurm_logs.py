@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.base import JobRecord, JobState, LogPaths
 from apps.clusters.schedulers.slurm.log_paths import fill_in, paths_shown, work_out_paths
 from apps.clusters.schedulers.slurm.output_options import (
-    Output,
+    OutputPatterns,
     output_of_command,
     output_of_script,
 )
@@ -108,42 +108,44 @@ def test_any_pattern_gives_a_path(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("sbatch x.sh", Output()),
-        ("sbatch -o a x.sh", Output("a", "")),
-        ("sbatch -oa -eb x.sh", Output("a", "b")),
-        ("sbatch -Ho a x.sh", Output("a", "")),
-        ("sbatch --output=a=1 --error b x.sh", Output("a=1", "b")),
-        ("sbatch --out a --err=b x.sh", Output("a", "b")),
-        ("sbatch -o a --output=b x.sh", Output("b", "")),
-        ("sbatch x.sh -o a", Output()),
-        ("sbatch -J name -o a x.sh", Output("a", "")),
-        ("sbatch --job-name -o -o a x.sh", Output("a", "")),
-        ("sbatch --parsable --hold --exclusive -o a x.sh", Output("a", "")),
-        ("sbatch -o a --wrap=echo hi; tar -o b", Output("a", "")),
-        ("sbatch -o a : -o b x.sh", Output("a", "")),
-        ("sbatch -o", Output()),
-        ("", Output()),
+        ("sbatch x.sh", OutputPatterns()),
+        ("sbatch -o a x.sh", OutputPatterns("a", "")),
+        ("sbatch -oa -eb x.sh", OutputPatterns("a", "b")),
+        ("sbatch -Ho a x.sh", OutputPatterns("a", "")),
+        ("sbatch --output=a=1 --error b x.sh", OutputPatterns("a=1", "b")),
+        ("sbatch --out a --err=b x.sh", OutputPatterns("a", "b")),
+        ("sbatch -o a --output=b x.sh", OutputPatterns("b", "")),
+        ("sbatch x.sh -o a", OutputPatterns()),
+        ("sbatch -J name -o a x.sh", OutputPatterns("a", "")),
+        ("sbatch --job-name -o -o a x.sh", OutputPatterns("a", "")),
+        ("sbatch --parsable --hold --exclusive -o a x.sh", OutputPatterns("a", "")),
+        ("sbatch -o a --wrap=echo hi; tar -o b", OutputPatterns("a", "")),
+        ("sbatch -o a : -o b x.sh", OutputPatterns("a", "")),
+        ("sbatch -o", OutputPatterns()),
+        ("", OutputPatterns()),
     ],
 )
-def test_options_of_the_command_are_read_up_to_the_script(line: str, expected: Output) -> None:
+def test_options_of_the_command_are_read_up_to_the_script(
+    line: str, expected: OutputPatterns
+) -> None:
     assert output_of_command(line) == expected
 
 
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (["#SBATCH -o a", "#SBATCH --error=b"], Output("a", "b")),
-        (["#SBATCH -o a", "#SBATCH -o b"], Output("b", "")),
-        (["#SBATCH -o 'with space' -e \"and # too\""], Output("with space", "and # too")),
-        (["#SBATCH -o a#1 # -e comment"], Output("a#1", "")),
-        (["# SBATCH -o a", " #SBATCH -o b", "##SBATCH -o c"], Output()),
-        (["", "# text", "#SBATCH -o a", "true", "#SBATCH -o b"], Output("a", "")),
-        (["#SBATCH -o a", "#SBATCH hetjob", "#SBATCH -o b"], Output("a", "")),
-        (["#SBATCH -J \xe9", "#SBATCH -o a"], Output("a", "")),
+        (["#SBATCH -o a", "#SBATCH --error=b"], OutputPatterns("a", "b")),
+        (["#SBATCH -o a", "#SBATCH -o b"], OutputPatterns("b", "")),
+        (["#SBATCH -o 'with space' -e \"and # too\""], OutputPatterns("with space", "and # too")),
+        (["#SBATCH -o a#1 # -e comment"], OutputPatterns("a#1", "")),
+        (["# SBATCH -o a", " #SBATCH -o b", "##SBATCH -o c"], OutputPatterns()),
+        (["", "# text", "#SBATCH -o a", "true", "#SBATCH -o b"], OutputPatterns("a", "")),
+        (["#SBATCH -o a", "#SBATCH hetjob", "#SBATCH -o b"], OutputPatterns("a", "")),
+        (["#SBATCH -J \xe9", "#SBATCH -o a"], OutputPatterns("a", "")),
     ],
 )
 def test_options_of_the_script_are_read_up_to_its_first_command(
-    lines: list[str], expected: Output
+    lines: list[str], expected: OutputPatterns
 ) -> None:
     script = "\n".join(["#!/bin/sh", *lines, "echo"]).encode("latin-1")
 

@@ -15,7 +15,7 @@ from apps.datasets.catalogues.base import (
 )
 from apps.datasets.domain import places
 from apps.datasets.domain.look_ups import BackOfficeCatalogues, ask_catalogue
-from apps.datasets.domain.places import LOCATING_TIME, UNKNOWN_PLACES, Places, locate_files
+from apps.datasets.domain.places import LOCATING_TIME, UNKNOWN_PLACES, DatasetPlaces, locate_files
 from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.domain.outputs.datasets import CatalogueError, Dataset
 from tests.contracts.file_catalogue import RAW
@@ -78,7 +78,7 @@ def test_a_file_counts_once_by_its_best_replica():
         },
         retired=("retired",),
     )
-    assert locate(catalogue) == Places(
+    assert locate(catalogue) == DatasetPlaces(
         files=9, on_disk=1, on_tape_only=3, without_location=3, reason=""
     )
 
@@ -103,7 +103,7 @@ def test_files_are_located_in_chunks_until_it_takes_too_long(monkeypatch):
     times = iter(timezone.now() + LOCATING_TIME * number * 0.6 for number in range(5))
     slow = on_disk("abcde")
     answer = locate(slow, now=lambda: next(times))
-    assert answer == Places(reason="The catalogue took longer than 2 minutes.")
+    assert answer == DatasetPlaces(reason="The catalogue took longer than 2 minutes.")
     assert slow.chunks == [2]
 
 

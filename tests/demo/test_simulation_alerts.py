@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from apps.demo.simulation.alerts import AlertSender, notifications, payload
-from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.outages import SimulatedTrouble
 from apps.statusboard.feeds.alertmanager import Alertmanager
 from apps.statusboard.feeds.base import Status
 
@@ -67,14 +67,18 @@ def token_file(tmp_path: Path) -> Path:
 def sender(webhook: Webhook, token_file: Path) -> AlertSender:
     url = f"http://127.0.0.1:{webhook.server_port}/api/v1/feeds/monitoring/"
     return AlertSender(
-        Trouble(3, ORIGIN), url, token_file, token_file.with_name("cursor"), ORIGIN - 2 * DAY
+        SimulatedTrouble(3, ORIGIN),
+        url,
+        token_file,
+        token_file.with_name("cursor"),
+        ORIGIN - 2 * DAY,
     )
 
 
 def expected(since: float, until: float) -> list[dict[str, Any]]:
     return [
         payload(notification, ORIGIN)
-        for notification in notifications(Trouble(3, ORIGIN), since, until)
+        for notification in notifications(SimulatedTrouble(3, ORIGIN), since, until)
     ]
 
 
@@ -134,7 +138,7 @@ def test_missing_token_is_waited_for(webhook: Webhook, token_file: Path) -> None
 
 
 def test_payloads_are_read_by_the_feed_as_they_are_meant() -> None:
-    trouble = Trouble(3, ORIGIN)
+    trouble = SimulatedTrouble(3, ORIGIN)
     feed = Alertmanager()
     kinds = {
         "firing": Status.OPEN,

@@ -15,7 +15,7 @@ from apps.diagnosis.domain.groups.where_else import search_for, template_of, tex
 from apps.diagnosis.domain.known_errors.proposal import pattern_of_template
 from apps.diagnosis.engine.evidence.novelty import Templates
 from apps.diagnosis.models import KnownError
-from apps.search.domain.query.matcher import Matcher
+from apps.search.domain.query.matcher import QueryMatcher
 from apps.search.domain.query.parser import parse
 from apps.search.models import LineWatch
 from tests.diagnosis.conftest import read_all
@@ -65,7 +65,7 @@ def test_pattern_and_search_match_all_lines_of_the_template(pair: tuple[str, str
     assert parse(str(query)) == query
     for line in pair:
         assert pattern.search(line), (pattern.pattern, line)
-        assert Matcher(query).fits(line.lower()), (str(query), line)
+        assert QueryMatcher(query).fits(line.lower()), (str(query), line)
 
 
 def test_pattern_of_a_template_is_escaped() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.diagnosis.domain.groups.profile import Profile, Trait, by_excess, compute_profile
+from apps.diagnosis.domain.groups.profile import JobTrait, Profile, by_excess, compute_profile
 from apps.diagnosis.domain.groups.waits import name_of_service
 from apps.jobs.models import Job
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
@@ -80,7 +80,7 @@ def test_outage_of_another_service_explains_no_hour(group, shifter):
 
 
 def trait(attribute, value, jobs, expected, *, stands_out=True):
-    return Trait(attribute, value, jobs, 40, expected, jobs / 40 / expected, 1, 9, stands_out)
+    return JobTrait(attribute, value, jobs, 40, expected, jobs / 40 / expected, 1, 9, stands_out)
 
 
 def test_findings_are_few_and_ordered_by_the_jobs_beyond_the_expected():

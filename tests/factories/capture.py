@@ -12,7 +12,7 @@ from django.db import connections
 
 from apps.archive.domain import intake
 from apps.archive.domain.capture_hosts import add_token_beside_portal, host_of, receive_batch
-from apps.core.domain.secrets.masking import Masker, Rule
+from apps.core.domain.secrets.masking import Masker, MaskPattern
 from apps.jobs.domain.collection.masking_rules import current_rules
 from capture.capture import Capture
 from capture.handover import HandOver
@@ -52,7 +52,7 @@ class DirectPortal:
     def report(self, detail: Mapping[str, Any]) -> None:
         """Nobody reads it."""
 
-    def masking_rules(self) -> list[Rule]:
+    def masking_rules(self) -> list[MaskPattern]:
         return list(current_rules())
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from apps.core import tasks
 from apps.core.domain import event_kinds, events, health, outbox, subscriptions
 from apps.core.domain.event_kinds import EventKind
 from apps.core.models import Delivery, Event, Heartbeat
-from opsportal.beat import Turn
+from opsportal.beat import BeatTurn
 from tests.archive.workers import web
 from tests.factories import people
 from tests.failover.browser import Browser
@@ -87,7 +87,7 @@ def killing_subscriber(pair, monkeypatch):
 
 def test_portal_goes_on_with_the_promoted_standby(pair, browser, killing_subscriber):
     assert browser.ask("POST", "/accounts/settings/", time_zone="Europe/Berlin")[0] == 302
-    turns = Turn(), Turn()
+    turns = BeatTurn(), BeatTurn()
     assert [turn.take() for turn in turns] == [True, False]
     at = timezone.now()
     target = User.objects.get(username="ann")

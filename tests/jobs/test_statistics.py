@@ -20,7 +20,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.domain.records.conversion import day_of
 from apps.jobs.domain.statistics.blocks import compact_day, write_hour
-from apps.jobs.domain.statistics.cube import TIME, Query, count
+from apps.jobs.domain.statistics.cube import TIME, CubeQuery, count
 from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.levels import ADDED, DIMENSIONS, STORED, SUMS
 from apps.jobs.domain.statistics.monthly import compact_months
@@ -161,7 +161,7 @@ def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
     for batch in batches:
         store_records(cluster=alps, records=batch, at=AT)
         recompute_dirty_hours(at=AT)
-    query = Query(
+    query = CubeQuery(
         SINCE + timedelta(hours=5), UNTIL, tuple(by), sums=frozenset(SUMS), step_hours=step
     )
     assert counted(query) == recount(query)
@@ -215,7 +215,7 @@ def test_statistics_of_months_equal_a_recount_of_late_and_corrected_records(
         recompute_dirty_hours(at=later)
         if compacts:
             compact_months(at=later)
-    query = Query(since, until, tuple(by), sums=frozenset(SUMS))
+    query = CubeQuery(since, until, tuple(by), sums=frozenset(SUMS))
     assert counted(query) == recount(query)
 
 
@@ -231,7 +231,7 @@ def october(alps, nova):
     recompute_dirty_hours(at=AT)
     assert compact_months(at=AT) == 1
     assert compact_months(at=AT) == 0
-    return Query(OCTOBER, NOVEMBER, ("host",), sums=frozenset(SUMS))
+    return CubeQuery(OCTOBER, NOVEMBER, ("host",), sums=frozenset(SUMS))
 
 
 def test_whole_months_are_read_from_their_blocks(october):
@@ -275,7 +275,7 @@ def test_blocks_of_older_releases_have_no_gpus(alps, nova, shifter):
         ended = {"ended_at": day + timedelta(hours=number, minutes=5), "wall_seconds": 100}
         store(alps, record(number, gpus=2, gpu_share=0.5, **ended), at=AT)
     recompute_dirty_hours(at=AT)
-    query = Query(day, day + timedelta(days=1), (), sums=frozenset(SUMS))
+    query = CubeQuery(day, day + timedelta(days=1), (), sums=frozenset(SUMS))
     assert counted(query)[()]["gpu_seconds"] == 400
     added = StatisticsBlock.objects.filter(column__in=ADDED)
     added.filter(bucket=day + timedelta(hours=1)).delete()

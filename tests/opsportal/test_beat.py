@@ -12,13 +12,13 @@ from redis import Redis
 
 from apps.core.domain.health import BEAT, WAITING_BEAT
 from apps.core.models import Heartbeat
-from opsportal.beat import LOCK, Turn
+from opsportal.beat import LOCK, BeatTurn
 from tests.opsportal.test_processes import running, wait_for
 
 
 @pytest.fixture
 def turns(db):
-    pair = Turn(), Turn()
+    pair = BeatTurn(), BeatTurn()
     yield pair
     for turn in pair:
         turn.give_up()
@@ -68,7 +68,7 @@ def test_server_that_became_read_only_gives_no_turn(turns):
     wait_for(first.take)
 
 
-def read_only_settings(turn: Turn) -> dict[str, object]:
+def read_only_settings(turn: BeatTurn) -> dict[str, object]:
     settings = turn._connection.settings_dict
     options = {**settings["OPTIONS"], "options": "-c default_transaction_read_only=on"}
     return {**settings, "OPTIONS": options}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsportal.setup.answers import Answers, read_answers
+from opsportal.setup.answers import SetupAnswers, read_answers
 from opsportal.setup.errors import BadAnswers, SetupError
 from opsportal.setup.main import main
 from opsportal.setup.questions import ASKED
@@ -106,7 +106,7 @@ def test_values_of_toml_become_settings(tmp_path):
 
 
 def test_defaults_follow_the_answers():
-    answers = Answers(
+    answers = SetupAnswers(
         {"PORTAL_URL": "https://portal.example.org", "VAR_DIR": "/srv/portal"}, file="x"
     )
     answers.values["system_user"] = "root" if os.geteuid() == 0 else os.environ["USER"]
@@ -117,13 +117,13 @@ def test_defaults_follow_the_answers():
 
 def test_reject_names_what_has_no_line():
     with pytest.raises(BadAnswers, match=r"^x: is wrong\.\nNothing was changed\.$"):
-        Answers().reject({"x": "is wrong", "y": ""})
+        SetupAnswers().reject({"x": "is wrong", "y": ""})
 
 
 def test_nobody_can_be_asked_without_a_terminal(monkeypatch):
     monkeypatch.setattr(os, "isatty", lambda descriptor: False)
     with pytest.raises(SetupError, match="give --answers FILE"):
-        Answers().complete(ASKED)
+        SetupAnswers().complete(ASKED)
 
 
 def test_questions_are_asked_at_a_terminal(tmp_path):

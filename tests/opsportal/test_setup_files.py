@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from opsportal.setup.database import Target, make_verifier, quote_name, quote_text
+from opsportal.setup.database import DatabaseTarget, make_verifier, quote_name, quote_text
 from opsportal.setup.errors import SetupError
 from opsportal.setup.files import (
     Owner,
@@ -24,7 +24,7 @@ from opsportal.setup.files import (
 from opsportal.setup.main import main
 from opsportal.setup.portal import make_environment
 from opsportal.setup.questions import holds_secret
-from opsportal.setup.site import Site
+from opsportal.setup.site import SetupSite
 
 OWNER = Owner(name="portal", uid=os.geteuid(), gid=65534 if os.geteuid() == 0 else os.getegid())
 
@@ -204,7 +204,7 @@ def test_value_that_shell_and_systemd_read_differently_gets_a_file(value, tmp_pa
     assert not fits_env_file(value)
     assert not holds_secret("SUPPORT_CONTACT")
     assert holds_secret("EMAIL_URL")
-    assert Site(tmp_path / "x.env").file_of("SUPPORT_CONTACT").name == "support-contact"
+    assert SetupSite(tmp_path / "x.env").file_of("SUPPORT_CONTACT").name == "support-contact"
 
 
 @pytest.mark.parametrize("line", ["no equals", "A='open", "A=two words", "2A=x"])
@@ -264,6 +264,6 @@ def test_database_reads_quoted_texts_back(db):
     ],
 )
 def test_password_is_put_into_the_url(url, becomes):
-    target = Target.parse(url).with_password("pw")
+    target = DatabaseTarget.parse(url).with_password("pw")
     assert target.url == becomes
-    assert Target.parse(becomes) == target
+    assert DatabaseTarget.parse(becomes) == target

@@ -9,7 +9,7 @@ from django.db import connection
 from apps.core.domain import health
 from apps.core.models import Heartbeat
 from opsportal.servers import broker_url
-from opsportal.stalls import BUSY_SECONDS, IDLE_SECONDS, Watch
+from opsportal.stalls import BUSY_SECONDS, IDLE_SECONDS, StallWatch
 from tests.archive.workers import PortalProcess
 from tests.failover.waiting import wait_for
 from tests.upgrade.databases import url_of
@@ -27,19 +27,19 @@ from tests.upgrade.databases import url_of
     ],
 )
 def test_stall(waiting, taken, is_busy, after, stalled):
-    watch = Watch(0.0)
+    watch = StallWatch(0.0)
     assert look(watch, 1, after, waiting=waiting, taken=taken, is_busy=is_busy) is stalled
 
 
 def test_stall_begins_with_the_last_message():
-    watch = Watch(0.0)
+    watch = StallWatch(0.0)
     assert not look(watch, 1, 30, waiting=5, taken=2)
     assert not look(watch, 31, 30 + IDLE_SECONDS, waiting=5, taken=3)
     assert look(watch, 31 + IDLE_SECONDS, 31 + IDLE_SECONDS, waiting=5, taken=3)
 
 
 def test_worker_that_was_stopped_has_not_stalled():
-    watch = Watch(0.0)
+    watch = StallWatch(0.0)
     assert not look(watch, 1, 10, waiting=5, taken=3)
     later = 10 + 10 * IDLE_SECONDS
     assert not look(watch, later, later + IDLE_SECONDS - 1, waiting=5, taken=3)

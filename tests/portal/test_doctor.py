@@ -23,7 +23,7 @@ from apps.portal.management.commands import doctor
 from apps.portal.pages.doctor import database, files
 from apps.portal.pages.doctor.checks import CHECKS, DoctorCheck
 from apps.portal.pages.doctor.clock import clock_finding
-from apps.portal.pages.doctor.findings import Level, ok
+from apps.portal.pages.doctor.findings import FindingLevel, ok
 from apps.portal.pages.doctor.support import POSTGRESQL, SUPPORTED, version_finding
 from opsportal.checkout import FILES
 from tests.factories import clusters
@@ -52,14 +52,14 @@ def site(live_server, settings, tmp_path):
 
 def examine():
     findings, left_out = doctor.examine(CHECKS, at=timezone.now())
-    assert all(bool(finding.fix) == (finding.level != Level.OK) for finding in findings)
+    assert all(bool(finding.fix) == (finding.level != FindingLevel.OK) for finding in findings)
     assert all("\n" not in finding.seen + finding.fix for finding in findings)
     return findings, left_out
 
 
 def problems():
     findings, left_out = examine()
-    return [finding for finding in findings if finding.level == Level.PROBLEM], left_out
+    return [finding for finding in findings if finding.level == FindingLevel.PROBLEM], left_out
 
 
 def the_problem():
@@ -101,7 +101,7 @@ def test_webhooks_of_former_keys_are_counted(site, approver, replace_key):
     replace_key(keep=True)
     findings, _ = examine()
     (finding,) = [finding for finding in findings if finding.check == "keys"]
-    assert finding.level == Level.WARNING
+    assert finding.level == FindingLevel.WARNING
     assert finding.seen == "webhooks with a secret of a former SECRET_KEY: 1"
     replace_key(keep=False)
     assert the_problem().check == "keys"
@@ -112,12 +112,12 @@ def test_line_of_the_settings_that_a_shell_reads_differently_is_named(site, tmp_
     path.write_text("# settings\nA=b\nEMAIL_URL=smtp://me:se$cret@mail\n")
     monkeypatch.setattr(files, "ENVIRONMENT_FILES", (path, tmp_path / "none"))
     (finding,) = files.check_quoting(timezone.now())
-    assert finding.level == Level.WARNING
+    assert finding.level == FindingLevel.WARNING
     assert finding.seen.endswith("differently: EMAIL_URL (line 3)")
     assert "cret" not in finding.seen
 
     path.write_text("A='b c'\n")
-    assert [finding.level for finding in files.check_quoting(timezone.now())] == [Level.OK]
+    assert [finding.level for finding in files.check_quoting(timezone.now())] == [FindingLevel.OK]
 
 
 def test_redis_that_is_away_is_one_problem(site):
@@ -174,7 +174,7 @@ def test_role_without_rights_is_a_problem():
         cursor.execute("SET LOCAL ROLE doctor_stranger")
         (finding,) = database.check_rights(timezone.now())
         cursor.execute("RESET ROLE")
-    assert finding.level == Level.PROBLEM
+    assert finding.level == FindingLevel.PROBLEM
     assert "cannot use" in finding.seen
     assert "OWNER TO doctor_stranger" in finding.fix
 
@@ -184,7 +184,7 @@ def test_other_schema_is_a_problem():
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE core_heartbeat DROP COLUMN detail")
     (finding,) = database.check_schema(timezone.now())
-    assert finding.level == Level.PROBLEM
+    assert finding.level == FindingLevel.PROBLEM
     assert "table core_heartbeat lacks column detail" in finding.seen
 
 
@@ -236,10 +236,10 @@ def test_secret_that_others_read_is_a_problem(monkeypatch, tmp_path):
     secret.chmod(0o644)
     monkeypatch.setenv("SECRET_KEY_FILE", str(secret))
     (finding,) = files.check_secret_files(timezone.now())
-    assert (finding.level, finding.fix) == (Level.PROBLEM, f"Run `chmod 640 {secret}`.")
+    assert (finding.level, finding.fix) == (FindingLevel.PROBLEM, f"Run `chmod 640 {secret}`.")
     secret.chmod(0o640)
     (finding,) = files.check_secret_files(timezone.now())
-    assert finding.level == Level.OK
+    assert finding.level == FindingLevel.OK
 
 
 def test_dump_that_is_old_empty_or_missing_is_a_problem(tmp_path):
@@ -247,10 +247,10 @@ def test_dump_that_is_old_empty_or_missing_is_a_problem(tmp_path):
     (tmp_path / "empty.dump").touch()
     assert "no dump" in database.dump_finding(tmp_path, now).seen
     (tmp_path / "a.dump").write_text("x")
-    assert database.dump_finding(tmp_path, now).level == Level.OK
+    assert database.dump_finding(tmp_path, now).level == FindingLevel.OK
     later = now + timedelta(hours=database.BACKUP_HOURS + 1)
-    assert database.dump_finding(tmp_path, later).level == Level.PROBLEM
-    assert database.dump_finding(tmp_path / "lost", now).level == Level.PROBLEM
+    assert database.dump_finding(tmp_path, later).level == FindingLevel.PROBLEM
+    assert database.dump_finding(tmp_path / "lost", now).level == FindingLevel.PROBLEM
 
 
 def test_mail_server_that_is_away_is_one_problem(site):
@@ -259,7 +259,8 @@ def test_mail_server_that_is_away_is_one_problem(site):
 
 
 @pytest.mark.parametrize(
-    ("days", "level"), [(3, Level.PROBLEM), (20, Level.WARNING), (40, Level.OK)]
+    ("days", "level"),
+    [(3, FindingLevel.PROBLEM), (20, FindingLevel.WARNING), (40, FindingLevel.OK)],
 )
 def test_disk_is_judged_by_growth(days, level):
     assert database.growth_finding("", free_bytes=days * 10, daily_bytes=10).level == level
@@ -267,7 +268,12 @@ def test_disk_is_judged_by_growth(days, level):
 
 @pytest.mark.parametrize(
     ("seconds", "level"),
-    [(-20, Level.PROBLEM), (-2, Level.WARNING), (0.5, Level.OK), (3, Level.WARNING)],
+    [
+        (-20, FindingLevel.PROBLEM),
+        (-2, FindingLevel.WARNING),
+        (0.5, FindingLevel.OK),
+        (3, FindingLevel.WARNING),
+    ],
 )
 def test_clock_is_judged_by_its_distance(at, seconds, level):
     theirs = at + timedelta(seconds=seconds)
@@ -277,7 +283,12 @@ def test_clock_is_judged_by_its_distance(at, seconds, level):
 
 @pytest.mark.parametrize(
     ("version", "level"),
-    [((14, 9), Level.PROBLEM), ((15, 0), Level.OK), ((18, 3), Level.OK), ((19, 0), Level.WARNING)],
+    [
+        ((14, 9), FindingLevel.PROBLEM),
+        ((15, 0), FindingLevel.OK),
+        ((18, 3), FindingLevel.OK),
+        ((19, 0), FindingLevel.WARNING),
+    ],
 )
 def test_versions_are_judged(version, level):
     assert version_finding(POSTGRESQL, version).level == level
@@ -314,4 +325,4 @@ def test_statement_that_takes_too_long_is_stopped():
 
     check = DoctorCheck("slow", sleep, asks_database=True)
     ((finding,), _) = doctor.examine([check], at=timezone.now(), limit_seconds=0.3)
-    assert (finding.check, finding.level) == ("slow", Level.PROBLEM)
+    assert (finding.check, finding.level) == ("slow", FindingLevel.PROBLEM)

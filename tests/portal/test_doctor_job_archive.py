@@ -9,7 +9,7 @@ from django.utils import timezone
 from apps.jobs.domain.months.stores import object_store
 from apps.jobs.models import ArchivedMonth
 from apps.portal.pages.doctor import job_archive
-from apps.portal.pages.doctor.findings import Level
+from apps.portal.pages.doctor.findings import FindingLevel
 from tests.jobs.months.publish import publish
 from tests.programs.ports import free_port
 
@@ -40,14 +40,14 @@ def finding_of(check):
 def test_bucket_is_written_to_and_its_server_named_if_it_is_down(bucket, s3):
     finding = finding_of(job_archive.check_store)
     assert (finding.level, finding.check) == (
-        Level.OK,
+        FindingLevel.OK,
         f"JOB_ARCHIVE {bucket.JOB_ARCHIVE.partition('?')[0]}",
     )
     assert not s3.objects(bucket.JOB_ARCHIVE)
     server = f"http://127.0.0.1:{free_port()}"
     bucket.JOB_ARCHIVE = f"s3://portal/down?endpoint={server}"
     finding = finding_of(job_archive.check_store)
-    assert finding.level == Level.PROBLEM
+    assert finding.level == FindingLevel.PROBLEM
     assert f"at {server}: NETWORK_CONNECTION" in finding.seen
     assert s3.secret_key not in finding.seen
 
@@ -64,7 +64,7 @@ def test_months_that_this_host_does_not_see_are_named(db, is_bucket, request, se
     else:
         settings.JOB_ARCHIVE = tmp_path / "of this host"
     now = timezone.now()
-    assert finding_of(job_archive.check_months).level == Level.OK
+    assert finding_of(job_archive.check_months).level == FindingLevel.OK
     for number in range(1, 10):
         month = date(2026, number, 1)
         ArchivedMonth.objects.create(
@@ -72,12 +72,12 @@ def test_months_that_this_host_does_not_see_are_named(db, is_bucket, request, se
         )
     publish(job_archive.job_archive(), {"jobs_job": "x"})
     finding = finding_of(job_archive.check_months)
-    assert finding.level == Level.PROBLEM
+    assert finding.level == FindingLevel.PROBLEM
     assert finding.seen.startswith(
         "2026-01, 2026-02, 2026-04, 2026-05, 2026-06, 2026-07 and 2 more"
     )
     ArchivedMonth.objects.exclude(month="2026-03-01").update(dropped_at=None, restored_at=now)
-    assert finding_of(job_archive.check_months).level == Level.OK
+    assert finding_of(job_archive.check_months).level == FindingLevel.OK
 
 
 def test_hosts_with_different_directories_are_named(settings, tmp_path, monkeypatch):
@@ -89,10 +89,10 @@ def test_hosts_with_different_directories_are_named(settings, tmp_path, monkeypa
         monkeypatch.setattr("socket.gethostname", lambda: host)
         return finding_of(job_archive.check_hosts)
 
-    assert check_on("web1", "one").level == Level.OK
+    assert check_on("web1", "one").level == FindingLevel.OK
     assert "web1 sees the same" in check_on("web2", "one").seen
     finding = check_on("web1", "two")
-    assert finding.level == Level.PROBLEM
+    assert finding.level == FindingLevel.PROBLEM
     assert finding.seen == f"web2 sees another one: {tmp_path}/one"
     settings.JOB_ARCHIVE = tmp_path / "not there yet"
     assert list(job_archive.check_hosts(timezone.now())) == []

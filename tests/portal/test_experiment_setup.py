@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from apps.accounts.models import Experiment, Membership, User
-from apps.core.admin.history import history_of
+from apps.core.admin.record_history import history_of
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
 from apps.jobs.models import AccountMap, Job

@@ -21,14 +21,14 @@ from apps.notifications.models import Notification
 from apps.portal.pages.request.page import request_page
 from apps.portal.pages.request.production import Use
 from apps.portal.pages.request.schedule import Schedule
-from apps.production.domain.approvals.inbox import Action, inbox_items, waiting_for
+from apps.production.domain.approvals.inbox import NextButton, inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.attention import Need, keep_attention
 from apps.production.domain.forecast import Days, Expected, Forecast
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
-from apps.production.domain.requests.status import Totals
+from apps.production.domain.requests.status import RequestTotals
 from apps.production.enums import AttentionKind, Verb
 from apps.production.models import (
     Attention,
@@ -220,7 +220,7 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     (item,) = inbox_items([queued], liaison, LATER)
     step = "Change it, or ask the OPG to start it as it is"
     edit = reverse("production:request-edit", args=[queued.key])
-    assert (item.todo, item.action) == (step, Action("Make changes", f"{edit}?check=1#checks"))
+    assert (item.todo, item.action) == (step, NextButton("Make changes", f"{edit}?check=1#checks"))
     assert item.why == f"Needs change: {change}"
     for url in (reverse("portal:home"), reverse("production:inbox")):
         text = text_of(browse(liaison).get(url))
@@ -291,7 +291,7 @@ def test_deadline_is_at_risk_if_a_part_of_the_expected_range_is_after_it(last, d
         days_over=0,
     )
     assert schedule.days_at_risk == days
-    context = {"schedule": schedule, "totals": Totals(jobs=0, wall_seconds=0)}
+    context = {"schedule": schedule, "totals": RequestTotals(jobs=0, wall_seconds=0)}
     text = render_to_string("portal/request/_summary.html", context)
     assert ("At risk" in text) == bool(days)
 

@@ -11,7 +11,7 @@ from apps.jobs.models import Job
 from apps.portal.pages import text_search
 from apps.search.api import views
 from apps.search.domain.engine import candidate_checks
-from apps.search.domain.engine.base import Hits, Scope
+from apps.search.domain.engine.base import Hits, SearchScope
 from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.query.clauses import Query
 from apps.search.models import LogIndex
@@ -96,7 +96,7 @@ def test_what_is_not_searched_is_said(logs, browse, shifter) -> None:
 class HastyEngine(PostgresEngine):
     """Stops after each step."""
 
-    def search(self, query: Query, scope: Scope, **options: Any) -> Hits:
+    def search(self, query: Query, scope: SearchScope, **options: Any) -> Hits:
         return super().search(query, scope, **options | {"seconds": 0.0})
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from apps.core.http.bucket_url import ObjectStoreURL
-from apps.jobs.domain.months.stores.bucket import Target
+from apps.jobs.domain.months.stores.bucket import BucketTarget
 from dev.messages import SetupError
 from dev.processes import guard
 from dev.s3proxy import ACCESS_KEY, SECRET_KEY, S3Proxy, fetch
@@ -42,9 +42,9 @@ class S3Server:
         """Return the URL of a prefix that no other test uses."""
         return f"s3://{BUCKET}/{uuid.uuid4().hex}?endpoint={self._server.url}"
 
-    def target(self, url: str, **changes: str) -> Target:
+    def target(self, url: str, **changes: str) -> BucketTarget:
         keys = {"access_key": self.access_key, "secret_key": self.secret_key, **changes}
-        return Target(ObjectStoreURL.parse(url), **keys)
+        return BucketTarget(ObjectStoreURL.parse(url), **keys)
 
     def objects(self, url: str) -> dict[str, Path]:
         """Return the objects of a prefix by name, as the server keeps them."""

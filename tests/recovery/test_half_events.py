@@ -19,7 +19,7 @@ from apps.recovery.domain.rules.lifecycle import create_rule, move_rule, set_mod
 from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.arrays import submissions
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.scripts import events_of_part, make_stage_plan, write_script
 from apps.submission.domain.arrays.shortfalls import shortfalls_of
@@ -275,9 +275,9 @@ def test_pages_call_missing_events_an_estimate_only_if_they_are(
 
 
 def test_changes_of_a_retry_of_a_retry():
-    half = Changes(events_part=2)
-    assert Changes(memory_bytes=7).on_top_of(half).events_part == 2
-    assert Changes(events_part=4).on_top_of(half).events_part == 4
+    half = ResourceChanges(events_part=2)
+    assert ResourceChanges(memory_bytes=7).on_top_of(half).events_part == 2
+    assert ResourceChanges(events_part=4).on_top_of(half).events_part == 4
     assert half.on_top_of(half).events_part == 2, "a part of a split array is not halved again"
     assert half.as_stored() == {"events_part": 2}
     assert half.as_asked() == {}

@@ -25,7 +25,7 @@ from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.assignment import cancel_sent
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.arrays.submissions import in_flight, stage_submissions_of
@@ -300,7 +300,7 @@ def test_jobs_that_the_portal_did_not_submit_stay_on_their_cluster():
     remedy = remedy_for(
         Action(kind="other-cluster"), Job(), RequestedResources(), other_cluster=None
     )
-    assert remedy.changes == Changes()
+    assert remedy.changes == ResourceChanges()
     assert remedy.question.startswith("The portal did not submit the job")
 
 
@@ -396,16 +396,20 @@ def test_hosts_of_one_cluster_are_not_named_to_another(assignment, jura, send, f
     here = plan_retry(
         submission=first,
         indices=[1],
-        changes=Changes(memory_bytes=7 * GB, avoided_hosts=("wn-1",)),
+        changes=ResourceChanges(memory_bytes=7 * GB, avoided_hosts=("wn-1",)),
         **common,
     )
     there = plan_retry(
-        submission=here, indices=[1], changes=Changes(cluster="jura"), cluster=jura, **common
+        submission=here,
+        indices=[1],
+        changes=ResourceChanges(cluster="jura"),
+        cluster=jura,
+        **common,
     )
     assert there.changes == {"memory_bytes": 7 * GB, "cluster": "jura"}
     assert batch_job(there).avoided_hosts == ()
     again = plan_retry(
-        submission=there, indices=[1], changes=Changes(avoided_hosts=("jn-1",)), **common
+        submission=there, indices=[1], changes=ResourceChanges(avoided_hosts=("jn-1",)), **common
     )
     assert (again.cluster, again.changes) == (
         jura,
@@ -454,7 +458,7 @@ def test_two_clusters_that_submit_at_once_keep_the_limit_of_a_request(
             by=approver,
             at=LATER,
             reason="Test.",
-            changes=Changes(cluster="jura"),
+            changes=ResourceChanges(cluster="jura"),
             cluster=jura,
         )
     assignment.most_in_flight = 2

@@ -90,13 +90,24 @@ class Publishing:
         }
 
     def assigned(self, name: str) -> set[str]:
-        return {
-            text
-            for tree in self.trees
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and name in ast.unparse(node.targets[0])
-            for text in texts(node.value)
-        }
+        kinds = set()
+        for tree in self.trees:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Assign) and name in ast.unparse(node.targets[0]):
+                    kinds |= texts(node.value)
+                    if isinstance(node.value, ast.DictComp):
+                        kinds |= self.of_column(node.value.value)
+        return kinds
+
+    def of_column(self, value: ast.expr) -> set[str]:
+        """The kinds in one column of a table of objects: `event` of `WAIT_KINDS[kind].event`."""
+        kinds = set()
+        if isinstance(value, ast.Attribute):
+            for tree in self.trees:
+                for node in ast.walk(tree):
+                    if isinstance(node, ast.keyword) and node.arg == value.attr:
+                        kinds |= texts(node.value)
+        return kinds
 
     def passed(self, function: str, parameter: str, position: int) -> set[str]:
         """What callers hand to a function as its kind; where they look it up in a table,

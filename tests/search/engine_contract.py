@@ -17,7 +17,7 @@ from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
 from apps.search.domain.engine import expressions
-from apps.search.domain.engine.base import Cursor, Engine, Hit, Scope, SearchRefused
+from apps.search.domain.engine.base import Cursor, Engine, SearchHit, SearchRefused, SearchScope
 from apps.search.domain.query.clauses import (
     Expression,
     Field,
@@ -49,7 +49,7 @@ SEED = 20_261_128
 class Text:
     """One text of a job, and what the fields of a query ask for."""
 
-    hit: Hit
+    hit: SearchHit
     text: str
     experiment: str
     state: str
@@ -164,7 +164,7 @@ class World:
         for row in insert_jobs(fields):
             logs = texts[row.raw_id]
             kept.append((row, [log.encode() for log in logs]))
-            self._add(Hit(row.ended_at, Source.LOG, row.pk), "\n".join(logs), row)
+            self._add(SearchHit(row.ended_at, Source.LOG, row.pk), "\n".join(logs), row)
         self.logs = keep_logs(kept, engine=engine)
         self._archive(jobs // 3, experiments)
 
@@ -183,14 +183,16 @@ class World:
             row.stage = self.chance.choice(["reco", "merge"])
             row.save(update_fields=["experiment", "state", "stage"])
             script = jobs[row.job_id].script.decode()
-            self._add(Hit(row.submitted_at, Source.SCRIPT, row.pk), script, row)
+            self._add(SearchHit(row.submitted_at, Source.SCRIPT, row.pk), script, row)
         index_words()
 
-    def _add(self, hit: Hit, text: str, row: Job | ArchivedJob) -> None:
+    def _add(self, hit: SearchHit, text: str, row: Job | ArchivedJob) -> None:
         experiment = row.experiment.key if row.experiment else ""
         self.texts.append(Text(hit, text, experiment, row.state, row.stage))
 
-    def expected(self, query: Query, experiments: Sequence[str] = ("NOVA", "DUNE")) -> list[Hit]:
+    def expected(
+        self, query: Query, experiments: Sequence[str] = ("NOVA", "DUNE")
+    ) -> list[SearchHit]:
         hits = []
         for text in self.texts:
             seen = text.experiment in experiments and text.hit.source in query.sources
@@ -214,12 +216,12 @@ class World:
 
 def found(
     engine: Engine, query: Query, user: User, *, size: int = 1_000, seconds: float = 60
-) -> list[Hit]:
+) -> list[SearchHit]:
     """All hits, page by page."""
-    hits: list[Hit] = []
+    hits: list[SearchHit] = []
     after: Cursor | None = None
     for _ in range(10_000):
-        page = engine.search(query, Scope(user, AT), after=after, size=size, seconds=seconds)
+        page = engine.search(query, SearchScope(user, AT), after=after, size=size, seconds=seconds)
         hits += page.rows
         if page.after is None:
             return hits
@@ -330,7 +332,7 @@ class EngineContract:
             kept.append((row, [b"error" if row.raw_id > 5 else b"errors"]))
         keep_logs(kept, engine=engine)
         with CaptureQueriesContext(connection) as captured:
-            page = engine.search(parse("error"), Scope(shifter, AT), size=100, seconds=60)
+            page = engine.search(parse("error"), SearchScope(shifter, AT), size=100, seconds=60)
         assert len(page.rows) == 100
         reads = [row["sql"] for row in captured if "compressed" in row["sql"]]
         assert len(reads) <= 3

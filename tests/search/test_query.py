@@ -18,7 +18,7 @@ from apps.search.domain.query.clauses import (
     Word,
     moment,
 )
-from apps.search.domain.query.matcher import Matcher
+from apps.search.domain.query.matcher import QueryMatcher
 from apps.search.domain.query.parser import LONGEST_QUERY, MOST_CLAUSES, parse
 from tests.search.query_strategies import CLAUSES, QUERIES
 
@@ -130,7 +130,7 @@ def test_logs_and_scripts_are_searched_unless_the_query_names_other_places() -> 
     ],
 )
 def test_what_is_marked_in_a_line(text: str, line: str, marked: list[str]) -> None:
-    spans = Matcher(parse(text)).spans(line)
+    spans = QueryMatcher(parse(text)).spans(line)
     assert [line[start:end] for start, end in spans] == marked
 
 

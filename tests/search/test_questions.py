@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from apps.accounts.models import User
-from apps.search.domain.engine.base import Scope
+from apps.search.domain.engine.base import SearchScope
 from apps.search.domain.engine.postgresql import PostgresEngine
 from apps.search.domain.indexing.fill import index_kept_logs
 from benchmarks.search_questions.answers import ask
@@ -29,7 +29,7 @@ def test_each_kind_of_question_has_the_hits_of_a_recount(shifter: User) -> None:
         question = questions.question(number)
         if len(question.experiments) == 1:
             continue
-        hits, _ = ask(PostgresEngine(), str(question.query), Scope(shifter, at))
+        hits, _ = ask(PostgresEngine(), str(question.query), SearchScope(shifter, at))
         assert hits == [text.order for text in question.expected], str(question.query)
         kinds.add(question.kind)
     assert len(kinds) >= len(KINDS) - 2

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from apps.statusboard.domain.board.availability import (
     Availability,
-    Slot,
+    AvailabilitySlot,
     Stretch,
     cut,
     hourly,
@@ -81,7 +81,9 @@ def test_slots_equal_a_recount_of_every_minute(history):
 def test_day_of_a_short_disruption_is_no_lost_day(at, state, minutes, classes):
     bad = 60.0 * minutes
     seconds = {State.UP: 86_400 - bad, state: bad}
-    day = Slot(at - timedelta(days=1), at, is_hour=False, state=state, seconds=seconds, incident=1)
+    day = AvailabilitySlot(
+        at - timedelta(days=1), at, is_hour=False, state=state, seconds=seconds, incident=1
+    )
     row = SimpleNamespace(slots=[day], service=Service(slug="samweb"))
     assert f'class="{classes}"' in day_marks(row)
     assert f'class="{classes}"' in plain_marks(row)

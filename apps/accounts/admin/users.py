@@ -24,7 +24,7 @@ from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import ApiToken, ClusterLogin, Membership, User, shown_name
 from apps.accounts.web.http_request import user_of
 from apps.core.admin import PortalAdmin
-from apps.core.admin.history import message_about_addition
+from apps.core.admin.record_history import message_about_addition
 from apps.core.domain.events import events_of
 from apps.core.errors import NotAllowed
 from apps.core.web.form_errors import name_field_in_errors

@@ -12,7 +12,7 @@ from apps.core.domain.quotas import HOUR, Quota
 
 
 def quota_of(token: ApiToken) -> Quota:
-    """Return the token's own limit, or that of the portal if it is lower or the only one."""
+    """Return the token's own limit, or the portal's if it is lower or the only one."""
     most = settings.API_MAX_CALLS_PER_HOUR
     return Quota("api-calls", min(token.calls_per_hour or most, most), HOUR)
 
@@ -20,7 +20,7 @@ def quota_of(token: ApiToken) -> Quota:
 class CallsThrottle(BaseThrottle):
     """Limits the calls with a token; the headers of each response have the remaining quota.
 
-    The headers are those of
+    The headers follow
     https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-06
     """
 

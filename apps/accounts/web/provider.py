@@ -34,7 +34,7 @@ class NoAnswer(Exception):
 class Denied(Exception):
     """The provider rejected the portal's call, for example because a code was used before.
 
-    `code` is that of the standard, such as `invalid_grant`, or empty.
+    `code` is an error code of the standard, such as `invalid_grant`, or empty.
     """
 
     def __init__(self, reason: str, code: str = "") -> None:
@@ -43,7 +43,7 @@ class Denied(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProviderResponse:
     """A response with status 200."""
 
     url: str
@@ -61,7 +61,7 @@ class Answer:
         return value
 
 
-def call(method: str, url: str, **parameters: Any) -> Answer:
+def call(method: str, url: str, **parameters: Any) -> ProviderResponse:
     """Call the provider; the complete response must arrive within `OIDC_TIMEOUT`.
 
     Raises `NoAnswer`, `Denied`. Redirects are not followed, because a call contains the portal's
@@ -95,7 +95,7 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
         raise NoAnswer(f"{url}: status {response.status_code}")
     if len(body) > MOST_BYTES:
         raise NoAnswer(f"{url}: the answer is larger than {MOST_BYTES // 1_000_000} MB")
-    return Answer(
+    return ProviderResponse(
         url, response.headers.get("Content-Type", "").partition(";")[0].strip().lower(), body
     )
 

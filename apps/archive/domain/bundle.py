@@ -31,17 +31,19 @@ _COLUMNS = (
 )
 
 
-class TooLarge(DomainError):
+class BundleTooLarge(DomainError):
     """The selected jobs are too large for one tar archive."""
 
 
 def check_size(jobs: Sequence[ArchivedJob]) -> None:
-    """Raise `TooLarge` if these jobs are too large for one tar archive."""
+    """Raise `BundleTooLarge` if these jobs are too large for one tar archive."""
     descriptions = [job.description_id for job in jobs if job.description_id]
     sizes = _sizes_of(descriptions)
     described = sum(sizes.get(key, 0) for key in descriptions)
     if described + sum(job.script_bytes + job.environment_bytes for job in jobs) > MOST_BYTES:
-        raise TooLarge(f"These are more than {MOST_BYTES // 1_000_000} MB: choose fewer jobs.")
+        raise BundleTooLarge(
+            f"These are more than {MOST_BYTES // 1_000_000} MB: choose fewer jobs."
+        )
 
 
 def _sizes_of(keys: Collection[int]) -> dict[int, int]:

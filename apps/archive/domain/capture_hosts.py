@@ -117,7 +117,7 @@ def revoke_host_tokens(
 def trusted_hosts() -> frozenset[str]:
     """Return the senders whose captures may be run again as the owners of the jobs.
 
-    The empty sender is that of capture beside the portal.
+    The empty sender stands for capture beside the portal.
     """
     names = CaptureHost.objects.filter(trusted=True).values_list("name", flat=True)
     return frozenset({"", *names})

@@ -77,7 +77,7 @@ class ComparedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A part of a line; `changed` if it differs from the other line."""
 
     text: str
@@ -91,8 +91,8 @@ class DiffRow:
     kind: Kind
     left: int | None
     right: int | None
-    left_pieces: tuple[Piece, ...] = ()
-    right_pieces: tuple[Piece, ...] = ()
+    left_pieces: tuple[TextPiece, ...] = ()
+    right_pieces: tuple[TextPiece, ...] = ()
 
     @property
     def left_text(self) -> str:
@@ -208,7 +208,9 @@ def compare_lines(
             elif j is None:
                 rows.append(DiffRow("removed", i + 1, None, _whole_line(left[i]), ()))
             elif left_keys[i] == right_keys[j]:
-                rows.append(DiffRow("equal", i + 1, j + 1, (Piece(left[i]),), (Piece(right[j]),)))
+                rows.append(
+                    DiffRow("equal", i + 1, j + 1, (TextPiece(left[i]),), (TextPiece(right[j]),))
+                )
             elif time.monotonic() > end:
                 pieces = _whole_line(left[i]), _whole_line(right[j])
                 rows.append(DiffRow("changed", i + 1, j + 1, *pieces))
@@ -217,11 +219,11 @@ def compare_lines(
     return rows
 
 
-def _whole_line(text: str) -> tuple[Piece]:
-    return (Piece(text, changed=True),)
+def _whole_line(text: str) -> tuple[TextPiece]:
+    return (TextPiece(text, changed=True),)
 
 
-def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+def _pieces(left: str, right: str) -> tuple[tuple[TextPiece, ...], tuple[TextPiece, ...]]:
     """Mark the words that differ between two lines."""
     left_words = _WORD_OR_BLANKS.findall(left)
     right_words = _WORD_OR_BLANKS.findall(right)
@@ -238,15 +240,17 @@ def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]
     for kind, left_start, left_end, right_start, right_end in matcher.get_opcodes():
         changed = kind != "equal"
         if left_start < left_end:
-            left_pieces.append(Piece("".join(left_words[left_start:left_end]), changed=changed))
+            left_pieces.append(TextPiece("".join(left_words[left_start:left_end]), changed=changed))
         if right_start < right_end:
-            right_pieces.append(Piece("".join(right_words[right_start:right_end]), changed=changed))
+            right_pieces.append(
+                TextPiece("".join(right_words[right_start:right_end]), changed=changed)
+            )
     return tuple(left_pieces), tuple(right_pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Lines [start, end) of the left text beside those of the right text, by index."""
+    """Lines [start, end) of the left text beside lines of the right text, by index."""
 
     left_start: int
     left_end: int

@@ -23,7 +23,7 @@ LOOK_BACK = timedelta(days=90)
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldedLines:
     """Equal lines that are not shown."""
 
     count: int
@@ -31,7 +31,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Difference:
+class JobDifference:
     """Two jobs side by side.
 
     `rows` is None if a script is damaged, `changes` if the reader may not see them. `same_script`
@@ -60,32 +60,32 @@ class Difference:
     def differing_lines(self) -> int:
         return len(self.differing_rows or ())
 
-    def folded(self) -> list[DiffRow | Fold]:
+    def folded(self) -> list[DiffRow | FoldedLines]:
         """Return the rows with long runs of equal rows folded."""
         return fold(self.rows or [])
 
 
-def fold(rows: Sequence[DiffRow]) -> list[DiffRow | Fold]:
+def fold(rows: Sequence[DiffRow]) -> list[DiffRow | FoldedLines]:
     """Return rows with long runs of equal rows folded."""
     near: set[int] = set()
     for index, row in enumerate(rows):
         if row.kind != "equal":
             near.update(range(index - CONTEXT, index + CONTEXT + 1))
 
-    shown: list[DiffRow | Fold] = []
+    shown: list[DiffRow | FoldedLines] = []
     hidden = 0
     for index, row in enumerate(rows):
         if index in near:
             if hidden:
-                shown.append(Fold(hidden))
+                shown.append(FoldedLines(hidden))
             hidden = 0
             shown.append(row)
         else:
             hidden += 1
-    return [*shown, Fold(hidden)] if hidden else shown
+    return [*shown, FoldedLines(hidden)] if hidden else shown
 
 
-def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool) -> Difference:
+def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool) -> JobDifference:
     """Compare two jobs; unless `exact`, values that differ in every run count as equal."""
     sees = sees_environment(user, left) and sees_environment(user, right)
     scripts = [shown_script(job) for job in (left, right)]
@@ -98,7 +98,7 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
         sides.append(ComparedJob(job.job_id, script.lines if script else None, variables))
 
     comparison = compare(*sides, exact=exact)
-    return Difference(
+    return JobDifference(
         left=left,
         right=right,
         same_script=left.script_id == right.script_id,

@@ -50,7 +50,7 @@ _DELETE_WORDS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
+class ExcessStorage:
     """The jobs and bytes of a cluster beyond its rule.
 
     `for_size` is the approximate number of oldest jobs to delete to meet the size limit.
@@ -65,7 +65,7 @@ class Excess:
 def may_pin(user: User, job: ArchivedJob) -> bool:
     """Return whether the user may pin the job.
 
-    The OPG may pin any job, others those of their experiments.
+    The OPG may pin any job, others only jobs of their experiments.
     """
     return scope_of(user).sees(job.experiment_id)
 
@@ -130,7 +130,7 @@ def content_size(*, cluster: Cluster) -> int:
         return int(cursor.fetchone()[0])
 
 
-def excesses(*, at: datetime) -> Iterator[Excess]:
+def excesses(*, at: datetime) -> Iterator[ExcessStorage]:
     """Yield for each cluster with a rule what `delete_expired` would delete. Changes nothing."""
     for cluster, rule in _rules():
         jobs = ArchivedJob.objects.filter(cluster=cluster)
@@ -142,7 +142,7 @@ def excesses(*, at: datetime) -> Iterator[Excess]:
         if rule.max_bytes is not None and size_bytes > rule.max_bytes:
             surplus_share = 1 - rule.max_bytes / size_bytes
             for_size = round(surplus_share * numbers["all"])
-        yield Excess(cluster, size_bytes, numbers["old"], for_size)
+        yield ExcessStorage(cluster, size_bytes, numbers["old"], for_size)
 
 
 def delete_expired(*, by: Principal, at: datetime, batches: int) -> int:

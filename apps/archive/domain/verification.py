@@ -30,7 +30,7 @@ CAVEAT = "from slurmdbd's copy, not from the spool"
 SETTLED_AFTER = timedelta(hours=1)
 
 
-class Kind(StrEnum):
+class CopyResult(StrEnum):
     """The result for a job; the value is its text."""
 
     ALIKE = "alike"
@@ -53,7 +53,7 @@ class CopyFinding:
 
     job_id: str
     submitted_at: datetime
-    kind: Kind
+    kind: CopyResult
     detail: str = ""
 
 
@@ -66,7 +66,7 @@ def check_copies(
     by: Principal,
     at: datetime,
 ) -> Iterator[CopyFinding]:
-    """Yield the findings about jobs submitted since a time, or about those of them in `job_ids`.
+    """Yield the findings about jobs submitted since a time, or only about the jobs of `job_ids`.
 
     With `backfill`, jobs missing in the archive are stored from accounting if they ended long
     enough ago or are in `job_ids`. Raises `SchedulerError`, also if the scheduler keeps no copies.
@@ -98,15 +98,15 @@ def check_copies(
             if archived_job:
                 yield from _differences(archived_job, copy, masker)
             elif copy and kept and since <= copy.submitted_at <= kept:
-                yield CopyFinding(copy.spool_id, copy.submitted_at, Kind.EXPIRED)
+                yield CopyFinding(copy.spool_id, copy.submitted_at, CopyResult.EXPIRED)
             elif copy and copy.submitted_at >= since:
                 filled = backfill and copy.script is not None and copy.spool_id in settled
                 if filled:
                     store_jobs(jobs=[_captured(cluster, copy, masker, at)], by=by, at=at)
-                    yield CopyFinding(copy.spool_id, copy.submitted_at, Kind.BACKFILLED)
+                    yield CopyFinding(copy.spool_id, copy.submitted_at, CopyResult.BACKFILLED)
                 else:
                     detail = _why_missing(copy, backfill=backfill)
-                    yield CopyFinding(copy.spool_id, copy.submitted_at, Kind.MISSING, detail)
+                    yield CopyFinding(copy.spool_id, copy.submitted_at, CopyResult.MISSING, detail)
 
 
 def _why_missing(copy: StoredCopy, *, backfill: bool) -> str:
@@ -141,14 +141,14 @@ def _differences(
     archived_job: ArchivedJob, copy: StoredCopy | None, masker: Masker
 ) -> Iterator[CopyFinding]:
     if copy is None:
-        yield CopyFinding(archived_job.job_id, archived_job.submitted_at, Kind.NO_COPY)
+        yield CopyFinding(archived_job.job_id, archived_job.submitted_at, CopyResult.NO_COPY)
         return
     try:
         script = read_blob(archived_job.script)
         environment = read_blob(archived_job.environment)
     except DamagedContent as error:
         yield CopyFinding(
-            archived_job.job_id, archived_job.submitted_at, Kind.DAMAGED, f"it {error}"
+            archived_job.job_id, archived_job.submitted_at, CopyResult.DAMAGED, f"it {error}"
         )
         return
     variables = tuple(variables_in(copy.environment or pack([])))
@@ -159,31 +159,33 @@ def _differences(
 
     of_script = _compare_scripts(script, copied_script)
     of_environment = _compare_environments(environment, copy.environment, masker, secrets)
-    results = [result for result in (of_script, of_environment) if result[0] is not Kind.ALIKE]
+    results = [
+        result for result in (of_script, of_environment) if result[0] is not CopyResult.ALIKE
+    ]
     for kind, detail in results or [of_script]:
         yield CopyFinding(archived_job.job_id, archived_job.submitted_at, kind, detail)
 
 
-def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[Kind, str]:
+def _compare_scripts(ours: bytes, theirs: bytes | None) -> tuple[CopyResult, str]:
     if theirs is None:
-        return Kind.HOLE, ""
+        return CopyResult.HOLE, ""
     if ours == theirs:
-        return Kind.ALIKE, ""
+        return CopyResult.ALIKE, ""
     if _as_text(ours) == _as_text(theirs):
-        return Kind.ENCODING, ""
+        return CopyResult.ENCODING, ""
     lines = zip(_as_text(ours).split(b"\n"), _as_text(theirs).split(b"\n"), strict=False)
     for number, (our_line, their_line) in enumerate(lines, start=1):
         if our_line != their_line:
-            return Kind.SCRIPT, f"from line {number} on"
-    return Kind.SCRIPT, "one continues where the other ends"
+            return CopyResult.SCRIPT, f"from line {number} on"
+    return CopyResult.SCRIPT, "one continues where the other ends"
 
 
 def _compare_environments(
     ours: bytes, theirs: bytes | None, masker: Masker, secrets: Mapping[bytes, bytes]
-) -> tuple[Kind, str]:
+) -> tuple[CopyResult, str]:
     """Compare variable by variable, in order. For a masked value, compare its fingerprint."""
     if theirs is None:
-        return Kind.NO_ENVIRONMENT, ""
+        return CopyResult.NO_ENVIRONMENT, ""
     entries = [_as_text(entry) for entry in texts_in(ours)]
     text = _as_text(replace_secrets(b"\n".join(texts_in(theirs)), secrets)) + b"\n"
     position = 0
@@ -191,7 +193,7 @@ def _compare_environments(
         end = _end_of_entry(text, position, entry, following, masker)
         if end is None:
             name = entry.partition(b"=")[0].decode(errors="replace")
-            return Kind.ENVIRONMENT, f"from variable {name} on"
+            return CopyResult.ENVIRONMENT, f"from variable {name} on"
         position = end
 
     more = []
@@ -199,12 +201,12 @@ def _compare_environments(
         if line:
             more.append(line.partition(b"=")[0].decode(errors="replace"))
     if more:
-        return Kind.ENVIRONMENT, f"accounting has more: {', '.join(more[:_MOST_NAMES])}"
+        return CopyResult.ENVIRONMENT, f"accounting has more: {', '.join(more[:_MOST_NAMES])}"
     if any(b"\n" in entry for entry in entries):
-        return Kind.NEWLINES, ""
+        return CopyResult.NEWLINES, ""
     if entries != texts_in(ours):
-        return Kind.ENCODING, ""
-    return Kind.ALIKE, ""
+        return CopyResult.ENCODING, ""
+    return CopyResult.ALIKE, ""
 
 
 def _end_of_entry(

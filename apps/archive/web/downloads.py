@@ -4,7 +4,7 @@ from django.db.models import QuerySet
 from django.http import QueryDict, StreamingHttpResponse
 
 from apps.accounts.models import User
-from apps.archive.domain.bundle import MOST_JOBS, TooLarge, check_size, tar_of
+from apps.archive.domain.bundle import MOST_JOBS, BundleTooLarge, check_size, tar_of
 from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob
@@ -39,7 +39,7 @@ def selected_jobs(user: User, query: QueryDict) -> QuerySet[ArchivedJob]:
 def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
     """Return the selected jobs, or else those that match the filters.
 
-    Raises `TooLarge` or `TooWide`.
+    Raises `BundleTooLarge` or `TooWide`.
     """
     filters = read_filters(query)
     if "id" in query:
@@ -49,12 +49,12 @@ def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
         if is_filtered(filters):
             page = ArchivedJobs(filters, archived_jobs_for_list(user)).page(filters, size=MOST_JOBS)
         if page and page.stopped_at:
-            raise TooLarge(
+            raise BundleTooLarge(
                 "Not all jobs could be looked through in time: add filters, or select jobs."
             )
         jobs = page.rows if page else []
     if not jobs:
-        raise TooLarge("Select jobs, or name what to look for.")
+        raise BundleTooLarge("Select jobs, or name what to look for.")
     check_size(jobs)
     return jobs
 

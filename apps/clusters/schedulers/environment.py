@@ -1,4 +1,4 @@
-"""The format of archived environments, which is that of Slurm's spool.
+"""The format of archived environments, the same as in Slurm's spool.
 
 A count is followed by `NAME=value` and a NUL for each entry.
 """

@@ -41,7 +41,7 @@ class NotNow(NotReadable):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class FileReader:
     """The user who reads a file.
 
     Unknown users and root may read only what everyone may read.
@@ -63,7 +63,7 @@ class Account:
         return bool(status.st_mode & right)
 
 
-def account_of(user: str | int) -> Account:
+def account_of(user: str | int) -> FileReader:
     """Return the account of a user of this host, by name or uid."""
     try:
         if isinstance(user, str):
@@ -71,10 +71,10 @@ def account_of(user: str | int) -> Account:
         else:
             entry = pwd.getpwuid(user)
     except (KeyError, ValueError, OverflowError):
-        return Account() if isinstance(user, str) else Account(user)
+        return FileReader() if isinstance(user, str) else FileReader(user)
     if entry.pw_uid == 0:
-        return Account()
-    return Account(entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)) - {0})
+        return FileReader()
+    return FileReader(entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)) - {0})
 
 
 @contextmanager
@@ -119,7 +119,9 @@ def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iter
         os.close(descriptor)
 
 
-def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[bytes, os.stat_result]:
+def read_as(
+    account: FileReader | None, path: Path, *, max_bytes: int
+) -> tuple[bytes, os.stat_result]:
     """Return the content and status of a file.
 
     Symlinks are followed where the account has access. Without an account, the permissions of this

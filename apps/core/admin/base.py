@@ -23,7 +23,6 @@ from apps.core.admin.deletion import (
     reasons_against_deletion,
     without_links,
 )
-from apps.core.admin.history import history_of, with_values
 from apps.core.admin.lists import (
     EMPTY,
     NO_COUNTS,
@@ -33,6 +32,7 @@ from apps.core.admin.lists import (
     in_words,
     yes_or_no,
 )
+from apps.core.admin.record_history import history_of, with_values
 from apps.core.admin.responses import PlainResponses
 from apps.core.errors import InvalidFields
 from apps.core.web import documentation
@@ -61,7 +61,7 @@ class PortalAdmin(PlainResponses):
         models.JSONField: {"form_class": JsonText},
     }
     #: What the rows are for, and the page of `docs/` about them, above the list and the form.
-    #: Without `about`, the sentence is that of the model.
+    #: Without `about`, the sentence is the model's.
     about = ""
     document = ""
     #: The title of the list, if the plural name of the model says too little.
@@ -73,7 +73,7 @@ class PortalAdmin(PlainResponses):
     help_texts: Mapping[str, str] = {}
     #: Actions that are never allowed: "add", "change", "delete".
     never: tuple[str, ...] = ()
-    #: The page of the portal that changes the rows: its name and that of its address.
+    #: The page of the portal that changes the rows: its name, and the name of its URL.
     changed_on: tuple[str, str] | tuple[()] = ()
     #: What is deleted with a row, although it is not deleted otherwise.
     deleted_too: tuple[type[models.Model], ...] = ()

@@ -14,8 +14,8 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from apps.core.admin.base import PortalAdmin, ReadOnlyAdmin
-from apps.core.admin.history import entry_of_log
 from apps.core.admin.lists import PeriodFilter
+from apps.core.admin.record_history import entry_of_log
 from apps.core.web.people import name_of
 
 

@@ -14,7 +14,7 @@ from django.utils.text import capfirst, get_text_list
 
 #: Records are counted up to this limit.
 MOST_COUNTED = 1_000
-#: At most this many records are looked at in one deletion.
+#: At most this many records are checked in one deletion.
 _MOST_RECORDS = 20
 _ALWAYS = (models.PROTECT, models.RESTRICT)
 
@@ -29,7 +29,7 @@ def reasons_against_deletion(
 ) -> list[str]:
     """Return a sentence for each record that others refer to, with what to do `instead`.
 
-    Records that an admin may delete, and those of `deleted_too`, are deleted with it. With
+    Records that an admin may delete, and all of `deleted_too`, are deleted with it. With
     `any_use`, every other record prevents it, also one that would only lose the reference.
     """
     sentences = []

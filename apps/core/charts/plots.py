@@ -162,7 +162,7 @@ def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
 
 
 def _grid_lines(lines: Iterable[tuple[object, object, str]]) -> SafeString:
-    """Return grid lines with labels, each given by its height, that of its label, and its text."""
+    """Return grid lines with labels, each as its height, the height of its label, and its text."""
     return format_html_join(
         "",
         '<line class="grid-line" x2="100%" y1="{0}" y2="{0}"/>'

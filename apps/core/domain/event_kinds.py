@@ -23,7 +23,7 @@ class EventKind:
     names. `predicate` follows the target in a notification or feed (`NOVA-0219 was approved`);
     `predicate_for` replaces it by type of target. `title` replaces both where the target cannot be
     the subject of a sentence (`New kind of failure: {target}`). `notifies` maps audiences to
-    groups; `mentions` is the key of usernames in the data. `former_names` are those of stored
+    groups; `mentions` is the key of usernames in the data. `former_names` are the names in stored
     events, which never change.
     """
 

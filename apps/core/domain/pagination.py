@@ -33,7 +33,7 @@ class Page(Generic[M]):
 
 
 @dataclass(frozen=True)
-class Found(Generic[M]):
+class FoundRows(Generic[M]):
     """Rows in order.
 
     `stopped_at` has time and key of the last row examined if the search was cut short.
@@ -43,7 +43,7 @@ class Found(Generic[M]):
     stopped_at: tuple[datetime, Any] | None = None
 
 
-Find = Callable[[QuerySet[M], int], Found[M]]
+Find = Callable[[QuerySet[M], int], FoundRows[M]]
 
 
 def newest_first(
@@ -88,7 +88,7 @@ def in_order(
     if find:
         matches = find(ordered, size + 1)
     else:
-        matches = Found(list(ordered[: size + 1]))
+        matches = FoundRows(list(ordered[: size + 1]))
     shown = matches.rows[:size]
     next_query = first_query = ""
     if len(matches.rows) > size:

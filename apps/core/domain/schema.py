@@ -49,7 +49,7 @@ class Column:
 
 
 @dataclass
-class Table:
+class SchemaTable:
     """A table of the database: columns by name, and the names of indexes and constraints."""
 
     columns: dict[str, Column] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def find_refusal(*, database: str, prune: bool = False) -> str | None:
 
 
 def _was_created_since_020(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the first migration of `core` is that of 0.2.0.
+    """Return whether the first migration of `core` is the one of 0.2.0.
 
     It created the function that is looked up here.
     """
@@ -134,13 +134,13 @@ def summarise(texts: Sequence[str], separator: str = "; ") -> str:
     return separator.join([*texts[:NAMED], *([f"{others} more"] if others > 0 else [])])
 
 
-def _read_tables(connection: BaseDatabaseWrapper, names: list[str]) -> dict[str, Table]:
+def _read_tables(connection: BaseDatabaseWrapper, names: list[str]) -> dict[str, SchemaTable]:
     """Return the tables that exist, in one query."""
-    tables: dict[str, Table] = {}
+    tables: dict[str, SchemaTable] = {}
     with connection.cursor() as cursor:
         cursor.execute(SCHEMA, [names])
         for table_name, kind, name, type_, is_nullable, is_required in cursor.fetchall():
-            table = tables.setdefault(table_name, Table())
+            table = tables.setdefault(table_name, SchemaTable())
             if kind == "column":
                 table.columns[name] = Column(type_, is_nullable, is_required)
             else:
@@ -149,7 +149,7 @@ def _read_tables(connection: BaseDatabaseWrapper, names: list[str]) -> dict[str,
 
 
 def _compare(
-    connection: BaseDatabaseWrapper, model: type[models.Model], tables: dict[str, Table]
+    connection: BaseDatabaseWrapper, model: type[models.Model], tables: dict[str, SchemaTable]
 ) -> Iterator[str]:
     """Yield each difference between a model and its table."""
     name = model._meta.db_table
@@ -198,7 +198,7 @@ def _canonical_type(type_: str) -> str:
     return ALIASES.get(name, name) + modifiers
 
 
-def _unknown_columns(table_name: str, table: Table, known: set[str]) -> Iterator[str]:
+def _unknown_columns(table_name: str, table: SchemaTable, known: set[str]) -> Iterator[str]:
     """Yield required columns that no model field fills."""
     for name, column in table.columns.items():
         if column.is_required and name not in known:

@@ -13,7 +13,7 @@ GROWTH_DAYS = 30
 #: Smaller tables are not measured: they grow by nothing that counts.
 LEAST_BYTES = 1 << 20
 KEPT = timedelta(days=400)
-#: Sizes with indexes and long values. The numbers of rows are estimates, those of the planner.
+#: Sizes with indexes and long values. The numbers of rows are estimates of the planner.
 _SIZES = """
 SELECT relname, greatest(reltuples, 0)::bigint, pg_total_relation_size(oid)
 FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace

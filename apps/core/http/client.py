@@ -24,8 +24,8 @@ from apps.core.http.errors import (
     Compressed,
     ConnectionFailed,
     CutShort,
+    ResponseTooLarge,
     TimedOut,
-    TooLarge,
 )
 
 #: Maximum addresses of a host that are tried; each but the last gets a third of the time.
@@ -36,7 +36,7 @@ StatusSetter = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Limits:
+class TransferLimits:
     """Limits of a request.
 
     Seconds for the connection to an address, for each read, and in total; bytes of the response
@@ -70,7 +70,7 @@ class TLSFiles:
         return context
 
 
-class Answer:
+class HttpAnswer:
     """A response of any status. Its body is read on demand and unchanged."""
 
     def __init__(self, response: BaseHTTPResponse, most_bytes: int, deadline: Deadline) -> None:
@@ -88,7 +88,7 @@ class Answer:
     def blocks(self) -> Iterator[bytes]:
         """Yield the whole body in blocks of 64 KB.
 
-        Raises `Compressed`, `TooLarge`, `CutShort`, or another `HttpError`.
+        Raises `Compressed`, `ResponseTooLarge`, `CutShort`, or another `HttpError`.
         """
         encoding = self.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
@@ -98,7 +98,7 @@ class Answer:
         while block := self._read(min(_BLOCK_BYTES, bytes_left + 1)):
             bytes_left -= len(block)
             if bytes_left < 0:
-                raise TooLarge(self._most_bytes)
+                raise ResponseTooLarge(self._most_bytes)
             yield block
 
     def _read(self, size: int) -> bytes:
@@ -122,11 +122,11 @@ def send(
     url: str,
     *,
     rule: AddressRule,
-    limits: Limits,
+    limits: TransferLimits,
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
     tls: TLSFiles | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[HttpAnswer]:
     """Send a request and yield the response, valid within the block. Raises `HttpError`."""
     with Deadline(limits.total) as deadline, ExitStack() as stack:
         with _http_errors(deadline):
@@ -149,11 +149,11 @@ def send(
             response = stack.enter_context(closing(connection.getresponse()))
             set_status(response.status)
 
-        yield Answer(response, limits.most_bytes, deadline)
+        yield HttpAnswer(response, limits.most_bytes, deadline)
 
 
 def _connect(
-    url: SplitResult, rule: AddressRule, limits: Limits, deadline: Deadline, tls: TLSFiles
+    url: SplitResult, rule: AddressRule, limits: TransferLimits, deadline: Deadline, tls: TLSFiles
 ) -> HTTPConnection:
     """Connect to the first address that accepts a connection.
 

@@ -48,7 +48,7 @@ class CutShort(ConnectionFailed):
     """The server sent less data than it announced."""
 
 
-class TooLarge(HttpError):
+class ResponseTooLarge(HttpError):
     """The response is larger than the limit."""
 
     def __init__(self, most_bytes: int) -> None:

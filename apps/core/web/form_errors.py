@@ -66,7 +66,7 @@ def label_of(form_field: forms.Field, name: str) -> str:
 
 
 def name_field_in_errors(form_field: forms.Field, name: str, record_name: str = "record") -> None:
-    """Replace Django's general messages by ones that name the field; those of a form stay."""
+    """Replace Django's general messages by ones that name the field; the form's own stay."""
     label = label_of(form_field, name)
     texts = {"unique": f"Another {record_name} has this “{label}”: enter a different one."}
     for kind, messages in _TEXTS:

@@ -8,7 +8,7 @@ from psycopg.errors import ConnectionTimeout, QueryCanceled, ReadOnlySqlTransact
 
 
 def is_unavailable(error: BaseException | None) -> bool:
-    """Return whether an error is that of a database which is away, too slow or read-only."""
+    """Return whether an error means that the database is down, too slow or read-only."""
     return isinstance(error, OperationalError | InterfaceError) or _is_read_only(error)
 
 

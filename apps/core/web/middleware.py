@@ -25,7 +25,7 @@ _FIELD_VALUES = re.compile(r'(<textarea\b[^>]*>[^<]*</textarea>|\bvalue="[^"]*")
 
 
 class CountErrorsMiddleware(MiddlewareMixin):
-    """Count failed responses for `/metrics`, except those of `/readyz`."""
+    """Count failed responses for `/metrics`, except responses of `/readyz`."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if response.status_code >= 500 and request.path != "/readyz":

@@ -26,7 +26,7 @@ def read_sort(request: HttpRequest, columns: Iterable[str], *, default: str) -> 
 
 
 def field_order(sort: str, fields: Mapping[str, str]) -> str:
-    """Return the order of a column as that of its database field, as `order_by` takes it."""
+    """Return the order of a column as the order of its database field, as `order_by` takes it."""
     column = sort.removeprefix("-")
     return sort.replace(column, fields[column])
 

@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from apps.core.http.addresses import ListedServers
-from apps.core.http.client import Limits, TLSFiles, send
+from apps.core.http.client import TLSFiles, TransferLimits, send
 from apps.core.http.errors import (
     AddressRefused,
     Compressed,
     ConnectionFailed,
     CutShort,
     HttpError,
-    TooLarge,
+    ResponseTooLarge,
 )
 from apps.datasets.catalogues.base import (
     BadName,
@@ -134,7 +134,7 @@ def parse_json(text: str) -> Any:
         raise Unclear("The response is not valid JSON.") from None
 
 
-class SignIn(ABC):
+class CatalogueSignIn(ABC):
     """How requests are identified. A sign-in is shared by threads."""
 
     def __init__(self, credential_file: str) -> None:
@@ -145,7 +145,7 @@ class SignIn(ABC):
         return read_credentials(self._credential_file)
 
     @abstractmethod
-    def headers(self, connection: "Connection") -> Mapping[str, str]:
+    def headers(self, connection: "CatalogueConnection") -> Mapping[str, str]:
         """Return the headers that identify the portal. Raises `CatalogueError`."""
 
     def secrets(self) -> tuple[str, ...]:
@@ -155,12 +155,12 @@ class SignIn(ABC):
     def forget(self) -> None:  # noqa: B027 (a sign-in may have nothing to forget)
         """Sign in again before the next request."""
 
-    def is_rejected(self, connection: "Connection", reply: Reply) -> bool:
+    def is_rejected(self, connection: "CatalogueConnection", reply: Reply) -> bool:
         """Return whether a response says that the credential is missing or expired."""
         return reply.status == 401
 
 
-class FileToken(SignIn):
+class FileToken(CatalogueSignIn):
     """The token in the credential file, which is read for each request and may be renewed."""
 
     def __init__(self, credential_file: str, *, header: str, prefix: str) -> None:
@@ -168,14 +168,14 @@ class FileToken(SignIn):
         self._header = header
         self._prefix = prefix
 
-    def headers(self, connection: "Connection") -> Mapping[str, str]:
+    def headers(self, connection: "CatalogueConnection") -> Mapping[str, str]:
         token = self.credentials().token
         if not token:
             return {}
         return {self._header: self._prefix + token}
 
 
-class LogIn(SignIn):
+class LogIn(CatalogueSignIn):
     """A token that the catalogue gives for the credential, renewed at 80 % of its life."""
 
     def __init__(self, credential_file: str, *, header: str) -> None:
@@ -184,7 +184,7 @@ class LogIn(SignIn):
         self._lock = threading.Lock()
         self._token: Token | None = None
 
-    def headers(self, connection: "Connection") -> Mapping[str, str]:
+    def headers(self, connection: "CatalogueConnection") -> Mapping[str, str]:
         credentials = self.credentials()
         if credentials == Credentials():
             return {}
@@ -205,14 +205,16 @@ class LogIn(SignIn):
             self._token = None
 
     @abstractmethod
-    def log_in(self, connection: "Connection", credentials: Credentials, at: datetime) -> Token:
+    def log_in(
+        self, connection: "CatalogueConnection", credentials: Credentials, at: datetime
+    ) -> Token:
         """Return a new token. Raises `CatalogueError`."""
 
 
-class Connection:
+class CatalogueConnection:
     """Sends requests to one catalogue, and signs in again once where it must."""
 
-    def __init__(self, configuration: CatalogueConfiguration, sign_in: SignIn) -> None:
+    def __init__(self, configuration: CatalogueConfiguration, sign_in: CatalogueSignIn) -> None:
         self.base_url = check_url(configuration.base_url, configuration.credential_file)
         self._credential_file = configuration.credential_file
         self._authorities = configuration.options.get("authorities_file", "")
@@ -299,7 +301,7 @@ class Connection:
         return Unclear(self.message_of(reply, "The response is not documented"))
 
 
-def _limits(options: Mapping[str, str]) -> Limits:
+def _limits(options: Mapping[str, str]) -> TransferLimits:
     text = options.get("timeout_seconds", str(_DEFAULT_TIMEOUT_SECONDS))
     try:
         seconds = float(text)
@@ -308,7 +310,7 @@ def _limits(options: Mapping[str, str]) -> Limits:
     if not 0 < seconds <= 3600:
         raise Refused("The option “timeout_seconds” must be a number from 1 to 3600.")
     connect = min(_CONNECT_SECONDS, seconds)
-    return Limits(connect=connect, read=seconds, total=seconds, most_bytes=_MOST_BYTES)
+    return TransferLimits(connect=connect, read=seconds, total=seconds, most_bytes=_MOST_BYTES)
 
 
 def _encoded(headers: Mapping[str, str]) -> dict[str, Any]:
@@ -319,7 +321,7 @@ def _encoded(headers: Mapping[str, str]) -> dict[str, Any]:
 def _catalogue_error(error: HttpError) -> CatalogueError:
     if isinstance(error, CutShort):
         return Incomplete(f"The response was cut off: {error}")
-    if isinstance(error, (AddressRefused, TooLarge)):
+    if isinstance(error, (AddressRefused, ResponseTooLarge)):
         return Refused(str(error))
     if isinstance(error, Compressed):
         return Unclear(str(error))

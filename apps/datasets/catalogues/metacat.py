@@ -19,7 +19,7 @@ from apps.datasets.catalogues.base import (
 )
 from apps.datasets.catalogues.connection import (
     COMMON_OPTIONS,
-    Connection,
+    CatalogueConnection,
     LogIn,
     Reply,
     as_json,
@@ -53,7 +53,9 @@ class MetaCatSignIn(LogIn):
         super().__init__(credential_file, header=_TOKEN_HEADER)
         self._auth_url = auth_url
 
-    def log_in(self, connection: Connection, credentials: Credentials, at: datetime) -> Token:
+    def log_in(
+        self, connection: CatalogueConnection, credentials: Credentials, at: datetime
+    ) -> Token:
         query = [("username", credentials.user)]
         if credentials.token:
             reply = connection.send_once(
@@ -90,7 +92,7 @@ class MetaCatSignIn(LogIn):
             raise Unclear("MetaCat accepted the credential, but sent no token.")
         return token_with_expiry(value, at=at, default_life=_TOKEN_LIFE)
 
-    def is_rejected(self, connection: Connection, reply: Reply) -> bool:
+    def is_rejected(self, connection: CatalogueConnection, reply: Reply) -> bool:
         if reply.status != 403:
             return reply.status == 401
         # 403 also means a frozen dataset or a namespace of others: ask if the token is valid.
@@ -106,7 +108,7 @@ class MetaCatCatalogue:
     knows_locations = False
 
     def __init__(
-        self, connection: Connection, *, namespace: str, events_key: str, runs_key: str
+        self, connection: CatalogueConnection, *, namespace: str, events_key: str, runs_key: str
     ) -> None:
         self._connection = connection
         self._namespace = namespace
@@ -122,7 +124,7 @@ class MetaCatCatalogue:
         )
         sign_in = MetaCatSignIn(configuration.credential_file, auth_url=auth_url)
         return cls(
-            Connection(configuration, sign_in),
+            CatalogueConnection(configuration, sign_in),
             namespace=options.get("namespace", ""),
             events_key=options.get("events_key", "core.event_count"),
             runs_key=options.get("runs_key", "core.runs"),

@@ -22,7 +22,7 @@ from apps.datasets.catalogues.base import (
 )
 from apps.datasets.catalogues.connection import (
     COMMON_OPTIONS,
-    Connection,
+    CatalogueConnection,
     LogIn,
     Reply,
     as_json,
@@ -56,14 +56,16 @@ class RucioSignIn(LogIn):
         self._auth_url = auth_url
         self._account = account
 
-    def headers(self, connection: Connection) -> Mapping[str, str]:
+    def headers(self, connection: CatalogueConnection) -> Mapping[str, str]:
         # Another program renews a token that is in the file, so it is read each time.
         token = self.credentials().token
         if token:
             return {_TOKEN_HEADER: token}
         return super().headers(connection)
 
-    def log_in(self, connection: Connection, credentials: Credentials, at: datetime) -> Token:
+    def log_in(
+        self, connection: CatalogueConnection, credentials: Credentials, at: datetime
+    ) -> Token:
         headers = {"X-Rucio-Account": self._account, "X-Rucio-AppID": "opsportal"}
         if credentials.password:
             path = "auth/userpass"
@@ -89,7 +91,7 @@ class RucioSignIn(LogIn):
             return token_with_expiry(value, at=at, default_life=_TOKEN_LIFE)
         return Token(value, issued_at=at, expires_at=expires_at)
 
-    def is_rejected(self, connection: Connection, reply: Reply) -> bool:
+    def is_rejected(self, connection: CatalogueConnection, reply: Reply) -> bool:
         # 401 also means a right that is missing: a new token does not help then.
         return reply.status == 401 and _exception_class(reply) != "AccessDenied"
 
@@ -99,7 +101,9 @@ class RucioCatalogue:
 
     knows_locations = True
 
-    def __init__(self, connection: Connection, *, account: str, scope: str, activity: str) -> None:
+    def __init__(
+        self, connection: CatalogueConnection, *, account: str, scope: str, activity: str
+    ) -> None:
         self._connection = connection
         self._account = account
         self._scope = scope
@@ -115,7 +119,7 @@ class RucioCatalogue:
         )
         sign_in = RucioSignIn(configuration.credential_file, auth_url=auth_url, account=account)
         return cls(
-            Connection(configuration, sign_in),
+            CatalogueConnection(configuration, sign_in),
             account=account,
             scope=options.get("scope", ""),
             activity=options.get("activity", "Staging"),

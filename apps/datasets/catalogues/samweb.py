@@ -24,7 +24,7 @@ from apps.datasets.catalogues.base import (
 )
 from apps.datasets.catalogues.connection import (
     COMMON_OPTIONS,
-    Connection,
+    CatalogueConnection,
     FileToken,
     Reply,
     parse_json,
@@ -46,7 +46,7 @@ class SAMCatalogue:
 
     knows_locations = True
 
-    def __init__(self, connection: Connection, *, has_credential: bool, role: str) -> None:
+    def __init__(self, connection: CatalogueConnection, *, has_credential: bool, role: str) -> None:
         self._connection = connection
         self._has_credential = has_credential
         self._headers = {"Accept": "application/json", "From": "opsportal"}
@@ -67,7 +67,7 @@ class SAMCatalogue:
             prefix=options.get("token_prefix", "Bearer "),
         )
         return cls(
-            Connection(configuration, sign_in),
+            CatalogueConnection(configuration, sign_in),
             has_credential=bool(configuration.credential_file),
             role=options.get("role", ""),
         )
@@ -189,7 +189,7 @@ class SAMCatalogue:
 class SAMThatDefines(SAMCatalogue):
     """A SAM instance in which the portal makes definitions, for a group and a user of SAM."""
 
-    def __init__(self, connection: Connection, *, has_credential: bool, role: str) -> None:
+    def __init__(self, connection: CatalogueConnection, *, has_credential: bool, role: str) -> None:
         super().__init__(connection, has_credential=has_credential, role=role)
         self._group = ""
         self._user = ""

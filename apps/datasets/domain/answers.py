@@ -18,7 +18,7 @@ from apps.production.models import Stage
 
 
 @dataclass(frozen=True)
-class Answers:
+class StoredAnswers:
     """The answers of the catalogues about a dataset, by name of the catalogue.
 
     Rows without a time of an answer wait for their first one.
@@ -38,16 +38,16 @@ def _answered_at(answer: KnownDataset) -> float:
     return answer.answered_at.timestamp() if answer.answered_at else 0.0
 
 
-def answers_for(names: Collection[str], user: Principal) -> Mapping[str, Answers]:
+def answers_for(names: Collection[str], user: Principal) -> Mapping[str, StoredAnswers]:
     """Return the stored answers about datasets by name, in at most three queries.
 
     Datasets that only requests of experiments the user cannot see write have no rows, as if no
     catalogue had been asked: nobody learns whether they exist.
     """
     shown = set(names) - _of_others(names, user)
-    answers: dict[str, Answers] = {}
+    answers: dict[str, StoredAnswers] = {}
     for name in names:
-        answers[name] = Answers()
+        answers[name] = StoredAnswers()
     known = KnownDataset.objects.filter(name__in=sorted(shown), catalogue__active=True)
     for answer in known.select_related("catalogue").order_by("catalogue__name"):
         answers[answer.name].rows.append(answer)
@@ -92,7 +92,7 @@ def _written_by_scans(names: Sequence[str], stages: QuerySet[Stage]) -> list[tup
     return written
 
 
-def by_catalogue(answers: Answers) -> list[tuple[Catalogue, KnownDataset | None]]:
+def by_catalogue(answers: StoredAnswers) -> list[tuple[Catalogue, KnownDataset | None]]:
     """Return the active catalogues, each with what it answered about the dataset."""
     known: dict[int, KnownDataset] = {}
     for answer in answers.rows:

@@ -51,7 +51,7 @@ def _with_counting(stage: Stage, batch: Sequence[OutputFile]) -> Iterator[EqualC
     for file in counting.filter(number__in={copy.number for copy in batch}).order_by("pk"):
         equal.setdefault((file.number, file.size_bytes, file.checksum), file)
     names = [copy.name for copy in batch]
-    # Of any request: whoever deletes files goes by their names.
+    # Of any request: files are deleted by name.
     in_use = OutputFile.objects.filter(name__in=names, counts=True)
     used = set(in_use.values_list("name", flat=True))
     for copy in batch:

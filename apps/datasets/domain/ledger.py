@@ -455,7 +455,7 @@ def _mark_outputs(
     outcomes: Mapping[int, NumberOutcome],
     counting: Mapping[int, EndedJob | None],
 ) -> None:
-    """Mark the outputs of ended jobs: only those of the completed job that counts do."""
+    """Mark which outputs of ended jobs count: only outputs of the completed job that counts do."""
     keys = []
     numbers = []
     counts = []

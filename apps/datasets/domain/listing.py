@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet
 
 from apps.accounts.models import Experiment, Principal
-from apps.datasets.domain.answers import Answers, answers_for
+from apps.datasets.domain.answers import StoredAnswers, answers_for
 from apps.datasets.domain.steps import (
     is_possible_name,
     names_that_fit,
@@ -138,5 +138,7 @@ def rows_of_names(names: Sequence[str], user: Principal) -> list[DatasetRow]:
     return rows
 
 
-def _facts(names: set[str], user: Principal) -> tuple[Mapping[str, int], Mapping[str, Answers]]:
+def _facts(
+    names: set[str], user: Principal
+) -> tuple[Mapping[str, int], Mapping[str, StoredAnswers]]:
     return count_uses(names, user), answers_for(names, user)

@@ -16,7 +16,7 @@ from apps.core.domain.work import BackOff, Queue
 from apps.datasets.catalogues import base
 from apps.datasets.catalogues.registry import open_catalogue
 from apps.datasets.domain.catalogue_queue import error_text
-from apps.datasets.domain.places import UNKNOWN_PLACES, Places, locate_files
+from apps.datasets.domain.places import UNKNOWN_PLACES, DatasetPlaces, locate_files
 from apps.datasets.domain.staging_options import STAGING_OPTIONS, can_stage
 from apps.datasets.domain.steps import is_possible_name
 from apps.datasets.models import Catalogue, KnownDataset
@@ -26,7 +26,7 @@ from apps.production.domain.outputs.datasets import CatalogueError, DataFile, Da
 FRESH = timedelta(hours=1)
 #: That a dataset does not exist is believed for so long, while the catalogue is asked again.
 ABSENT_FOR = timedelta(days=1)
-#: Answers that nobody needed for so long are forgotten.
+#: Answers that were not needed for so long are deleted.
 KEPT = timedelta(days=90)
 #: No more look-ups than this wait: users can type any number of names.
 MOST_WAITING = 20_000
@@ -260,7 +260,7 @@ def ask_catalogue(catalogue: Catalogue, *, now: Callable[[], datetime]) -> int:
 
 def _ask_where(
     adapter: base.Catalogue, summary: base.DatasetSummary, *, now: Callable[[], datetime]
-) -> tuple[Places, str]:
+) -> tuple[DatasetPlaces, str]:
     """Return where the files of a dataset are, and why the catalogue does not answer now.
 
     The reason is empty if it answers, or refuses only this dataset. No failure is raised, so that
@@ -271,15 +271,15 @@ def _ask_where(
     try:
         return locate_files(adapter, summary, now=now), ""
     except base.Refused as error:
-        return Places(reason=error_text(error)), ""
+        return DatasetPlaces(reason=error_text(error)), ""
     except base.CatalogueError as error:
         reason = error_text(error)
-        return Places(reason=reason), reason
+        return DatasetPlaces(reason=reason), reason
 
 
 @transaction.atomic
 def _store_answer(
-    answer: KnownDataset, summary: base.DatasetSummary, places: Places, at: datetime
+    answer: KnownDataset, summary: base.DatasetSummary, places: DatasetPlaces, at: datetime
 ) -> bool:
     Catalogue.objects.filter(pk=answer.catalogue_id).update(answered_at=at, error="")
     if not LOOK_UPS.hold([answer]):

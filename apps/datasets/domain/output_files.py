@@ -59,7 +59,7 @@ class NamedFile:
 class StoredFiles:
     """How many files of a reporter were stored, how many were new, and whether they count now.
 
-    Those of a job that has not completed yet count once it has.
+    Files of a job that has not completed yet count once it has.
     """
 
     stored: int
@@ -81,9 +81,9 @@ def store_output_files(
 ) -> StoredFiles:
     """Store the files of one reporter. Reporting with the same key again replaces all of them.
 
-    With `replaces` false it replaces only those of the same names, and adds the others.
+    With `replaces` false it replaces only files of the same names, and adds the others.
 
-    `number` is that of the job in its stage, None if it is unknown. In a stage with a ledger the
+    `number` counts the jobs of the stage, None if it is unknown. In a stage with a ledger the
     files count if the job of that ID is the one whose result counts; else they always do. Raises
     `InvalidFields` with every fault, and with the `problems` that the caller found.
     """
@@ -305,7 +305,7 @@ ON output.stage_id = %s AND output.key = %s AND output.name = link.name
 
 
 def _delete_files(stage: Stage, key: str, names: list[str] | None) -> tuple[int, CountingSums]:
-    """Delete the files of a reporter, only those of these names if given.
+    """Delete the files of a reporter, or only the files with these names.
 
     Return how many there were, and the sums of those counting.
     """

@@ -20,7 +20,7 @@ class Parts:
 
 
 def steps_of_parts(parts: Iterable[DatasetPart]) -> list[PartStep]:
-    """Return a step for each pair of a part and its whole dataset: that of the first row.
+    """Return a step for each pair of a part and its whole dataset, made from their first row.
 
     Several requests may have the same part.
     """

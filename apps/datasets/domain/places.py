@@ -19,7 +19,7 @@ _TOO_SLOW = f"The catalogue took longer than {LOCATING_TIME.seconds // 60} minut
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DatasetPlaces:
     """The number of files of a dataset by location.
 
     Unknown numbers are None; `reason` may say why. A file whose replicas are on storage of an
@@ -33,33 +33,33 @@ class Places:
     reason: str = ""
 
 
-UNKNOWN_PLACES = Places()
+UNKNOWN_PLACES = DatasetPlaces()
 
 
 def locate_files(
     catalogue: Catalogue, summary: DatasetSummary, *, now: Callable[[], datetime]
-) -> Places:
+) -> DatasetPlaces:
     """Ask a catalogue where the files of a dataset are. Raises `CatalogueError`.
 
-    Datasets of more than `MOST_LOCATED` files are not located, nor are those of a catalogue that
+    Datasets of more than `MOST_LOCATED` files are not located, nor are datasets of a catalogue that
     takes longer than `LOCATING_TIME`: counts of a part would be wrong.
     """
     if not catalogue.knows_locations:
         return UNKNOWN_PLACES
     if summary.files is not None and summary.files > MOST_LOCATED:
-        return Places(reason=_TOO_MANY)
+        return DatasetPlaces(reason=_TOO_MANY)
 
     started_at = now()
     names = list(islice(_current_files(catalogue, summary.name), MOST_LOCATED + 1))
     if len(names) > MOST_LOCATED:
-        return Places(reason=_TOO_MANY)
+        return DatasetPlaces(reason=_TOO_MANY)
 
     on_disk = 0
     on_tape_only = 0
     without_location = 0
     for start in range(0, len(names), CHUNK):
         if now() - started_at > LOCATING_TIME:
-            return Places(reason=_TOO_SLOW)
+            return DatasetPlaces(reason=_TOO_SLOW)
         chunk = names[start : start + CHUNK]
         locations = catalogue.locations(chunk)
         for name in chunk:
@@ -71,7 +71,7 @@ def locate_files(
                 on_tape_only += 1
             elif not media:
                 without_location += 1
-    return Places(len(names), on_disk, on_tape_only, without_location)
+    return DatasetPlaces(len(names), on_disk, on_tape_only, without_location)
 
 
 def _current_files(catalogue: Catalogue, dataset: str) -> Iterator[str]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.accounts.models import Principal
-from apps.datasets.domain.answers import Answers, answers_for
+from apps.datasets.domain.answers import StoredAnswers, answers_for
 from apps.datasets.domain.parts import MOST_PARTS, Parts, steps_of_parts
 from apps.datasets.domain.steps import (
     PartStep,
+    ProvenanceSteps,
     Step,
-    Steps,
     has_placeholder,
     is_possible_name,
     is_unnamed,
@@ -28,7 +28,7 @@ MOST_DATASETS = 60
 
 
 @dataclass(frozen=True)
-class Entry:
+class ProvenanceEntry:
     """A dataset of the provenance, and one of the steps that lead to it.
 
     `distance` is the number of steps between it and the dataset of the page. `step` is the stage
@@ -79,7 +79,7 @@ class ProvenanceSide:
 
 
 @dataclass(frozen=True)
-class Point:
+class PointDataset:
     """A point of a scan, the dataset that belongs to it, and how many stages read that."""
 
     label: str
@@ -92,7 +92,7 @@ class Provenance:
     """A dataset with all that is known about it.
 
     `makers` are the steps that write it: several requests may. `uses` is the number of stages that
-    read it, of which `readers` may be only the newest. `answers` are those of the catalogues, by
+    read it, of which `readers` may be only the newest. `answers` are the catalogues' answers, by
     name of a dataset. `points` are the datasets of a name with placeholders. `parts` are what it
     is a part of, and what is a part of it.
     """
@@ -103,15 +103,15 @@ class Provenance:
     uses: int
     back: ProvenanceSide
     forward: ProvenanceSide
-    made_from: list[Entry]
-    used_by: list[Entry]
-    points: list[Point]
+    made_from: list[ProvenanceEntry]
+    used_by: list[ProvenanceEntry]
+    points: list[PointDataset]
     parts: Parts
-    answers: Mapping[str, Answers]
+    answers: Mapping[str, StoredAnswers]
     is_cut: bool
 
     @property
-    def own_answers(self) -> Answers:
+    def own_answers(self) -> StoredAnswers:
         """What the catalogues answered about it."""
         return self.answers[self.name]
 
@@ -128,7 +128,7 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
     """
     if not is_possible_name(name):
         return None
-    steps = Steps(user)
+    steps = ProvenanceSteps(user)
     steps.load(written={name}, read={name})
     makers = steps.writing(name)
     readers = steps.reading(name)
@@ -155,7 +155,7 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
     )
 
 
-def _both_sides(name: str, steps: Steps) -> tuple[ProvenanceSide, ProvenanceSide]:
+def _both_sides(name: str, steps: ProvenanceSteps) -> tuple[ProvenanceSide, ProvenanceSide]:
     """Follow the steps back and forward, and read the requests that they lead to."""
     while True:
         back = _follow(name, lambda key: _before(key, steps), lambda step: step.input)
@@ -167,12 +167,12 @@ def _both_sides(name: str, steps: Steps) -> tuple[ProvenanceSide, ProvenanceSide
         steps.load(written=written, read=read)
 
 
-def _before(key: str, steps: Steps) -> list[Step | PartStep]:
+def _before(key: str, steps: ProvenanceSteps) -> list[Step | PartStep]:
     """Return the steps that lead to a dataset, the parts last."""
     return [*steps.counting(key), *steps_of_parts(steps.parts_named(key))]
 
 
-def _after(key: str, steps: Steps) -> list[Step | PartStep]:
+def _after(key: str, steps: ProvenanceSteps) -> list[Step | PartStep]:
     """Return the steps from a dataset, the parts last."""
     return [*steps.reading(key), *steps_of_parts(steps.parts_of(key))]
 
@@ -203,7 +203,7 @@ def _follow(
     return side
 
 
-def _entries_back(side: ProvenanceSide, steps: Steps) -> list[Entry]:
+def _entries_back(side: ProvenanceSide, steps: ProvenanceSteps) -> list[ProvenanceEntry]:
     """List the datasets before this one, nearest first, each with the steps that write it."""
     entries = []
     for key, distance in side.distances.items():
@@ -213,11 +213,11 @@ def _entries_back(side: ProvenanceSide, steps: Steps) -> list[Entry]:
         for step in makers:
             entries.append(_entry(key, distance, step))
         if not makers:
-            entries.append(Entry(key, distance, None))
+            entries.append(ProvenanceEntry(key, distance, None))
     return entries
 
 
-def _entries_forward(side: ProvenanceSide) -> list[Entry]:
+def _entries_forward(side: ProvenanceSide) -> list[ProvenanceEntry]:
     """List the steps after this dataset, nearest first, each with what it writes."""
     entries = []
     for step in side.steps:
@@ -225,13 +225,13 @@ def _entries_forward(side: ProvenanceSide) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.distance)
 
 
-def _entry(key: str, distance: int, step: Step | PartStep) -> Entry:
+def _entry(key: str, distance: int, step: Step | PartStep) -> ProvenanceEntry:
     if isinstance(step, PartStep):
-        return Entry(key, distance, None, step.part)
-    return Entry(key, distance, step)
+        return ProvenanceEntry(key, distance, None, step.part)
+    return ProvenanceEntry(key, distance, step)
 
 
-def _points_of(name: str, steps: list[Step], user: Principal) -> list[Point]:
+def _points_of(name: str, steps: list[Step], user: Principal) -> list[PointDataset]:
     """List the datasets of a name with placeholders, at each point of the newest scan."""
     if not has_placeholder(name):
         return []
@@ -246,5 +246,5 @@ def _points_of(name: str, steps: list[Step], user: Principal) -> list[Point]:
     uses = count_uses(labels, user)
     listed = []
     for point_name, label in labels.items():
-        listed.append(Point(label, point_name, uses.get(point_name, 0)))
+        listed.append(PointDataset(label, point_name, uses.get(point_name, 0)))
     return listed

@@ -106,7 +106,7 @@ def visible_stages(user: Principal) -> QuerySet[Stage]:
 def visible_parts(user: Principal) -> QuerySet[DatasetPart]:
     """Return the parts of datasets of requests that the user may see, newest first.
 
-    Each is that of a request, made from a split or recovered one; both are read with it. The files
+    Each belongs to a request made from a split or recovered one; both are read with it. The files
     are not.
     """
     parts = DatasetPart.objects.select_related("request", "split_from").defer("files")
@@ -154,7 +154,7 @@ def names_that_fit(names: Iterable[str], template: str, scan: str) -> list[str]:
 def _can_become(template: str, name: str) -> bool:
     """Whether a name has the fixed parts of a text with placeholders, in their order.
 
-    In linear time: the texts are those of users, so this is no regular expression.
+    In linear time: users write the texts, so this is no regular expression.
     """
     first, *others = _PLACEHOLDER.split(template)
     if not others:
@@ -172,7 +172,7 @@ def _can_become(template: str, name: str) -> bool:
     return position <= end
 
 
-class Steps:
+class ProvenanceSteps:
     """The steps of the requests that were loaded, by what they write and by what they read."""
 
     def __init__(self, user: Principal) -> None:
@@ -266,7 +266,7 @@ class Steps:
             self._scans_reading.append(stage)
 
     def writing(self, key: str) -> list[Step]:
-        """Return the loaded steps that write a dataset, those of the newest requests first.
+        """Return the loaded steps that write a dataset, steps of the newest requests first.
 
         Steps of requests that claim no dataset come last.
         """

@@ -172,7 +172,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _paths(side: ProvenanceSide, places: Mapping[tuple[int, str], Box], sign: int) -> list[str]:
-    """Return a curve for each step, from the box of its input to that of its output."""
+    """Return a curve for each step, from the box of its input to the box of its output."""
     paths = []
     for step in side.steps:
         start = places[sign if side.distances[step.input] else 0, step.input]

@@ -61,5 +61,5 @@ def end_with_faults(*, request: Request, name: str, by: User, at: datetime) -> N
 
 
 def _output(record: JobRecord) -> NamedFile:
-    """Return the output file of a job; those of the array and of the retry have different names."""
+    """Return the output file of a job; the array and the retry name theirs differently."""
     return NamedFile(f"reco_light_{record.job_id}.root", _OUTPUT_BYTES, _OUTPUT_EVENTS)

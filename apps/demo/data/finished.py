@@ -15,6 +15,7 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.files import list_files, stages_with_files, start_ledger
 from apps.submission.domain.arrays.plan import plan_jobs
+from apps.submission.domain.arrays.rows import NewArray
 from apps.submission.domain.arrays.scripts import make_stage_plan
 from apps.submission.domain.arrays.submissions import publish_event
 from apps.submission.domain.dispatch.dispatch import refresh_progress
@@ -34,15 +35,8 @@ def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime)
     if not hasattr(request, "assignment"):
         choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
     plan = make_stage_plan(key=request.key, content=content_of(request), position=stage.position)
-    sent = plan_jobs(
-        request=request,
-        cluster=cluster,
-        plan=plan,
-        by=PORTAL,
-        at=at,
-        first=0,
-        tasks=stage.jobs or 1,
-    )
+    array = NewArray(request=request, cluster=cluster, plan=plan, tasks=stage.jobs or 1)
+    sent = plan_jobs(array, by=PORTAL, at=at)
     accept(sent, at=at)
     return sent
 

@@ -12,11 +12,11 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.core.domain.outbox import defer_deliveries
 from apps.demo.data.board import SOURCE
-from apps.demo.simulation.alerts import Notification, payload
+from apps.demo.simulation.alerts import SimulatedAlert, payload
 from apps.demo.simulation.logs import log_of
-from apps.demo.simulation.outages import Outage, Trouble
+from apps.demo.simulation.outages import SimulatedOutage, SimulatedTrouble
 from apps.demo.simulation.records import record_of
-from apps.demo.simulation.workload import FIRST_ID, Attempt, Submission, Workload
+from apps.demo.simulation.workload import FIRST_ID, SimulatedArray, SimulatedAttempt, Workload
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, random_of
 from apps.jobs.domain.collection.accounting import store_records
 from apps.jobs.models import Job
@@ -33,13 +33,13 @@ _IDS_PER_HOUR = 100
 _CAMPAIGNS = tuple(campaign for campaign in CAMPAIGNS if not campaign.request)
 
 
-def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
+def planted_outages(*, until: datetime, days: int = DAYS) -> list[SimulatedOutage]:
     """Return the outages of the `days` before `until` that were over by then.
 
     Jobs of the history fail because of them.
     """
     end = int(until.timestamp())
-    outages = Trouble(_SEED, end).outages(end - days * DAY, end)
+    outages = SimulatedTrouble(_SEED, end).outages(end - days * DAY, end)
     planted = []
     for outage in outages:
         if outage.ended <= end and outage.started >= end - days * DAY:
@@ -60,7 +60,7 @@ def store_outages(*, until: datetime, at: datetime, days: int = DAYS) -> int:
     outages = planted_outages(until=until, days=days)
     for outage in outages:
         notification = payload(
-            Notification(outage.ended, "resolved", outage), int(until.timestamp())
+            SimulatedAlert(outage.ended, "resolved", outage), int(until.timestamp())
         )
         message = Alertmanager().parse(json.dumps(notification).encode())
         with transaction.atomic():
@@ -84,10 +84,10 @@ def store_history(
     portal reads like any other.
     """
     last_hour = int(until.timestamp()) // HOUR
-    # IDs are lower than those of the simulated cluster.
+    # IDs are lower than the ones that the simulated cluster assigns.
     workload = Workload(
         seed=_SEED,
-        trouble=Trouble(_SEED, int(until.timestamp())),
+        trouble=SimulatedTrouble(_SEED, int(until.timestamp())),
         rate=lambda hour: (
             _LAST_RATE - (_LAST_RATE - _FIRST_RATE) * min(1, (last_hour - hour) / (24 * days))
         ),
@@ -113,7 +113,7 @@ def store_history(
         yield store_records(cluster=cluster, records=records, at=at)[0]
 
 
-def _record(submission: Submission, attempt: Attempt, directory: Path) -> JobRecord:
+def _record(submission: SimulatedArray, attempt: SimulatedAttempt, directory: Path) -> JobRecord:
     """Return the record of an attempt, and write its log if it failed."""
     log = (
         directory

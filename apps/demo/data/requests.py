@@ -17,7 +17,7 @@ from apps.clusters.models import Cluster
 from apps.demo.data.files import end_with_faults
 from apps.demo.data.finished import complete_stage, submit_stage
 from apps.demo.data.quality import report_all_output, report_faulty_output
-from apps.demo.simulation.world import CAMPAIGNS, Campaign
+from apps.demo.simulation.world import CAMPAIGNS, WorldCampaign
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import write_comment
@@ -31,7 +31,7 @@ from apps.submission.domain.arrays.assignment import assign_request
 
 
 @dataclass(frozen=True)
-class Step:
+class UserAction:
     """One action of a user: a verb, an edit of stages by name, a new priority, or a comment.
 
     With `assign`, the portal submits the request's jobs from then on. `submits` names a stage whose
@@ -67,7 +67,7 @@ class Story:
     hours_ago: float
     due_in_days: int
     content: dict[str, Any]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[UserAction, ...] = ()
     campaigns: str = ""
     workflow: str = "general"
 
@@ -88,7 +88,7 @@ _STORIES = TypeAdapter(tuple[Story, ...]).validate_python(_DATA["stories"])
 @transaction.atomic
 def load_requests(
     *, experiments: dict[str, Experiment], users: dict[str, User], cluster: Cluster, at: datetime
-) -> tuple[Campaign, ...]:
+) -> tuple[WorldCampaign, ...]:
     """Create the requests, once, with all their actions in order of time.
 
     Those that read listed files need a catalogue, and are left out without one. Return the
@@ -102,7 +102,7 @@ def load_requests(
             requests[story.title] = stored
 
     if not requests:
-        actions: list[tuple[float, Story, Step | None]] = [
+        actions: list[tuple[float, Story, UserAction | None]] = [
             (story.hours_ago, story, None) for story in stories
         ]
         for story in stories:
@@ -163,7 +163,7 @@ def _workflow(key: str) -> Workflow:
 
 
 def _perform(
-    step: Step, request: Request, users: dict[str, User], cluster: Cluster, at: datetime
+    step: UserAction, request: Request, users: dict[str, User], cluster: Cluster, at: datetime
 ) -> None:
     by = users[step.by]
     request.refresh_from_db()
@@ -200,7 +200,9 @@ def _perform(
         )
 
 
-def _move(step: Step, verb: Verb, request: Request, users: dict[str, User], at: datetime) -> None:
+def _move(
+    step: UserAction, verb: Verb, request: Request, users: dict[str, User], at: datetime
+) -> None:
     by = users[step.by]
     if verb in {Verb.DONE, Verb.DONE_PARTIAL}:
         report_all_output(request=request, by=by, at=at, reason=step.reason)

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from apps.demo.simulation.outages import Outage, Trouble
+from apps.demo.simulation.outages import SimulatedOutage, SimulatedTrouble
 from apps.demo.simulation.world import DOMAIN
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Notification:
+class SimulatedAlert:
     """A message to send at `due`: an outage starts, continues or ends, or a heartbeat.
 
     A heartbeat has no outage.
@@ -43,28 +43,30 @@ class Notification:
 
     due: int
     reason: str
-    outage: Outage | None = None
+    outage: SimulatedOutage | None = None
 
 
-def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Notification]:
+def notifications(
+    trouble: SimulatedTrouble, since: float, until: float
+) -> Iterator[SimulatedAlert]:
     """Yield the messages due in (since, until], in order.
 
     Of heartbeats and of repeats, only the newest one is included.
     """
-    sent: list[Notification] = []
+    sent: list[SimulatedAlert] = []
     for outage in trouble.outages(since - _NOTICE_SECONDS, until):
         begins = outage.started + _NOTICE_SECONDS
         ends = outage.ended + _NOTICE_SECONDS
-        sent += [Notification(begins, "firing", outage), Notification(ends, "resolved", outage)]
+        sent += [SimulatedAlert(begins, "firing", outage), SimulatedAlert(ends, "resolved", outage)]
         repeats = (min(int(until), ends - 1) - begins) // REPEAT_SECONDS
         if repeats > 0 and until < ends:
-            sent.append(Notification(begins + repeats * REPEAT_SECONDS, "repeat", outage))
-    sent.append(Notification(int(until) // HEARTBEAT_SECONDS * HEARTBEAT_SECONDS, "heartbeat"))
+            sent.append(SimulatedAlert(begins + repeats * REPEAT_SECONDS, "repeat", outage))
+    sent.append(SimulatedAlert(int(until) // HEARTBEAT_SECONDS * HEARTBEAT_SECONDS, "heartbeat"))
     due = [notification for notification in sent if since < notification.due <= until]
     yield from sorted(due, key=lambda notification: notification.due)
 
 
-def _labels(outage: Outage) -> dict[str, str]:
+def _labels(outage: SimulatedOutage) -> dict[str, str]:
     name = "ServiceDown"
     severity = "critical"
     host = outage.service
@@ -83,7 +85,7 @@ def _labels(outage: Outage) -> dict[str, str]:
     }
 
 
-def payload(notification: Notification, origin: int) -> dict[str, Any]:
+def payload(notification: SimulatedAlert, origin: int) -> dict[str, Any]:
     """Return the body that Alertmanager's webhook sends for a notification."""
     outage = notification.outage
     ended = None
@@ -138,7 +140,7 @@ class AlertSender(threading.Thread):
     """
 
     def __init__(
-        self, trouble: Trouble, url: str, token_file: Path, cursor: Path, since: float
+        self, trouble: SimulatedTrouble, url: str, token_file: Path, cursor: Path, since: float
     ) -> None:
         super().__init__(name="alerts", daemon=True)
         self.trouble = trouble

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from apps.clusters.schedulers.base import JobState
 
 
-class Kind(StrEnum):
+class CauseKind(StrEnum):
     """The kind of a planted cause."""
 
     NONE = "none"
@@ -42,20 +42,20 @@ class End:
 
 
 _DATA = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
-ENDS = TypeAdapter(dict[Kind, End]).validate_python(_DATA["ends"])
+ENDS = TypeAdapter(dict[CauseKind, End]).validate_python(_DATA["ends"])
 #: Templates of the last lines by service and phase; `payload` stands for the experiment's program.
 SERVICE_LOGS: dict[str, dict[str, str]] = _DATA["services"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class SimulatedCause:
     """The cause of the end of an attempt: its kind, what is to blame, and the phase.
 
     `blame` is a service, a host or a release. `outage` has start and end in seconds since the
     epoch.
     """
 
-    kind: Kind
+    kind: CauseKind
     blame: str = ""
     phase: int = 0
     outage: tuple[int, int] | None = None
@@ -66,4 +66,4 @@ class Cause:
         return ENDS[self.kind]
 
 
-DONE = Cause(Kind.NONE)
+DONE = SimulatedCause(CauseKind.NONE)

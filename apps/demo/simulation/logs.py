@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from apps.demo.simulation.causes import SERVICE_LOGS, Kind
-from apps.demo.simulation.workload import Attempt, Submission
-from apps.demo.simulation.world import Campaign, cpu_of
+from apps.demo.simulation.causes import SERVICE_LOGS, CauseKind
+from apps.demo.simulation.workload import SimulatedArray, SimulatedAttempt
+from apps.demo.simulation.world import WorldCampaign, cpu_of
 
 # Share of the logs with thousands of lines.
 _LONG_LOG = 0.004
@@ -31,19 +31,19 @@ class _Computed:
         return self.of(number)
 
 
-def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator[str]:
+def log_of(submission: SimulatedArray, attempt: SimulatedAttempt, random: Random) -> Iterator[str]:
     """Yield the text of the log in whole lines."""
     campaign = submission.campaign
     cause = attempt.cause
     values = _values(campaign, attempt, random)
     yield _TEXTS["header"].format_map(values)
     for index, (phase, began) in enumerate(zip(attempt.phases, attempt.marks, strict=False)):
-        if cause.kind is Kind.HOST:
+        if cause.kind is CauseKind.HOST:
             break
         yield f"==> {_iso(began)} phase {index + 1}/{len(attempt.phases)}: {phase.name}\n"
         is_last = index + 1 == len(attempt.marks)
         ends = attempt.ended if is_last else attempt.marks[index + 1]
-        failed = is_last and cause.kind is not Kind.NONE
+        failed = is_last and cause.kind is not CauseKind.NONE
         if index == attempt.payload:
             yield from _payload(campaign, attempt, random, began, ends, failed)
         elif not failed:
@@ -55,12 +55,12 @@ def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator
                 f"<== {_iso(ends)} phase {phase.name} done, wall {ends - began} s, cpu {cpu:.1f} "
                 "s\n"
             )
-    if cause.kind is Kind.NONE:
+    if cause.kind is CauseKind.NONE:
         yield (
             f"peak memory {attempt.memory_share * campaign.memory_mb:.0f} MB of "
             f"{campaign.memory_mb} MB\n"
         )
-    elif cause.kind in (Kind.OUTAGE, Kind.TRANSIENT):
+    elif cause.kind in (CauseKind.OUTAGE, CauseKind.TRANSIENT):
         if cause.phase == attempt.payload:
             phase_name = "payload"
         else:
@@ -68,14 +68,14 @@ def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator
         yield SERVICE_LOGS[cause.blame][phase_name].format_map(values)
     else:
         yield cause.end.log.format_map(values)
-    if cause.kind is Kind.NONE or cause.end.exit_code:
+    if cause.kind is CauseKind.NONE or cause.end.exit_code:
         yield (
             f"{_iso(attempt.ended)} cleaning up scratch\njob script exit status "
             f"{cause.end.exit_code}\n"
         )
 
 
-def _before_end(attempt: Attempt, seconds: int) -> datetime:
+def _before_end(attempt: SimulatedAttempt, seconds: int) -> datetime:
     """Return a time before the end of an attempt; later in a short phase, so that it had begun."""
     if attempt.marks:
         began = attempt.marks[-1]
@@ -85,7 +85,7 @@ def _before_end(attempt: Attempt, seconds: int) -> datetime:
     return datetime.fromtimestamp(attempt.ended - int(seconds * share), UTC)
 
 
-def _values(campaign: Campaign, attempt: Attempt, random: Random) -> dict[str, Any]:
+def _values(campaign: WorldCampaign, attempt: SimulatedAttempt, random: Random) -> dict[str, Any]:
     return campaign.values | {
         "ago": _Computed(lambda seconds: _before_end(attempt, seconds)),
         "digits": _Computed(lambda count: f"{random.randrange(10**count):0{count}d}"),
@@ -102,13 +102,18 @@ def _values(campaign: Campaign, attempt: Attempt, random: Random) -> dict[str, A
 
 
 def _payload(
-    campaign: Campaign, attempt: Attempt, random: Random, began: int, ends: int, failed: bool
+    campaign: WorldCampaign,
+    attempt: SimulatedAttempt,
+    random: Random,
+    began: int,
+    ends: int,
+    failed: bool,
 ) -> Iterator[str]:
     program = _TEXTS["programs"][campaign.kind]
     total = program["events"]
     modules = program["modules"]
     yield f"{campaign.experiment.lower()} -c {campaign.config} -n {total} -o out.root\n"
-    if failed and attempt.cause.kind in (Kind.CONFIGURATION, Kind.OUTAGE):
+    if failed and attempt.cause.kind in (CauseKind.CONFIGURATION, CauseKind.OUTAGE):
         return
     yield (
         f"%MSG-i MF_INIT_OK:  Early {_art(began)} JobSetup\nMessagelogger initialization "

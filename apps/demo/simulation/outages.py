@@ -17,7 +17,7 @@ BAD_HOST_SECONDS = 12 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class SimulatedOutage:
     """An outage of a service from `started` to `ended`, in seconds since the epoch.
 
     `rack` is set for lost worker nodes. A minor outage slows the service down but fails no job.
@@ -41,7 +41,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class BadHost:
+class SimulatedBadHost:
     """A host that fails every job within a minute, and therefore attracts more jobs."""
 
     host: str
@@ -50,7 +50,7 @@ class BadHost:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class SimulatedTrouble:
     """All planted trouble of a simulation that was first started at `origin`.
 
     One outage is planted at the origin and a loss of nodes half a day before, so that a new demo
@@ -60,7 +60,7 @@ class Trouble:
     seed: int
     origin: int
 
-    def outages(self, since: float, until: float) -> Iterator[Outage]:
+    def outages(self, since: float, until: float) -> Iterator[SimulatedOutage]:
         """Yield the outages that overlap [since, until), ordered by start."""
         first = int((since - self.origin - MAX_OUTAGE_SECONDS) // WINDOW_SECONDS)
         for window in range(first, int((until - self.origin) // WINDOW_SECONDS) + 2):
@@ -68,14 +68,14 @@ class Trouble:
                 if outage.ended > since and outage.started < until:
                     yield outage
 
-    def outage_at(self, service: str, moment: float) -> Outage | None:
+    def outage_at(self, service: str, moment: float) -> SimulatedOutage | None:
         """Return the outage that fails jobs needing `service` at that moment."""
         for outage in self.outages(moment, moment + 1):
             if outage.service == service and not outage.minor:
                 return outage
         return None
 
-    def rack_lost(self, rack: int, since: float, until: float) -> Outage | None:
+    def rack_lost(self, rack: int, since: float, until: float) -> SimulatedOutage | None:
         """Return the loss of a rack that starts in [since, until)."""
         return next(
             (
@@ -86,18 +86,18 @@ class Trouble:
             None,
         )
 
-    def bad_host_at(self, moment: float) -> BadHost | None:
+    def bad_host_at(self, moment: float) -> SimulatedBadHost | None:
         """Return the host that fails every job at that moment."""
         bad = _bad_host_of(self.seed, self.origin, int((moment - self.origin) // BAD_HOST_SECONDS))
         return bad if bad.started <= moment < bad.ended else None
 
 
 @lru_cache(maxsize=200)
-def _outages_of(seed: int, origin: int, window: int) -> tuple[Outage, ...]:
+def _outages_of(seed: int, origin: int, window: int) -> tuple[SimulatedOutage, ...]:
     if window == 0:
         return (
-            Outage(SAMWEB, origin - 41 * 60, origin + 35 * 60),
-            Outage("dcache", origin - 25 * 60, origin + 90 * 60, minor=True),
+            SimulatedOutage(SAMWEB, origin - 41 * 60, origin + 35 * 60),
+            SimulatedOutage("dcache", origin - 25 * 60, origin + 90 * 60, minor=True),
         )
     random = random_of(seed, "outages", window)
     start = (
@@ -113,15 +113,15 @@ def _outages_of(seed: int, origin: int, window: int) -> tuple[Outage, ...]:
         service = random.choices(list(OUTAGES), weights)[0]
     rack = random.randrange(RACKS) if service == NODES else None
     minor = random.random() < 0.2 and rack is None
-    return (Outage(service, start, start + int(minutes * 60), minor, rack),)
+    return (SimulatedOutage(service, start, start + int(minutes * 60), minor, rack),)
 
 
 @lru_cache(maxsize=200)
-def _bad_host_of(seed: int, origin: int, window: int) -> BadHost:
+def _bad_host_of(seed: int, origin: int, window: int) -> SimulatedBadHost:
     random = random_of(seed, "hosts", window)
     start = origin + window * BAD_HOST_SECONDS + random.randrange(BAD_HOST_SECONDS - 3 * 3600)
     length = random.randrange(3600, 3 * 3600)
     # A new demo has just had a failing host.
     if window == -1:
         start = origin - length
-    return BadHost(random.choice(HOSTS), start, start + length)
+    return SimulatedBadHost(random.choice(HOSTS), start, start + length)

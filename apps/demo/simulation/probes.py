@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.demo.simulation.causes import Cause, Kind
-from apps.demo.simulation.outages import Trouble
-from apps.demo.simulation.workload import Attempt
+from apps.demo.simulation.causes import CauseKind, SimulatedCause
+from apps.demo.simulation.outages import SimulatedTrouble
+from apps.demo.simulation.workload import SimulatedAttempt
 from apps.demo.simulation.world import HOSTS, SAMWEB
 
 log = logging.getLogger(__name__)
@@ -53,18 +53,24 @@ def is_probe_job(values: Mapping[str, Any]) -> bool:
 
 def probe_attempts(
     values: Mapping[str, Any], raw_id: int, job_id: str, queued: int
-) -> list[Attempt]:
+) -> list[SimulatedAttempt]:
     """Return the single attempt of a probe job, on the host that it names."""
     short_name = values["host"].partition(".")[0]
     host = next((name for name in HOSTS if name.partition(".")[0] == short_name), "")
     if not host:
         return []
-    cause = Cause(Kind.NONE, "")
+    cause = SimulatedCause(CauseKind.NONE, "")
     started = queued
-    return [Attempt(raw_id, job_id, 1, started, started + _SECONDS, host, cause, (), 0.2, 0.1, ())]
+    return [
+        SimulatedAttempt(
+            raw_id, job_id, 1, started, started + _SECONDS, host, cause, (), 0.2, 0.1, ()
+        )
+    ]
 
 
-def report_of(variables: Sequence[str], attempt: Attempt, trouble: Trouble) -> ProbeReport:
+def report_of(
+    variables: Sequence[str], attempt: SimulatedAttempt, trouble: SimulatedTrouble
+) -> ProbeReport:
     """Return what a probe job with these variables reports at its end."""
     environment = dict(variable.split("=", 1) for variable in variables)
     phases = []
@@ -85,7 +91,7 @@ def report_of(variables: Sequence[str], attempt: Attempt, trouble: Trouble) -> P
     return ProbeReport(url, environment["OPSPORTAL_PHASE_TOKEN"], body)
 
 
-def _trouble_of(probe: str, attempt: Attempt, trouble: Trouble) -> str:
+def _trouble_of(probe: str, attempt: SimulatedAttempt, trouble: SimulatedTrouble) -> str:
     """Return what a probe finds wrong; an empty text if nothing is."""
     bad_host = trouble.bad_host_at(attempt.ended)
     if probe == "scratch" and bad_host is not None and bad_host.host == attempt.host:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.clusters.schedulers.simulated import PARTITION
-from apps.demo.simulation.workload import Attempt, Submission
+from apps.demo.simulation.workload import SimulatedArray, SimulatedAttempt
 from apps.demo.simulation.world import DOMAIN, cpu_of
 
 
-def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
+def record_of(submission: SimulatedArray, attempt: SimulatedAttempt, log: Path) -> JobRecord:
     """Return the accounting record of an attempt."""
     campaign = submission.campaign
     end = attempt.cause.end
@@ -55,7 +55,7 @@ def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
     )
 
 
-def truth_of(submission: Submission, attempt: Attempt) -> dict[str, object]:
+def truth_of(submission: SimulatedArray, attempt: SimulatedAttempt) -> dict[str, object]:
     """Return the truth about a failed attempt: the planted cause and the correct verdict."""
     cause = attempt.cause
     return {

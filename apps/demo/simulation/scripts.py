@@ -7,13 +7,13 @@ from random import Random
 import yaml
 
 from apps.clusters.schedulers.simulated import PARTITION
-from apps.demo.simulation.workload import Submission
+from apps.demo.simulation.workload import SimulatedArray
 from apps.demo.simulation.world import STAGES
 
 _TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
-def script_of(submission: Submission, output: Path) -> bytes:
+def script_of(submission: SimulatedArray, output: Path) -> bytes:
     """Return the submitted script.
 
     `output` is the path of its log, with Slurm's patterns in the name.
@@ -33,7 +33,7 @@ def script_of(submission: Submission, output: Path) -> bytes:
     ).encode()
 
 
-def variables_of(submission: Submission, random: Random) -> list[str]:
+def variables_of(submission: SimulatedArray, random: Random) -> list[str]:
     """Return the environment of the submission, one `NAME=value` per item.
 
     Without a request it has none of the portal's variables. Jobs of requests have their token in a

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from apps.demo.simulation.causes import Cause, Kind
-from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.causes import CauseKind, SimulatedCause
+from apps.demo.simulation.outages import SimulatedTrouble
 from apps.demo.simulation.probes import is_probe_job, probe_attempts
-from apps.demo.simulation.workload import Attempt, Runs, Submission, raw_id_of
-from apps.demo.simulation.world import DOMAIN, Campaign, random_of
+from apps.demo.simulation.workload import Runs, SimulatedArray, SimulatedAttempt, raw_id_of
+from apps.demo.simulation.world import DOMAIN, WorldCampaign, random_of
 
 #: The kind of a stage by a part of its name; the first match counts.
 _KINDS = (
@@ -35,7 +35,7 @@ _ROWS = "SELECT spool_id, submitted, job, taken FROM sent"
 class Sent:
     """A submitted job or array with its planned attempts; `held` tasks wait without an end."""
 
-    submission: Submission
+    submission: SimulatedArray
     script: str = field(repr=False)
     variables: list[str] = field(repr=False)
     held: int
@@ -50,7 +50,13 @@ class SentJobs:
     """
 
     def __init__(
-        self, store: sqlite3.Connection, seed: int, trouble: Trouble, *, pace: float, calm: bool
+        self,
+        store: sqlite3.Connection,
+        seed: int,
+        trouble: SimulatedTrouble,
+        *,
+        pace: float,
+        calm: bool,
     ) -> None:
         self.store = store
         self.runs = Runs(seed=seed, trouble=trouble, pace=pace, calm=calm)
@@ -132,7 +138,7 @@ class SentJobs:
                 commands.append(command)
         attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
 
-        submission = Submission(
+        submission = SimulatedArray(
             spool_id,
             int(submitted),
             campaign,
@@ -153,8 +159,8 @@ class SentJobs:
 
 
 def _planned(
-    planned: list[list[Attempt]], commands: Iterable[tuple[float, str]], most: int
-) -> tuple[list[Attempt], int]:
+    planned: list[list[SimulatedAttempt]], commands: Iterable[tuple[float, str]], most: int
+) -> tuple[list[SimulatedAttempt], int]:
     """Apply the commands to the planned attempts of all tasks.
 
     Return the attempts and the number of held tasks.
@@ -173,7 +179,7 @@ def _planned(
     if since is None:
         return list(chain.from_iterable(tasks)), 0
 
-    started: list[Attempt] = []
+    started: list[SimulatedAttempt] = []
     held = 0
     for task in tasks:
         begun = []
@@ -186,7 +192,7 @@ def _planned(
     return started, held
 
 
-def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
+def _at_once(tasks: list[list[SimulatedAttempt]], most: int) -> list[list[SimulatedAttempt]]:
     """Delay tasks so that at most `most` run at a time."""
     if not most or most >= len(tasks):
         return tasks
@@ -206,7 +212,7 @@ def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
     return shifted
 
 
-def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:
+def _held(attempts: list[SimulatedAttempt], since: float, until: float) -> list[SimulatedAttempt]:
     """Move attempts that had not started before the hold after the release, in order."""
     started = []
     shift = 0
@@ -218,7 +224,7 @@ def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:
     return started
 
 
-def _later(attempt: Attempt, seconds: int) -> Attempt:
+def _later(attempt: SimulatedAttempt, seconds: int) -> SimulatedAttempt:
     started = None
     if attempt.started is not None:
         started = attempt.started + seconds
@@ -226,9 +232,11 @@ def _later(attempt: Attempt, seconds: int) -> Attempt:
     return replace(attempt, started=started, ended=attempt.ended + seconds, marks=marks)
 
 
-def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float) -> list[Attempt]:
+def _cancelled(
+    attempts: list[SimulatedAttempt], held_since: float | None, moment: float
+) -> list[SimulatedAttempt]:
     """Keep attempts that had ended, and end the one that was running or queued."""
-    kept: list[Attempt] = []
+    kept: list[SimulatedAttempt] = []
     for attempt in attempts:
         waits = held_since is not None and (attempt.started or attempt.ended) > held_since
         if attempt.ended <= moment and not waits:
@@ -240,8 +248,8 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
             marks = tuple(mark for mark in attempt.marks if mark <= moment)
         else:
             marks = ()
-        cause = Cause(
-            Kind.CANCELLED if begun else Kind.NEVER_STARTED, _USER, max(0, len(marks) - 1)
+        cause = SimulatedCause(
+            CauseKind.CANCELLED if begun else CauseKind.NEVER_STARTED, _USER, max(0, len(marks) - 1)
         )
         more: dict[str, Any] = (
             {} if begun else {"started": None, "host": "", "phases": (), "cpu_share": 0.0}
@@ -250,7 +258,7 @@ def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float)
     return kept
 
 
-def _campaign(values: dict[str, Any]) -> Campaign:
+def _campaign(values: dict[str, Any]) -> WorldCampaign:
     """Return the campaign of a job, from its environment and the command in its script."""
     environment = values["environment"]
     request = environment.get("OPSPORTAL_REQUEST", "")
@@ -267,7 +275,7 @@ def _campaign(values: dict[str, Any]) -> Campaign:
     ):
         stage = named[1]
     experiment = values["account"] or request.rpartition("-")[0] or user
-    return Campaign(
+    return WorldCampaign(
         experiment=experiment.upper(),
         stage=stage or "job",
         kind=next((kind for part, kind in _KINDS if part in stage.lower()), "reconstruction"),
@@ -282,7 +290,7 @@ def _campaign(values: dict[str, Any]) -> Campaign:
     )
 
 
-def _variables(values: dict[str, Any], campaign: Campaign) -> list[str]:
+def _variables(values: dict[str, Any], campaign: WorldCampaign) -> list[str]:
     """Return the environment of the submission: its own variables and those added by sbatch."""
     usual = {
         "USER": campaign.user,

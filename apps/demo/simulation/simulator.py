@@ -23,16 +23,21 @@ from apps.clusters.schedulers.simulated import (
     open_accounting,
     store_current,
 )
-from apps.demo.simulation.causes import Kind
+from apps.demo.simulation.causes import CauseKind
 from apps.demo.simulation.logs import log_of
-from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.outages import SimulatedTrouble
 from apps.demo.simulation.probes import ProbeReport, log_of_probes, report_of
 from apps.demo.simulation.records import record_of, truth_of
 from apps.demo.simulation.scripts import script_of, spooled_environment, variables_of
 from apps.demo.simulation.sent import Sent, SentJobs
 from apps.demo.simulation.spool import SpoolWriter
-from apps.demo.simulation.workload import LONGEST_SECONDS, Attempt, Submission, Workload
-from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, Campaign, random_of
+from apps.demo.simulation.workload import (
+    LONGEST_SECONDS,
+    SimulatedArray,
+    SimulatedAttempt,
+    Workload,
+)
+from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, WorldCampaign, random_of
 
 # An entry written later than this after its submission gets the time of the submission.
 _LATE_SECONDS = 1.0
@@ -67,7 +72,7 @@ class Simulator:
     """
 
     def __init__(
-        self, config: Config, now: float, campaigns: tuple[Campaign, ...] = CAMPAIGNS
+        self, config: Config, now: float, campaigns: tuple[WorldCampaign, ...] = CAMPAIGNS
     ) -> None:
         self.config = config
         self.logs = config.directory.absolute() / "logs"
@@ -76,7 +81,7 @@ class Simulator:
         self.spool = SpoolWriter(config.spool)
         self.state = self._state(now)
         self.use(campaigns, now)
-        self.trouble = Trouble(self.state["seed"], self.state["origin"])
+        self.trouble = SimulatedTrouble(self.state["seed"], self.state["origin"])
         self.done = float(self.state["done"])
         workload = Workload(
             seed=self.state["seed"],
@@ -88,7 +93,7 @@ class Simulator:
         )
         self._coming = workload.submissions(self.done - LONGEST_SECONDS)
         self._next = next(self._coming)
-        self._ends: list[tuple[int, int, int, Submission, Attempt]] = []
+        self._ends: list[tuple[int, int, int, SimulatedArray, SimulatedAttempt]] = []
         self.sent = SentJobs(
             self.store, self.state["seed"], self.trouble, pace=config.pace, calm=config.calm
         )
@@ -117,7 +122,7 @@ class Simulator:
             self._step(moment, now)
             yield moment
 
-    def use(self, campaigns: tuple[Campaign, ...], now: float) -> None:
+    def use(self, campaigns: tuple[WorldCampaign, ...], now: float) -> None:
         """Use other campaigns from the next hour on; earlier hours keep theirs."""
         periods = self.state["campaigns"]
         values = [asdict(campaign) for campaign in campaigns]
@@ -134,7 +139,7 @@ class Simulator:
                 self._put("campaigns", self.state["campaigns"])
         self._periods = []
         for period in self.state["campaigns"]:
-            in_period = tuple(Campaign(**values) for values in period["campaigns"])
+            in_period = tuple(WorldCampaign(**values) for values in period["campaigns"])
             self._periods.append((period["first_hour"], in_period))
 
     def take_reports(self) -> list[ProbeReport]:
@@ -188,7 +193,7 @@ class Simulator:
             ):
                 *_, submission, attempt = heapq.heappop(self._ends)
                 records.append(self._end(submission, attempt))
-                if attempt.cause.kind is not Kind.NONE:
+                if attempt.cause.kind is not CauseKind.NONE:
                     truths.append(json.dumps(truth_of(submission, attempt)) + "\n")
             elif submits:
                 spooled.update(self._submit(self._next, now))
@@ -197,7 +202,7 @@ class Simulator:
                 break
         self._commit(moment, records, truths, spooled)
 
-    def _submit(self, submission: Submission, now: float) -> dict[int, float]:
+    def _submit(self, submission: SimulatedArray, now: float) -> dict[int, float]:
         """Spool a submission and schedule its ends, unless an earlier run did so."""
         first, last_skipped = self.state["skipped"]
         if first < submission.submitted <= last_skipped:
@@ -251,7 +256,7 @@ class Simulator:
         if sent.held:
             self._held[spool_id] = sent
 
-    def _end(self, submission: Submission, attempt: Attempt) -> JobRecord:
+    def _end(self, submission: SimulatedArray, attempt: SimulatedAttempt) -> JobRecord:
         """Write the log of an attempt and return its accounting record."""
         log = self._log_pattern(submission).with_name(f"{submission.name}-{attempt.job_id}.out")
         probe_job = self._probe_jobs.pop(submission.spool_id, None)
@@ -268,7 +273,7 @@ class Simulator:
                 file.writelines(log_of(submission, attempt, random))
         return record_of(submission, attempt, log)
 
-    def _log_pattern(self, submission: Submission) -> Path:
+    def _log_pattern(self, submission: SimulatedArray) -> Path:
         job = "%A_%a" if submission.is_array else "%j"
         return (
             self.logs
@@ -295,7 +300,7 @@ class Simulator:
 
     def _current(self, moment: float) -> Iterator[CurrentJobs]:
         """Yield the queue: of each job, the attempt that ends next."""
-        jobs: dict[int, tuple[Submission, Attempt]] = {}
+        jobs: dict[int, tuple[SimulatedArray, SimulatedAttempt]] = {}
         for *_, submission, attempt in sorted(self._ends, key=lambda end: end[:3]):
             jobs.setdefault(attempt.raw_id, (submission, attempt))
         counts: Counter[tuple[int, int, str, CurrentState]] = Counter()
@@ -366,7 +371,7 @@ class Simulator:
             self._put("skipped", state["skipped"])
         return state
 
-    def _campaigns(self, hour: int) -> tuple[Campaign, ...]:
+    def _campaigns(self, hour: int) -> tuple[WorldCampaign, ...]:
         return next(campaigns for first, campaigns in reversed(self._periods) if first <= hour)
 
     def _rate(self, hour: int) -> float:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from apps.demo.simulation.causes import DONE, Cause, Kind
-from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.causes import DONE, CauseKind, SimulatedCause
+from apps.demo.simulation.outages import SimulatedTrouble
 from apps.demo.simulation.world import (
     HOSTS,
     HOUR,
     SAMWEB,
     STAGES,
-    Campaign,
-    Phase,
+    WorldCampaign,
+    WorldPhase,
     rack_of,
     random_of,
 )
@@ -34,7 +34,7 @@ _QUICK_END = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SimulatedAttempt:
     """One run of a job.
 
     Times are whole seconds since the epoch; `started` is None for a job that never ran. `marks` has
@@ -47,11 +47,11 @@ class Attempt:
     started: int | None
     ended: int
     host: str
-    cause: Cause
+    cause: SimulatedCause
     marks: tuple[int, ...]
     cpu_share: float
     memory_share: float
-    phases: tuple[Phase, ...]
+    phases: tuple[WorldPhase, ...]
 
     @property
     def payload(self) -> int:
@@ -60,15 +60,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class SimulatedArray:
     """One sbatch: a script with an environment, and the attempts of its job or tasks."""
 
     spool_id: int
     submitted: int
-    campaign: Campaign
+    campaign: WorldCampaign
     tasks: int
     is_array: bool
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[SimulatedAttempt, ...]
     name: str
     comment: str
 
@@ -78,32 +78,38 @@ class Runs:
     """How jobs run: `pace` times as fast as usual; `calm` jobs never fail."""
 
     seed: int
-    trouble: Trouble
+    trouble: SimulatedTrouble
     pace: float = 1
     calm: bool = False
 
     def attempts(
-        self, random: Random, raw_id: int, job_id: str, queued: int, campaign: Campaign
-    ) -> Iterator[Attempt]:
+        self, random: Random, raw_id: int, job_id: str, queued: int, campaign: WorldCampaign
+    ) -> Iterator[SimulatedAttempt]:
         """Yield a job's attempts; another one follows only if a node was lost."""
         for number in (1, 2, 3):
             attempt = self._attempt(random, raw_id, job_id, number, queued, campaign)
             yield attempt
-            if attempt.cause.kind is not Kind.NODE_LOST:
+            if attempt.cause.kind is not CauseKind.NODE_LOST:
                 return
             queued = attempt.ended + 120 + int(random.expovariate(1 / 300))
 
     def _attempt(
-        self, random: Random, raw_id: int, job_id: str, number: int, queued: int, campaign: Campaign
-    ) -> Attempt:
+        self,
+        random: Random,
+        raw_id: int,
+        job_id: str,
+        number: int,
+        queued: int,
+        campaign: WorldCampaign,
+    ) -> SimulatedAttempt:
         if number == 1 and not campaign.request and not self.calm and random.random() < 0.01:
-            cause = Cause(Kind.NEVER_STARTED, campaign.user)
-            return Attempt(raw_id, job_id, 1, None, queued, "", cause, (), 0.0, 0.0, ())
+            cause = SimulatedCause(CauseKind.NEVER_STARTED, campaign.user)
+            return SimulatedAttempt(raw_id, job_id, 1, None, queued, "", cause, (), 0.0, 0.0, ())
         started, host = self._place(random, queued, campaign)
         scaled = []
         for phase in STAGES[campaign.kind]:
             scaled.append(
-                Phase(
+                WorldPhase(
                     phase.name,
                     max(1, int(phase.seconds * random.lognormvariate(0, 0.35) / self.pace)),
                     phase.needs,
@@ -115,15 +121,15 @@ class Runs:
             share = random.uniform(0.55, 0.98)
         else:
             share = random.uniform(0.88, 0.98)
-        if cause.kind is Kind.MEMORY:
+        if cause.kind is CauseKind.MEMORY:
             memory = 1.0
         else:
             memory = min(0.97, random.lognormvariate(-0.5, 0.15))
-        return Attempt(
+        return SimulatedAttempt(
             raw_id, job_id, number, started, ended, host, cause, tuple(marks), share, memory, phases
         )
 
-    def _place(self, random: Random, queued: int, campaign: Campaign) -> tuple[int, str]:
+    def _place(self, random: Random, queued: int, campaign: WorldCampaign) -> tuple[int, str]:
         """Choose when and where a job starts.
 
         Lost nodes are avoided; a host that fails everything is chosen often, unless the job avoids
@@ -147,15 +153,24 @@ class Runs:
         ), host
 
     def _run(
-        self, random: Random, campaign: Campaign, host: str, started: int, phases: tuple[Phase, ...]
-    ) -> tuple[Cause, list[int], int]:
+        self,
+        random: Random,
+        campaign: WorldCampaign,
+        host: str,
+        started: int,
+        phases: tuple[WorldPhase, ...],
+    ) -> tuple[SimulatedCause, list[int], int]:
         """Run the phases until one fails; return the cause, the starts, and the end."""
         if self.calm:
             *times, end = itertools.accumulate((phase.seconds for phase in phases), initial=started)
             return DONE, times, end
         bad = self.trouble.bad_host_at(started)
         if bad is not None and bad.host == host:
-            return Cause(Kind.HOST, host), [started], started + _QUICK_END - 2 + random.randrange(5)
+            return (
+                SimulatedCause(CauseKind.HOST, host),
+                [started],
+                started + _QUICK_END - 2 + random.randrange(5),
+            )
         planned = self._own_fault(random, campaign)
         marks = []
         now = started
@@ -164,10 +179,10 @@ class Runs:
             cause, seconds = self._phase(random, campaign, index, phase, now, planned)
             lost = self.trouble.rack_lost(rack_of(host), now, now + seconds)
             if lost is not None and lost.started > started:
-                cause = Cause(Kind.NODE_LOST, host, index, (lost.started, lost.ended))
+                cause = SimulatedCause(CauseKind.NODE_LOST, host, index, (lost.started, lost.ended))
                 seconds = lost.started - now
             if now + seconds > started + campaign.limit_seconds:
-                cause = Cause(Kind.TIME_LIMIT, campaign.release, index)
+                cause = SimulatedCause(CauseKind.TIME_LIMIT, campaign.release, index)
                 seconds = started + campaign.limit_seconds - now
             now += seconds
             if cause is not DONE:
@@ -175,49 +190,62 @@ class Runs:
         return DONE, marks, now
 
     def _phase(
-        self, random: Random, campaign: Campaign, index: int, phase: Phase, now: int, planned: Kind
-    ) -> tuple[Cause, int]:
+        self,
+        random: Random,
+        campaign: WorldCampaign,
+        index: int,
+        phase: WorldPhase,
+        now: int,
+        planned: CauseKind,
+    ) -> tuple[SimulatedCause, int]:
         """Return the result of a phase, `DONE` or the cause of its failure, and its duration."""
         for service in phase.needs:
             outage = self.trouble.outage_at(service, now)
             if outage is not None and random.random() < _GIVES_UP:
                 # The retries before it gives up.
                 wait = random.randrange(150, 420)
-                return Cause(Kind.OUTAGE, service, index, (outage.started, outage.ended)), wait
-        if planned is Kind.TRANSIENT and index == len(STAGES[campaign.kind]) - 1:
-            return Cause(Kind.TRANSIENT, SAMWEB, index), 240
-        if index != len(STAGES[campaign.kind]) - 3 or planned in (Kind.NONE, Kind.TRANSIENT):
+                return SimulatedCause(
+                    CauseKind.OUTAGE, service, index, (outage.started, outage.ended)
+                ), wait
+        if planned is CauseKind.TRANSIENT and index == len(STAGES[campaign.kind]) - 1:
+            return SimulatedCause(CauseKind.TRANSIENT, SAMWEB, index), 240
+        if index != len(STAGES[campaign.kind]) - 3 or planned in (
+            CauseKind.NONE,
+            CauseKind.TRANSIENT,
+        ):
             return DONE, phase.seconds
-        if planned is Kind.CONFIGURATION:
-            return Cause(planned, campaign.config, index), 4
-        if planned is Kind.TIME_LIMIT:
+        if planned is CauseKind.CONFIGURATION:
+            return SimulatedCause(planned, campaign.config, index), 4
+        if planned is CauseKind.TIME_LIMIT:
             return DONE, campaign.limit_seconds + phase.seconds
-        if planned is Kind.CANCELLED:
+        if planned is CauseKind.CANCELLED:
             blame = campaign.user
         else:
             blame = campaign.release
-        return Cause(planned, blame, index), int(phase.seconds * random.uniform(0.1, 0.95)) + 1
+        return SimulatedCause(planned, blame, index), int(
+            phase.seconds * random.uniform(0.1, 0.95)
+        ) + 1
 
-    def _own_fault(self, random: Random, campaign: Campaign) -> Kind:
+    def _own_fault(self, random: Random, campaign: WorldCampaign) -> CauseKind:
         """Draw what would go wrong with a job of this campaign on healthy services and hosts."""
         draw = random.random()
-        flaws = {"memory": Kind.MEMORY, "crash": Kind.CRASH, "slow": Kind.TIME_LIMIT}
+        flaws = {"memory": CauseKind.MEMORY, "crash": CauseKind.CRASH, "slow": CauseKind.TIME_LIMIT}
         if draw < campaign.flaw_rate:
             return flaws[campaign.flaw]
         chances = {
-            Kind.EXCEPTION: 0.005,
-            Kind.TRANSIENT: 0.004,
-            Kind.DATA: 0.0015,
-            Kind.UNEXPLAINED: 0.002,
-            Kind.CONFIGURATION: 0.0005 if campaign.request else 0.03,
-            Kind.CANCELLED: 0.002 if campaign.request else 0.03,
+            CauseKind.EXCEPTION: 0.005,
+            CauseKind.TRANSIENT: 0.004,
+            CauseKind.DATA: 0.0015,
+            CauseKind.UNEXPLAINED: 0.002,
+            CauseKind.CONFIGURATION: 0.0005 if campaign.request else 0.03,
+            CauseKind.CANCELLED: 0.002 if campaign.request else 0.03,
         }
         draw -= campaign.flaw_rate
         for kind, chance in chances.items():
             if draw < chance:
                 return kind
             draw -= chance
-        return Kind.NONE
+        return CauseKind.NONE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,16 +257,16 @@ class Workload(Runs):
     """
 
     rate: Callable[[int], float]
-    campaigns: Callable[[int], tuple[Campaign, ...]]
+    campaigns: Callable[[int], tuple[WorldCampaign, ...]]
     ids_per_hour: int
     first_hour: int
 
-    def submissions(self, since: float) -> Iterator[Submission]:
+    def submissions(self, since: float) -> Iterator[SimulatedArray]:
         """Yield submissions from the hour of `since` on, ordered by time, without end."""
         for hour in itertools.count(max(int(since // HOUR), self.first_hour)):
             yield from self.hour(hour)
 
-    def hour(self, hour: int) -> Iterator[Submission]:
+    def hour(self, hour: int) -> Iterator[SimulatedArray]:
         """Yield the submissions of one hour, ordered by time."""
         random = random_of(self.seed, "hour", hour)
         day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
@@ -248,7 +276,7 @@ class Workload(Runs):
         )
         campaigns = self.campaigns(hour)
         weights = [campaign.weight / campaign.array for campaign in campaigns]
-        chosen: list[tuple[Campaign, int]] = []
+        chosen: list[tuple[WorldCampaign, int]] = []
         while jobs_left > 0:
             campaign = random.choices(campaigns, weights)[0]
             size = min(jobs_left, random.randint(max(1, campaign.array // 2), campaign.array))
@@ -263,10 +291,10 @@ class Workload(Runs):
             next_id += size
 
     def _submission(
-        self, random: Random, spool_id: int, submitted: int, campaign: Campaign, size: int
-    ) -> Submission:
+        self, random: Random, spool_id: int, submitted: int, campaign: WorldCampaign, size: int
+    ) -> SimulatedArray:
         is_array = size > 1
-        attempts: list[Attempt] = []
+        attempts: list[SimulatedAttempt] = []
         for task in range(size):
             job_id = f"{spool_id}_{task}" if is_array else str(spool_id)
             queued = submitted + 5 + int(random.expovariate(1 / 400))
@@ -277,7 +305,7 @@ class Workload(Runs):
             comment = f"campaign={campaign.request};stage={campaign.stage}"
         else:
             comment = "analysis"
-        return Submission(
+        return SimulatedArray(
             spool_id, submitted, campaign, size, is_array, tuple(attempts), campaign.name, comment
         )
 

@@ -17,7 +17,7 @@ NODES = "farm"
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class WorldPhase:
     """A part of a job: its name, usual duration, and the services that it needs."""
 
     name: str
@@ -26,7 +26,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
+class WorldCampaign:
     """A stream of similar jobs: one stage of a request, or the private jobs of a user.
 
     `flaw` is the flaw of its release: `memory`, `crash`, `slow` or nothing.
@@ -73,8 +73,8 @@ class ServiceOutages:
 
 @dataclass(frozen=True)
 class _World:
-    stages: dict[str, tuple[Phase, ...]]
-    campaigns: tuple[Campaign, ...]
+    stages: dict[str, tuple[WorldPhase, ...]]
+    campaigns: tuple[WorldCampaign, ...]
     cpu_models: tuple[str, ...]
     racks: int
     hosts_per_rack: int
@@ -84,7 +84,7 @@ class _World:
 _WORLD = TypeAdapter(_World).validate_python(
     yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 )
-_CAMPAIGNS = TypeAdapter(tuple[Campaign, ...])
+_CAMPAIGNS = TypeAdapter(tuple[WorldCampaign, ...])
 STAGES = _WORLD.stages
 RACKS = _WORLD.racks
 OUTAGES = _WORLD.outages
@@ -117,12 +117,12 @@ def random_of(seed: int, *names: object) -> Random:
     return Random("/".join(map(str, (seed, *names))))  # noqa: S311
 
 
-def read_campaigns(path: Path) -> tuple[Campaign, ...]:
+def read_campaigns(path: Path) -> tuple[WorldCampaign, ...]:
     """Read campaigns from a JSON file written by `write_campaigns`."""
     return _CAMPAIGNS.validate_json(path.read_bytes())
 
 
-def write_campaigns(path: Path, campaigns: tuple[Campaign, ...]) -> None:
+def write_campaigns(path: Path, campaigns: tuple[WorldCampaign, ...]) -> None:
     """Write campaigns as JSON."""
     replace_file(path, _CAMPAIGNS.dump_json(campaigns, indent=1))
 

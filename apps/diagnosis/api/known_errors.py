@@ -195,10 +195,10 @@ class KnownErrorChangeViewSet(ReadOnlyModelViewSet[KnownErrorChange], ApiViewSet
 
     @command(KnownErrorDecisionWriter, KnownErrorChangeReader, allowed=_may_decide)
     def approve(self, change: KnownErrorChange, **decision: Any) -> KnownErrorChange:
-        """Approve a proposed change, which takes effect at once. For approvers and admins of the OPG."""
+        """Approve a change, which takes effect at once. For approvers and admins of the OPG."""
         return decide_change(change=change, approve=True, **decision)
 
     @command(KnownErrorDecisionWriter, KnownErrorChangeReader, allowed=_may_decide)
     def reject(self, change: KnownErrorChange, **decision: Any) -> KnownErrorChange:
-        """Reject a proposed change, with a reason. For approvers and admins of the OPG."""
+        """Reject a change, with a reason. For approvers and admins of the OPG."""
         return decide_change(change=change, approve=False, **decision)

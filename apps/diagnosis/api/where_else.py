@@ -17,8 +17,8 @@ from apps.jobs.models import Job
 from apps.search.domain.new_lines import NewLine, new_lines
 from apps.search.domain.where_else import (
     Hour,
+    LineTrait,
     Occurrences,
-    Trait,
     TraitComparison,
     compare,
     newest_jobs,
@@ -54,7 +54,7 @@ class LineHourSerializer(serializers.Serializer[Hour]):
     completed = serializers.IntegerField(source="good")
 
 
-class TraitSerializer(serializers.Serializer[Trait]):
+class TraitSerializer(serializers.Serializer[LineTrait]):
     """A value that failed jobs with the line share."""
 
     attribute = serializers.CharField(help_text="site, host, release, experiment or CPU model.")
@@ -66,7 +66,7 @@ class TraitSerializer(serializers.Serializer[Trait]):
     interval = serializers.SerializerMethodField()
     stands_out = serializers.BooleanField()
 
-    def get_interval(self, trait: Trait) -> list[float]:
+    def get_interval(self, trait: LineTrait) -> list[float]:
         """Return the bounds of the 95 % interval of the lift."""
         return [trait.low, trait.high]
 

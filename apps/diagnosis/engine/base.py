@@ -142,7 +142,7 @@ class Hit:
 class Outage:
     """Whether a service that the job needs had an outage while it ran; `text` describes when.
 
-    `name` is that of the service on pages. A service that was degraded was not down.
+    `name` is the name of the service on pages. A service that was degraded was not down.
     """
 
     service: str

@@ -273,7 +273,7 @@ def _other_reasons(
 ) -> Iterable[Reason]:
     """Yield the evidence that did not decide, by weight: outages, facts, further known errors.
 
-    Services without an outage are left out; those of unknown state come last.
+    Services without an outage are left out; services of unknown state come last.
     """
     out = [outage for outage in outages if outage.overlap is Overlap.YES]
     out.sort(key=lambda outage: outage.service != decision.service)

@@ -38,7 +38,7 @@ from apps.diagnosis.domain.groups.profile import profile_of
 from apps.diagnosis.domain.groups.waits import name_of_service
 from apps.diagnosis.domain.verdicts.experience import experience_of
 from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
-from apps.diagnosis.filters import FailedJobs, Failures
+from apps.diagnosis.filters import FailedJobs, FailureFilters
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
@@ -75,7 +75,7 @@ MUTE_DAYS = 7
 
 
 @dataclass(frozen=True)
-class Period:
+class TotalsPeriod:
     """Whole hours [start, end) up to now, and the totals in them for the user and the filters.
 
     `hours` are the filtered hourly totals without a limit of time.
@@ -85,7 +85,7 @@ class Period:
     end: datetime
     totals: list[QuerySet[Any]]
     hours: QuerySet[CauseTotals]
-    chosen: Failures
+    chosen: FailureFilters
 
     def jobs_query(self, **more: Any) -> str:
         """Return the query of the list of jobs that these totals count."""
@@ -98,17 +98,17 @@ class Period:
         return "?" + urlencode(bounds | kept | more, doseq=True)
 
 
-def _period(request: AuthenticatedRequest) -> Period:
+def _period(request: AuthenticatedRequest) -> TotalsPeriod:
     hourly = CauseTotals.objects.visible_to(request.user)
-    chosen = Failures(request.GET, hourly, request=request)
+    chosen = FailureFilters(request.GET, hourly, request=request)
     if chosen.is_valid():
         hours = int(chosen.form.cleaned_data.get("hours") or 24)
     else:
         hours = 24
     start, end = last_hours(timezone.now(), hours)
     daily = DailyCauseTotals.objects.visible_to(request.user)
-    days = Failures(request.GET, daily, request=request).qs
-    return Period(
+    days = FailureFilters(request.GET, daily, request=request).qs
+    return TotalsPeriod(
         start, end, totals_between(chosen.qs, days, start=start, end=end), chosen.qs, chosen
     )
 
@@ -150,7 +150,9 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "period": period,
         "filter": period.chosen,
         "more_open": any(
-            request.GET.get(name) for name in period.chosen.filters if name not in Failures.FIRST
+            request.GET.get(name)
+            for name in period.chosen.filters
+            if name not in FailureFilters.FIRST
         ),
         "facets": group_list.facets_of(period.totals, everything),
         "views": [(name, label, len(views[name])) for name, label in VIEWS.items()],
@@ -173,7 +175,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "diagnosis/failures.html", context)
 
 
-def _verdicts_in(period: Period, user: User) -> QuerySet[Verdict]:
+def _verdicts_in(period: TotalsPeriod, user: User) -> QuerySet[Verdict]:
     """Return the verdicts on the jobs that the totals of a period count."""
     if not period.chosen.is_valid():
         return Verdict.objects.none()

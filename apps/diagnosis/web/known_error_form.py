@@ -106,7 +106,7 @@ class KnownErrorForm(forms.ModelForm):
         }
 
     def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
-        """Offer the experiments in which the user has a role, and that of the known error."""
+        """Offer the experiments in which the user has a role, and the known error's own."""
         super().__init__(*args, **kwargs)
         experiments = Experiment.objects.all()
         if not scope_of(by).sees_all:

@@ -190,7 +190,7 @@ def _edit(
 
 
 def _is_acceptable(form: KnownErrorForm, user: User) -> bool:
-    """Report all problems at once: those of the fields, of the pattern and of the reason."""
+    """Report all problems at once: of the fields, of the pattern and of the reason."""
     faulty = set(form.errors)
     reason = form.cleaned_data.get("reason", "")
     try:

@@ -14,7 +14,7 @@ from apps.core.web.query import number_in, number_of, read_query_or_warn
 from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
-from apps.diagnosis.domain.log_page.search import Search
+from apps.diagnosis.domain.log_page.search import LogSearch
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
 from apps.diagnosis.domain.reading.log_windows import MOST_LINES, default_stream, log_view
 from apps.diagnosis.domain.verdicts.job_diagnosis import job_diagnosis
@@ -62,7 +62,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     text = query.get("find", "")
     search = None
     if text:
-        search = Search(
+        search = LogSearch(
             text,
             regex=query.get("regex") == "yes",
             match_case=query.get("case") == "yes",
@@ -118,7 +118,7 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 @one_at_a_time
 @of_job
 def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
-    """Show a log beside that of a successful job of the same kind.
+    """Show a log beside the log of a successful job of the same kind.
 
     The page lists invalid parameters.
     """

@@ -107,7 +107,7 @@ def watch_line(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def template(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Go to the page about a stored template, such as that of a notification."""
+    """Go to the page about a stored template, such as one that a notification names."""
     line_template = get_object_or_404(LineTemplate.objects.visible_to(request.user), pk=pk)
     return redirect(f"{reverse('diagnosis:where-else')}?template={line_template.number}")
 
@@ -162,7 +162,7 @@ def _actions(
 ) -> dict[str, Any]:
     """Return what the buttons of a line need: an example of it, its search, whether it is watched.
 
-    A known error needs a whole line as its example; that of one that is shown cut is its template.
+    A known error needs a whole line as its example; for a line that is shown cut, its template.
     """
     example = _example(hits)
     is_cut = len(example.encode()) >= SHOWN_BYTES

@@ -30,7 +30,7 @@ from apps.diagnosis.domain.groups.triage import HOST_WITHIN
 from apps.diagnosis.enums import GroupKind
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.hosts.domain.exclusions import (
-    Evidence,
+    ExclusionEvidence,
     default_expiry,
     end_exclusion,
     lock_cluster,
@@ -105,7 +105,7 @@ def most_excluded(hosts: int) -> int:
 
 
 def _clusters_with_submission() -> list[Cluster]:
-    """Return the clusters to which the portal submits jobs, its own or those of others."""
+    """Return the clusters to which the portal submits jobs, its own jobs or the jobs of others."""
     clusters = []
     for cluster in Cluster.objects.select_related("service").order_by("pk"):
         if cluster.submits or _submits_as_owner(cluster):
@@ -207,7 +207,7 @@ def _exclude(cluster: Cluster, broken: Mapping[str, BrokenHost], most: int, at: 
             by=PORTAL,
             at=at,
             expires_at=default_expiry(at),
-            evidence=Evidence(
+            evidence=ExclusionEvidence(
                 failing.failed,
                 failing.ended,
                 failing.first_ended_at,
@@ -296,7 +296,7 @@ def _known_incident(cluster: Cluster, failing: Collection[FailingHost]) -> Incid
 
 
 def _end_causes_besides(clusters: Collection[Cluster], at: datetime) -> None:
-    """End the central causes of clusters that are no longer looked at."""
+    """End the central causes of clusters that are no longer checked."""
     for cause in CentralCause.objects.filter(ended_at=None).exclude(cluster__in=clusters):
         _end_central_cause(cause, at)
 

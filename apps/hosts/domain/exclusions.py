@@ -24,7 +24,7 @@ MOST_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ExclusionEvidence:
     """The evidence against a host: its ended and failed jobs, and their failure group."""
 
     failed: int
@@ -95,12 +95,12 @@ def _expiry_problems(expires_at: datetime, at: datetime) -> dict[str, list[str]]
     return {}
 
 
-def _evidence_of(group: FailureGroup, cluster: Cluster, host: str) -> Evidence | None:
+def _evidence_of(group: FailureGroup, cluster: Cluster, host: str) -> ExclusionEvidence | None:
     """Return the evidence of an exclusion by hand; None if the group is not about this host."""
     if group.cluster_id != cluster.pk or group.host != host:
         return None
     failed = group.verdicts.count()
-    return Evidence(failed, 0, group.first_seen_at, group.last_seen_at, group)
+    return ExclusionEvidence(failed, 0, group.first_seen_at, group.last_seen_at, group)
 
 
 def lock_cluster(cluster: Cluster) -> None:
@@ -116,7 +116,7 @@ def store_exclusion(
     by: Principal,
     at: datetime,
     expires_at: datetime,
-    evidence: Evidence | None,
+    evidence: ExclusionEvidence | None,
     automatic: bool = False,
 ) -> HostExclusion:
     """Store an exclusion, in the transaction of the caller, which holds `lock_cluster`."""

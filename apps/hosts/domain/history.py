@@ -108,7 +108,7 @@ def _is_new_boot(span: HostSpan | None, look: Look) -> bool:
 def _span(
     cluster: Cluster, host: str, look: Look, at: datetime, *, before: HostSpan | None
 ) -> HostSpan:
-    """Return a new span. Without a reported boot time, it has that of the previous span."""
+    """Return a new span. Without a reported boot time, it keeps the one of the previous span."""
     rebooted = _is_new_boot(before, look)
     booted_at = look.booted_at
     if before is not None and before.booted_at is not None and not rebooted:

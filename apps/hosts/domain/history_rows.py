@@ -23,7 +23,7 @@ _EXCLUSION = "exclusion"
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class FailureCounts:
     """Finished jobs of a time, and how many of them failed."""
 
     jobs: int
@@ -43,7 +43,7 @@ class HistoryRow:
     since: datetime
     until: datetime | None
     unknown_from: datetime | None
-    failures: Failures | None
+    failures: FailureCounts | None
 
 
 def history_page(host: str, *, user: User, number: int, at: datetime) -> Page[HistoryRow]:
@@ -104,7 +104,7 @@ def _unknown_from(span: HostSpan, at: datetime) -> datetime | None:
 
 def _jobs_by_hour(
     shown: Sequence[HostSpan | HostExclusion], host: str, *, user: User, at: datetime
-) -> Mapping[tuple[str, int], Failures]:
+) -> Mapping[tuple[str, int], FailureCounts]:
     """Return the jobs of a host by cluster and by the hour, since 1970, in which they ended."""
     # It loads numpy, which no process needs at its start.
     from apps.jobs.domain.statistics.explorer import Explorer
@@ -122,7 +122,7 @@ def _jobs_by_hour(
     counts = {}
     for hour, answers in by_hour.items():
         for answer in answers:
-            counts[answer.key["cluster"], hour] = Failures(answer.jobs, answer.failed)
+            counts[answer.key["cluster"], hour] = FailureCounts(answer.jobs, answer.failed)
     return counts
 
 
@@ -131,12 +131,12 @@ def _counted_from(at: datetime) -> datetime:
 
 
 def _failures(
-    counts: Mapping[tuple[str, int], Failures],
+    counts: Mapping[tuple[str, int], FailureCounts],
     cluster: str,
     since: datetime,
     until: datetime,
     at: datetime,
-) -> Failures | None:
+) -> FailureCounts | None:
     """Return the jobs that ended in the hours that a time touches; None if it is too long ago."""
     if since < _counted_from(at):
         return None
@@ -148,4 +148,4 @@ def _failures(
         if of_hour is not None:
             jobs += of_hour.jobs
             failed += of_hour.failed
-    return Failures(jobs, failed)
+    return FailureCounts(jobs, failed)

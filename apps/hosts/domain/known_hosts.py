@@ -12,7 +12,7 @@ from apps.jobs.models import SHORT_HOST, Job
 
 #: Hosts count as listed for so long after the last listing that has them.
 LISTED_WITHIN = timedelta(days=1)
-#: Without a listing, the hosts of a cluster are those of the jobs that ended so recently.
+#: Without a listing, the hosts of a cluster are the hosts of jobs that ended so recently.
 SEEN_WITHIN = timedelta(days=1)
 #: Names that schedulers accept as one host; brackets and commas would name several.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")

@@ -1,4 +1,4 @@
-"""Pages of hosts: the list, exclusions from new jobs, the form for one, and those of a host."""
+"""Pages of hosts: the list, exclusions from new jobs, the form for one, and the pages of a host."""
 
 from collections.abc import Callable
 from typing import Any

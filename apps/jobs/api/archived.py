@@ -5,7 +5,7 @@ from rest_framework import status
 from rest_framework.exceptions import APIException
 
 from apps.accounts.models import User
-from apps.jobs.domain.months.history import archived_job
+from apps.jobs.domain.months.archived_records import archived_job
 from apps.jobs.models import Job
 
 

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from apps.clusters.models import Cluster
 from apps.jobs.domain.collection.origin import log_location
-from apps.jobs.domain.collection.record_import import Imported
+from apps.jobs.domain.collection.record_import import ImportedRecords
 from apps.jobs.domain.records.conversion import RECORD_FIELDS
 from apps.jobs.domain.records.energy import energy_of
 from apps.jobs.domain.statistics.questions import AnswerRow
@@ -217,5 +217,5 @@ class ImportedReader(serializers.Serializer[Any]):
     problems = serializers.SerializerMethodField()
 
     @extend_schema_field(RecordProblemReader(many=True))
-    def get_problems(self, done: Imported) -> list[dict[str, Any]]:
+    def get_problems(self, done: ImportedRecords) -> list[dict[str, Any]]:
         return [{"record": number, "reason": reason} for number, reason in done.problems]

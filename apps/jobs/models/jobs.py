@@ -11,7 +11,7 @@ from django.db import models
 from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import CurrentState
-from apps.core.domain.secrets.masking import Rule
+from apps.core.domain.secrets.masking import MaskPattern
 from apps.jobs.enums import (
     FAILED_STATES,
     STATE_CHOICES,
@@ -624,6 +624,6 @@ class MaskingRule(models.Model):
         except ValueError as error:
             raise ValidationError({"pattern": f"This {error}."}) from error
 
-    def as_rule(self) -> Rule:
+    def as_rule(self) -> MaskPattern:
         """Return the rule for the masker. Raises `ValueError`."""
-        return Rule("name" if self.applies_to == MaskedPart.NAME else "value", self.pattern)
+        return MaskPattern("name" if self.applies_to == MaskedPart.NAME else "value", self.pattern)

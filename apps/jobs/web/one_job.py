@@ -8,7 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.jobs.domain.months.history import archived_job
+from apps.jobs.domain.months.archived_records import archived_job
 from apps.jobs.models import Job
 
 

@@ -1,12 +1,12 @@
 from django.urls import path
 
 from apps.core.web import converters  # noqa: F401 -- registers them
-from apps.jobs.web import history, slices, statistics, views
+from apps.jobs.web import archived_jobs, slices, statistics, views
 
 app_name = "jobs"
 urlpatterns = [
     path("jobs/", views.job_list, name="list"),
-    path("jobs/archived/", history.archived_jobs, name="archived"),
+    path("jobs/archived/", archived_jobs.archived_jobs, name="archived"),
     path("jobs/phases/", views.phases, name="phases"),
     path("jobs/flagged/", views.flagged, name="flagged"),
     path("jobs/claims/<str:key>/", views.claims, name="claims"),

@@ -30,7 +30,7 @@ _NAME_LENGTH = 16
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class Feed(Atom1Feed):
+class AtomFeed(Atom1Feed):
     """Atom with the time of its newest entry: the same entries give the same text."""
 
     def latest_post_date(self) -> datetime:
@@ -67,7 +67,7 @@ def reader_of(token: str) -> User | None:
 
 
 def addresses_of(preferences: Preferences | None, request: Request | None = None) -> dict[str, str]:
-    """Return the URLs of a user's feeds by their content, or that of one request.
+    """Return the URLs of a user's feeds by their content, or only the URL for one request.
 
     Empty if the user has none.
     """
@@ -108,7 +108,7 @@ def atom(
 ) -> tuple[bytes, datetime]:
     """Write a feed; return it with the time of its newest entry."""
     host = urlsplit(settings.PORTAL_URL).hostname
-    feed = Feed(
+    feed = AtomFeed(
         title=mark_hidden(title),
         link=settings.PORTAL_URL + path,
         description="",
@@ -131,7 +131,7 @@ def atom(
 def events_of_experiment(experiment: Experiment) -> QuerySet[Event]:
     """Return the events of an experiment's requests, newest first.
 
-    `hold_events_of` has those of its holds.
+    `hold_events_of` has the events of its holds.
     """
     requests = (
         Request.objects.filter(experiment=experiment)

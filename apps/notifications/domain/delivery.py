@@ -158,7 +158,7 @@ def call_webhook(*, message_id: int, at: datetime) -> None:
             with transaction.atomic():
                 if CALLS.hold([message]):
                     _call(message, at)
-        except webhook_posts.Refusal as error:
+        except webhook_posts.WebhookRefused as error:
             _webhook_failed(message, error, at, refused=True)
         except (BadAddress, HttpError) as error:
             _webhook_failed(message, error, at)
@@ -251,7 +251,7 @@ def _webhook_failed(
     if is_test(message):
         CALLS.fail(message, reason_in_words(error), at=at, state=MessageState.DROPPED)
         return
-    is_known = isinstance(error, webhook_posts.Refusal | BadAddress | HttpError)
+    is_known = isinstance(error, webhook_posts.WebhookRefused | BadAddress | HttpError)
     why = str(error) if is_known else describe(error)
     if not CALLS.fail(message, why, at=at, **_refusals(message, refused=refused)):
         return

@@ -90,7 +90,7 @@ def concerned_by_failures(
 ) -> dict[int, Group]:
     """Return the users concerned by an event about failures, with their group of events.
 
-    A failure group concerns the liaisons who may triage it: those of all experiments with jobs in
+    A failure group concerns the liaisons who may triage it: of all experiments with jobs in
     it. A weekly report and a new line of logs concern the liaisons of their experiment.
     """
     operators = Q(role__in=[Role.APPROVER, Role.SHIFTER], experiment=None)
@@ -156,7 +156,7 @@ def _liaisons_of_all(experiments: set[int | None]) -> set[int]:
 
 
 def _liaisons_by_experiment() -> dict[int | None, set[int]]:
-    """Return the liaisons of each experiment; those of all experiments are under None."""
+    """Return the liaisons of each experiment; liaisons of all experiments are under None."""
     liaisons: dict[int | None, set[int]] = {}
     memberships = Membership.objects.filter(role=Role.LIAISON)
     for experiment, user in memberships.values_list("experiment_id", "user_id"):

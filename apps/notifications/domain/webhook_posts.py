@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 
-from apps.core.http.client import Limits, send
+from apps.core.http.client import TransferLimits, send
 from apps.core.http.errors import AddressRefused
 from apps.notifications.domain.webhook_addresses import address_rule, check_address, refusal
 
@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 10
 LIMIT_SECONDS = 20
 
 
-class Refusal(Exception):
+class WebhookRefused(Exception):
     """The receiver answered, but not with 2xx."""
 
     def __init__(self, status: int) -> None:
@@ -28,7 +28,7 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> int:
     """Send `body`, and return the status of the answer.
 
-    Raises `BadAddress`, `Refusal` or `HttpError`.
+    Raises `BadAddress`, `WebhookRefused` or `HttpError`.
     """
     check_address(url)
     headers = {
@@ -38,7 +38,7 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
         "X-Opsportal-Signature": f"sha256={signature(secret, timestamp, body)}",
     }
     # Of the answer only the status is read.
-    limits = Limits(
+    limits = TransferLimits(
         connect=TIMEOUT_SECONDS, read=TIMEOUT_SECONDS, total=LIMIT_SECONDS, most_bytes=0
     )
     try:
@@ -46,7 +46,7 @@ def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery:
             "POST", url, rule=address_rule(), limits=limits, headers=headers, body=body
         ) as answer:
             if not 200 <= answer.status < 300:
-                raise Refusal(answer.status)
+                raise WebhookRefused(answer.status)
             return answer.status
     except AddressRefused as error:
         raise refusal(error) from None

@@ -11,7 +11,7 @@ from apps.core.domain.events import publish
 from apps.core.errors import NotAllowed
 from apps.core.http.errors import ConnectionFailed, NameNotResolved, TimedOut
 from apps.core.models import Event
-from apps.notifications.domain.webhook_posts import LIMIT_SECONDS, Refusal
+from apps.notifications.domain.webhook_posts import LIMIT_SECONDS, WebhookRefused
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message, Webhook
 
@@ -68,7 +68,7 @@ def is_test(message: Message) -> bool:
 
 def reason_in_words(error: Exception) -> str:
     """Say why a test failed, and what to check."""
-    if isinstance(error, Refusal):
+    if isinstance(error, WebhookRefused):
         hint = _HINTS.get(error.status, "")
         if 300 <= error.status < 400:
             hint = "Redirects are not followed: enter the URL that it redirects to."

@@ -26,7 +26,7 @@ MAX_WEBHOOKS = 5
 def webhooks_for(user: User) -> QuerySet[Webhook]:
     """Return the webhooks that the user may change.
 
-    They are the user's own; for the OPG also those of experiments.
+    They are the user's own webhooks; for the OPG also the webhooks of experiments.
     """
     mine = Q(user=user)
     if is_opg(user):

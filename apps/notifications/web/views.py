@@ -61,7 +61,7 @@ FEWEST_ALIKE = 3
 
 
 @dataclass(frozen=True)
-class Entry:
+class NotificationEntry:
     """A line of the list: a notification, or several of one kind and day, newest first."""
 
     rows: Sequence[Notification]
@@ -111,7 +111,9 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "notifications/list.html", context)
 
 
-def _entries(notifications: Sequence[Notification], new_pks: Collection[int]) -> list[Entry]:
+def _entries(
+    notifications: Sequence[Notification], new_pks: Collection[int]
+) -> list[NotificationEntry]:
     """Return the lines of the list; many events of one kind and day are one line."""
     alike: dict[tuple[str, date], list[Notification]] = {}
     for notification in notifications:
@@ -120,9 +122,9 @@ def _entries(notifications: Sequence[Notification], new_pks: Collection[int]) ->
     entries = []
     for members in alike.values():
         if len(members) >= FEWEST_ALIKE:
-            entries.append(Entry(members, new_pks))
+            entries.append(NotificationEntry(members, new_pks))
         else:
-            entries += [Entry([notification], new_pks) for notification in members]
+            entries += [NotificationEntry([notification], new_pks) for notification in members]
     return sorted(entries, key=lambda entry: (entry.first.at, entry.first.pk), reverse=True)
 
 

@@ -21,7 +21,7 @@ _Experiments = list[tuple[Experiment, int | None]]
 
 
 @dataclass(frozen=True)
-class Recipients:
+class MessageRecipients:
     """An experiment, the liaisons who receive its messages, and the number of its failed jobs.
 
     The number is None if the message is about one job.
@@ -56,7 +56,7 @@ class MessageDraft:
 
     subject: Subject
     title: str
-    recipients: list[Recipients]
+    recipients: list[MessageRecipients]
     text: str
 
     def text_for(self, experiment: Experiment, text: str) -> str:
@@ -78,7 +78,7 @@ def draft_message(subject: Subject, *, user: User) -> MessageDraft:
     address = settings.PORTAL_URL + subject.get_absolute_url()
     recipients = []
     for experiment, failed_jobs in experiments:
-        recipients.append(Recipients(experiment, list(liaisons_of(experiment)), failed_jobs))
+        recipients.append(MessageRecipients(experiment, list(liaisons_of(experiment)), failed_jobs))
     return MessageDraft(subject, str(subject), recipients, "\n".join([*lines, address]))
 
 

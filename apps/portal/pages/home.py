@@ -14,7 +14,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import is_opg, scope_of
 from apps.clusters.schedulers.base import JobState
 from apps.core.models import Event
-from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
+from apps.diagnosis.domain.causes.totals import CauseTotal, failures_by_cause
 from apps.diagnosis.domain.groups.waits import waits_by_service
 from apps.diagnosis.domain.reading.backlog import query_of_jobs
 from apps.diagnosis.enums import VerdictKind
@@ -26,7 +26,7 @@ from apps.jobs.domain.records.jobs import (
     counted_until,
     totals_as_of,
 )
-from apps.jobs.domain.totals.totals import Report, wasted_hours
+from apps.jobs.domain.totals.totals import TotalsReport, wasted_hours
 from apps.jobs.enums import NONE
 from apps.jobs.models import Collection, HourlyEnds
 from apps.portal.pages.fix_first import FixFirst, fix_first
@@ -50,7 +50,7 @@ from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
 from apps.recovery.domain.recoveries import Week, WithoutPerson, weeks_for, who_recovered
-from apps.statusboard.domain.board.availability import Slot, hourly
+from apps.statusboard.domain.board.availability import AvailabilitySlot, hourly
 from apps.statusboard.domain.board.board import BoardRow, board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
 from apps.statusboard.domain.maintenance.hand_over_notes import hand_over_notes
@@ -142,7 +142,7 @@ class HomePage:
 
     # Services: those that are not up with their last week by hour.
     services: list[ServiceRow]
-    sick: list[tuple[ServiceRow, Sequence[Slot]]]
+    sick: list[tuple[ServiceRow, Sequence[AvailabilitySlot]]]
     well: list[ServiceRow]
     unmonitored: list[ServiceRow]
     announcements: QuerySet[Announcement]
@@ -150,7 +150,7 @@ class HomePage:
     # Jobs, and how far their accounting is read.
     failures_chart: FailureChart
     failures: Failures
-    waste: Report
+    waste: TotalsReport
     as_of: datetime | None
     behind: QuerySet[Collection]
     counted_until: datetime | None
@@ -313,7 +313,7 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> Failure
 
 
 def _cause(
-    row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime, wait: str
+    row: CauseTotal, names: Mapping[str, str], start: datetime, end: datetime, wait: str
 ) -> Cause:
     kind = VerdictKind(row.verdict)
     waits = wait and kind == VerdictKind.SERVICE and row.succeeded < row.jobs

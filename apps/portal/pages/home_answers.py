@@ -122,7 +122,7 @@ class Broken:
 
     @property
     def of_other_services(self) -> list[Incident]:
-        """For each service but that of the first incident, its first one."""
+        """The first incident of each service, except the service of the very first incident."""
         first_of_service: dict[int, Incident] = {}
         for incident in self.incidents:
             first_of_service.setdefault(incident.service_id, incident)

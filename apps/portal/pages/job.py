@@ -56,7 +56,7 @@ MOST_IN_GROUP = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class JobActivity:
     """An entry of the job's activity. Only actions of users have `by` and `reason`."""
 
     at: datetime
@@ -80,7 +80,7 @@ class JobPage:
     job: Job
     job_request: Request | None
     is_watching: bool
-    activity: list[Activity]
+    activity: list[JobActivity]
     phases: list[ShownPhase]
     timeline: Timeline | None
     stage_use: StageUse | None
@@ -193,31 +193,31 @@ def _activity(
     verdict: Verdict | None,
     attempts: Sequence[Job],
     retry: Job | None,
-) -> list[Activity]:
-    activity = [Activity(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
+) -> list[JobActivity]:
+    activity = [JobActivity(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
     if archived:
-        activity.append(Activity(archived.captured_at, "script and environment captured"))
+        activity.append(JobActivity(archived.captured_at, "script and environment captured"))
     if job.started_at:
-        activity.append(Activity(job.started_at, f"started on {job.host}"))
-    activity.append(Activity(job.ended_at, JobState(job.state).text))
-    activity.append(Activity(job.collected_at, "collected from accounting"))
+        activity.append(JobActivity(job.started_at, f"started on {job.host}"))
+    activity.append(JobActivity(job.ended_at, JobState(job.state).text))
+    activity.append(JobActivity(job.collected_at, "collected from accounting"))
     events = list(events_of(job)[:50])
     # The event of the verdict says the same.
     if verdict and not any(event.kind == "verdict.decided" for event in events):
         activity.append(
-            Activity(
+            JobActivity(
                 verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}"
             )
         )
     later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
     activity += [
-        Activity(other.ended_at, f"attempt {other.attempt} {JobState(other.state).text}")
+        JobActivity(other.ended_at, f"attempt {other.attempt} {JobState(other.state).text}")
         for other in later
     ]
     if retry:
         activity.append(
-            Activity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}")
+            JobActivity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}")
         )
     for event in events:
-        activity.append(Activity(event.at, what_was_done(event), event.actor, event.reason))
+        activity.append(JobActivity(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(activity, key=lambda entry: entry.at)

@@ -21,7 +21,7 @@ Part = tuple[str, datetime, datetime, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """An outage: its bar on the axis, its state, and the phases of the job that it met."""
 
     mark: AxisMark
@@ -34,7 +34,7 @@ class Lane:
     """A service that had an outage while the job ran, or whose state is unknown."""
 
     outage: ServiceOutage
-    spans: tuple[Span, ...]
+    spans: tuple[TimelineSpan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _parts(job: Job, phases: Sequence[ShownPhase]) -> list[Part]:
     return parts
 
 
-def _spans(outage: ServiceOutage, axis: Axis, phases: Sequence[Part]) -> tuple[Span, ...]:
+def _spans(outage: ServiceOutage, axis: Axis, phases: Sequence[Part]) -> tuple[TimelineSpan, ...]:
     """Return the outages of a service on the axis, each with the phases of the job that it met."""
     spans = []
     for interval in outage.intervals:
@@ -108,5 +108,5 @@ def _spans(outage: ServiceOutage, axis: Axis, phases: Sequence[Part]) -> tuple[S
             if kind != "q" and started_at < end and ended_at > start:
                 names.append(name)
         mark = axis.span(start, end, state=str(interval.state))
-        spans.append(Span(mark, interval, tuple(names)))
+        spans.append(TimelineSpan(mark, interval, tuple(names)))
     return tuple(spans)

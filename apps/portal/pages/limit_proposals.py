@@ -19,7 +19,7 @@ from apps.production.models import Request, Stage, StageHistory
 #: A proposed limit is this much larger than the limit that jobs hit.
 _MORE_TIME = 1.5
 _MORE_MEMORY = 4 / 3
-#: A limit of jobs that differs from that of their request by at most this fraction is the same in
+#: A limit of jobs that differs from their request's by at most this fraction is the same in
 #: another unit: whoever submits 3 GB by hand may write 3 GiB, which is 7.4 % more.
 _SAME = 0.08
 _HOUR = 3600

@@ -12,14 +12,14 @@ from django.urls import reverse
 
 from apps.accounts.domain import find_people
 from apps.accounts.models import User
-from apps.archive.domain.search.search import ScriptHit, Search, TooWide, hits_in
+from apps.archive.domain.search.search import ScriptHit, ScriptSearch, TooWide, hits_in
 from apps.archive.domain.search.search import find as find_scripts
 from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.datasets.domain.listing import find_datasets, find_inputs, find_output_files
 from apps.datasets.models import OutputFile
-from apps.diagnosis.domain.causes.totals import CauseRow, failures_by_cause
+from apps.diagnosis.domain.causes.totals import CauseTotal, failures_by_cause
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
 from apps.jobs.domain.records.conversion import day_of
@@ -47,7 +47,7 @@ SHORTEST_ERROR = 3
 SHORTEST_NAME = 3
 #: A shorter text is the beginning of the names of too many hosts.
 SHORTEST_HOST = 3
-#: Hosts whose jobs are looked for: the user may see those of few.
+#: Hosts whose jobs are searched: the user may see the jobs of few hosts.
 MOST_HOSTS = 500
 _SEPARATORS = re.compile(r"[\W_]+")
 #: The name of a failure group on the pages.
@@ -73,11 +73,11 @@ class Error:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResults:
     """Results by kind.
 
-    `jobs_url` is the list of all matching jobs, `scripts_url` that of all scripts with the words,
-    `datasets_url` that of all datasets with the text in their name. `exact_url` is the page that
+    `jobs_url` lists all matching jobs, `scripts_url` all scripts with the words,
+    `datasets_url` all datasets with the text in their name. `exact_url` is the page that
     the text names, if there is one. `incidents` are open.
     """
 
@@ -139,7 +139,7 @@ class Found:
         return urls[0] if len(urls) == 1 else ""
 
 
-def find(*, query: str, user: User, at: datetime) -> Found:
+def find(*, query: str, user: User, at: datetime) -> SearchResults:
     """Search jobs, people, scripts, requests, datasets, hosts, known errors, services, clusters.
 
     Jobs match by ID, host and user. A request key, a job ID or a failure group such as F-19 returns
@@ -149,16 +149,16 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     """
     query = query.strip()
     if not query:
-        return Found()
+        return SearchResults()
     requests = Request.objects.visible_to(user).select_related("experiment")
     if exact := requests.filter(key__iexact=query).first():
-        return Found(requests=[exact])
+        return SearchResults(requests=[exact])
     if (named := _GROUP.fullmatch(query)) and (
         group := visible_groups(user).filter(pk=int(named[1])).first()
     ):
-        return Found(groups=[group])
+        return SearchResults(groups=[group])
     if service := Service.objects.filter(Q(name__iexact=query) | Q(slug__iexact=query)).first():
-        return Found(
+        return SearchResults(
             services=[service],
             exact_url=service.get_absolute_url(),
             incidents=list(
@@ -173,7 +173,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
         )
     jobs, jobs_url = _jobs(query, user)
     if jobs and not jobs_url:
-        return Found(jobs=jobs)
+        return SearchResults(jobs=jobs)
     if jobs and _is_name_of(jobs[0].host, query):
         hosts = [query]
     elif jobs:
@@ -183,7 +183,7 @@ def find(*, query: str, user: User, at: datetime) -> Found:
     archived, scripts_url = _scripts(query, user, by_id=not jobs)
     written = find_datasets(query, user, most=SHOWN)
     inputs = find_inputs(query, user, most=SHOWN - len(written)) if len(written) < SHOWN else []
-    return Found(
+    return SearchResults(
         jobs=jobs,
         people=list(find_people(query, user)[:SHOWN]) if len(query) >= SHORTEST_NAME else [],
         requests=list(requests.filter(title__icontains=query).order_by("-pk")[:SHOWN]),
@@ -282,8 +282,8 @@ def _scripts(
     """
     rows = archived_jobs_for_list(user).order_by("-submitted_at", "-pk")
     if by_id and (same := list(rows.filter(job_id=query)[:SHOWN])):
-        return [(row, []) for row in same], ""
-    search = Search(words=query)
+        return [(archived_job, []) for archived_job in same], ""
+    search = ScriptSearch(words=query)
     if not search.terms:
         return [], ""
     url = f"{reverse('archive:jobs')}?{urlencode({'words': query})}"
@@ -292,7 +292,9 @@ def _scripts(
         hits = hits_in(matching, search)
     except TooWide:
         return [], url
-    return [(row, hits.get(row.script_id, [])) for row in matching], url if matching else ""
+    if not matching:
+        return [], ""
+    return [(archived_job, hits.get(archived_job.script_id, [])) for archived_job in matching], url
 
 
 def _groups(query: str, user: User, at: datetime) -> list[FailureGroup]:
@@ -323,9 +325,9 @@ def _errors(query: str, user: User, at: datetime) -> list[Error]:
 
     since = day_of(at - ERRORS_SINCE)
     totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=since)
-    rows: list[CauseRow] = failures_by_cause(totals.filter(of_cause | Q(cause__in=list(jobs))))
-    for row in rows:
-        jobs[row.cause] = jobs.get(row.cause, 0) + row.jobs
+    rows: list[CauseTotal] = failures_by_cause(totals.filter(of_cause | Q(cause__in=list(jobs))))
+    for cause_total in rows:
+        jobs[cause_total.cause] = jobs.get(cause_total.cause, 0) + cause_total.jobs
     start = f"{since:%Y-%m-%dT%H:%MZ}"
     most_first = sorted(jobs.items(), key=lambda item: (-item[1], item[0]))
     link = reverse("diagnosis:failed-jobs")

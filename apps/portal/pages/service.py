@@ -13,7 +13,7 @@ from apps.production.models import Request, Stage
 from apps.statusboard.domain.board.availability import (
     DAYS,
     Availability,
-    Slot,
+    AvailabilitySlot,
     availability,
     hourly,
 )
@@ -24,7 +24,7 @@ from apps.statusboard.permissions import may_run_board
 
 
 @dataclass(frozen=True)
-class Need:
+class ServiceUse:
     """The open requests of an experiment with stages of a kind that need a service."""
 
     experiment: str
@@ -40,14 +40,14 @@ class ServicePage:
     at: datetime
     service: Service
     row: BoardRow
-    hours: Sequence[Slot]
+    hours: Sequence[AvailabilitySlot]
     availability: list[tuple[str, Availability]]
     spans: list[StateInterval]
     windows: QuerySet[DowntimeWindow]
     parts: QuerySet[Service]
     needs: QuerySet[Service]
     needed_by: QuerySet[Service]
-    stages: Sequence[Need]
+    stages: Sequence[ServiceUse]
     clusters: QuerySet[Cluster]
     may_run_board: bool
 
@@ -76,7 +76,7 @@ def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) ->
     )
 
 
-def needs_of_requests(service: Service, user: User) -> Sequence[Need]:
+def needs_of_requests(service: Service, user: User) -> Sequence[ServiceUse]:
     """Return the needs for a service in open requests that the user may see, largest first."""
     requests = Request.objects.visible_to(user).exclude(state__in=CLOSED)
     stages = Stage.objects.filter(services=service, request__in=requests)
@@ -84,6 +84,6 @@ def needs_of_requests(service: Service, user: User) -> Sequence[Need]:
         "request__experiment__key", "request__experiment__name", "kind"
     ).annotate(request_count=Count("request", distinct=True))
     return [
-        Need(*row)
+        ServiceUse(*row)
         for row in rows.order_by("-request_count", "request__experiment__key", "kind")[:50]
     ]

@@ -14,14 +14,20 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.jobs.models import Job
 from apps.notifications.domain.atom_feeds import SIZE as FEED_SIZE
-from apps.notifications.domain.atom_feeds import Feed
+from apps.notifications.domain.atom_feeds import AtomFeed
 from apps.portal.pages.search import jobs_with_id
-from apps.search.domain.engine.base import Cursor, Hits, Scope, SearchRefused, SearchUnavailable
+from apps.search.domain.engine.base import (
+    Cursor,
+    Hits,
+    SearchRefused,
+    SearchScope,
+    SearchUnavailable,
+)
 from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.gaps import not_searched
 from apps.search.domain.query.clauses import Query, QueryError, Source
 from apps.search.domain.query.parser import parse
-from apps.search.domain.results import FacetValue, Result, facets_of, results_of
+from apps.search.domain.results import FacetValue, SearchResult, facets_of, results_of
 
 #: Results on a page, and hits that the facets count.
 SIZE = 20
@@ -56,7 +62,7 @@ class TextSearchPage:
     problem: str = ""
     jobs: list[Job] = field(default_factory=list)
     jobs_url: str = ""
-    results: list[Result] = field(default_factory=list)
+    results: list[SearchResult] = field(default_factory=list)
     facets: dict[str, list[FacetLink]] = field(default_factory=dict)
     counted: int = 0
     counted_all: bool = True
@@ -79,7 +85,7 @@ def text_search_page(*, text: str, after: str, user: User, at: datetime) -> Text
         jobs, jobs_url = jobs_with_id(text, user)
     try:
         query = parse(text)
-        hits = engine_in_use().search(query, Scope(user, at), after=cursor, size=COUNTED)
+        hits = engine_in_use().search(query, SearchScope(user, at), after=cursor, size=COUNTED)
     except (QueryError, SearchRefused, SearchUnavailable) as error:
         return TextSearchPage(text, problem=str(error), jobs=jobs, jobs_url=jobs_url)
     shown = hits.rows[:SIZE]
@@ -128,12 +134,12 @@ def search_feed(*, text: str, feed_path: str, user: User, at: datetime) -> tuple
     all searches.
     """
     query = parse(text.strip())
-    hits = engine_in_use().search(query, Scope(user, at), size=FEED_SIZE)
+    hits = engine_in_use().search(query, SearchScope(user, at), size=FEED_SIZE)
     path = f"{reverse('portal:text-search')}?{urlencode({'q': text.strip()})}"
     host = urlsplit(settings.PORTAL_URL).hostname
     # Without a time, so that the same hits make the same feed.
     is_partial = hits.stopped and len(hits.rows) < FEED_SIZE
-    feed = Feed(
+    feed = AtomFeed(
         title=mark_hidden(f"opsportal: search {text.strip()}"),
         link=settings.PORTAL_URL + path,
         description="There was no time to search everything." if is_partial else "",
@@ -153,7 +159,7 @@ def search_feed(*, text: str, feed_path: str, user: User, at: datetime) -> tuple
     return feed.writeString("utf-8").encode(), feed.latest_post_date()
 
 
-def _title(result: Result) -> str:
+def _title(result: SearchResult) -> str:
     """Return what the hit is: `log of job 8461311_2, failed: NOVA-0003 reco`."""
     row = result.row
     title = f"{result.hit.source} of job {row.job_id} on {row.cluster.name}"
@@ -163,7 +169,7 @@ def _title(result: Result) -> str:
     return f"{title}: {about}" if about else title
 
 
-def _path_of(result: Result) -> str:
+def _path_of(result: SearchResult) -> str:
     """Return the path of the first matching line of a log, or of the page of a script."""
     if result.archived is not None:
         return reverse("archive:job", args=[result.archived.pk])
@@ -174,7 +180,7 @@ def _path_of(result: Result) -> str:
     return f"{path}?{urlencode({'stream': line.stream, 'at': line.offset})}#b{line.offset}"
 
 
-def _lines_as_html(result: Result) -> str:
+def _lines_as_html(result: SearchResult) -> str:
     """Return the matching lines; feed readers show a summary as HTML."""
     lines = []
     for line in result.lines:

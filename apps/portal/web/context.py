@@ -1,4 +1,4 @@
-"""The context of every page: places, links across apps, and the warning strip."""
+"""The context of every page: main sections, links across apps, and the warning strip."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from apps.portal.web.page_links import page_links
 from apps.production.permissions import may_create
 from apps.statusboard.domain.board.board import strip
 
-#: The six places: name, URL name, and prefixes of the paths that belong to it.
+#: The main sections: name, URL name, and prefixes of the paths that belong to it.
 MAIN_SECTIONS = [
     ("Operations", "portal:home", ("/services/", "/excluded-hosts/", "/probes/", "/hand-over/")),
     (
@@ -36,8 +36,8 @@ MAIN_SECTIONS = [
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Statistics", "jobs:statistics", ("/statistics/", "/reports/weekly/")),
 ]
-#: Tabs above the lists of a place, by the URL name of its first page: name and URL name.
-SECTIONS = {
+#: The tabs of a main section, by the URL name of its first page: name and URL name.
+TABS = {
     "portal:home": [
         ("Overview", "portal:home"),
         ("Services", "statusboard:board"),
@@ -145,25 +145,25 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     if user is None or not user.is_authenticated:
         return {}
     path = request.path
-    place = None
-    places = []
+    main_section = None
+    main_sections = []
     for name, url, prefixes in MAIN_SECTIONS:
         is_current = path.startswith(prefixes) or (url == "portal:home" and path == "/")
-        places.append((name, url, is_current))
-        if is_current and place is None:
-            place = (name, url)
+        main_sections.append((name, url, is_current))
+        if is_current and main_section is None:
+            main_section = (name, url)
 
-    has_current_section = False
-    sections = []
-    for name, url in SECTIONS.get(place[1] if place else "", []):
+    has_current_tab = False
+    tabs = []
+    for name, url in TABS.get(main_section[1] if main_section else "", []):
         is_current = path in {reverse(url), reverse(PART_OF.get(url, url))}
         if url in WITH_FORMS:
             is_current = path.startswith(reverse(url))
-        sections.append((name, url, is_current))
-        has_current_section |= is_current
+        tabs.append((name, url, is_current))
+        has_current_tab |= is_current
     return {
-        "places": places,
-        "sections": sections if has_current_section else [],
+        "main_sections": main_sections,
+        "section_tabs": tabs if has_current_tab else [],
         "help_url": _help_with(path),
         "actions": SimpleLazyObject(
             lambda: [
@@ -172,7 +172,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
                 if url not in OFFERED_TO or OFFERED_TO[url](user)
             ]
         ),
-        "up": [place] if place and path != reverse(place[1]) else [],
+        "up": [main_section] if main_section and path != reverse(main_section[1]) else [],
         "page_links": SimpleLazyObject(lambda: page_links(request, user)),
         "log_backlog": SimpleLazyObject(lambda: log_backlog(user=user, at=timezone.now())),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
@@ -182,6 +182,6 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 def _help_with(path: str) -> str:
     """Return the address of the documentation of the page at this path."""
-    place = next(place for start, place in HELP if path.startswith(start))
-    document, mark, section = place.partition("#")
+    target = next(target for start, target in HELP if path.startswith(start))
+    document, mark, section = target.partition("#")
     return reverse("core:help", args=[document]) + mark + section

@@ -15,7 +15,7 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.notifications.domain.experiment_messages import notify_experiments
-from apps.portal.pages.experiment_message import MessageDraft, Recipients, draft_message
+from apps.portal.pages.experiment_message import MessageDraft, MessageRecipients, draft_message
 from apps.submission.web.retries import source_or_404
 
 
@@ -26,9 +26,9 @@ class _ExperimentsField(forms.ModelMultipleChoiceField):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(Experiment.objects.none(), **more)
-        self.recipients: dict[int, Recipients] = {}
+        self.recipients: dict[int, MessageRecipients] = {}
 
-    def offer(self, recipients: list[Recipients]) -> None:
+    def offer(self, recipients: list[MessageRecipients]) -> None:
         """Offer these experiments, except those without a liaison."""
         self.recipients = {row.experiment.pk: row for row in recipients if row.liaisons}
         self.queryset = Experiment.objects.filter(pk__in=self.recipients).order_by("key")

@@ -131,7 +131,7 @@ def _on_failure_group(user: User, at: datetime, *, pk: int) -> dict[str, Any]:
     """Offer what can be done about a failure group.
 
     Its link states what a dry run would retry, or a sentence why nothing. Where its jobs hit a
-    limit, another link proposes a larger one; that of a host excludes it.
+    limit, another link proposes a larger one; for a host, it excludes the host.
     """
     group = FailureGroup.objects.get(pk=pk)
     planned = planned_retries_of(group, user)

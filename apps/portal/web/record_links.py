@@ -16,7 +16,7 @@ _MOST_CHARACTERS = 120
 
 
 @dataclass(frozen=True)
-class Link:
+class RecordLink:
     """A page about a record.
 
     Its address is that of `view`, whose argument is the attribute `argument` of the record, if set;
@@ -47,44 +47,44 @@ class _Quoted(dict[str, Any]):
 
 
 #: Links on the page of a record, by its model.
-SEE_ALSO: Mapping[str, tuple[Link, ...]] = {
+SEE_ALSO: Mapping[str, tuple[RecordLink, ...]] = {
     "clusters.Cluster": (
-        Link(
+        RecordLink(
             "Its capture hosts and their tokens",
             "admin:archive_capturehost_changelist",
             "?q={name}",
         ),
-        Link("Add a capture host", "admin:archive_capturehost_add", "?clusters={name}"),
-        Link("Is all well?", "portal:health"),
+        RecordLink("Add a capture host", "admin:archive_capturehost_add", "?clusters={name}"),
+        RecordLink("Is all well?", "portal:health"),
     ),
-    "archive.CaptureHost": (Link("Health of captures", "portal:health"),),
+    "archive.CaptureHost": (RecordLink("Health of captures", "portal:health"),),
     "statusboard.Service": (
-        Link("Schedule maintenance", "statusboard:schedule-window", "?service={slug}"),
-        Link("Report an incident", "statusboard:report-incident", "?service={slug}"),
-        Link(
+        RecordLink("Schedule maintenance", "statusboard:schedule-window", "?service={slug}"),
+        RecordLink("Report an incident", "statusboard:report-incident", "?service={slug}"),
+        RecordLink(
             "Rules for its alerts",
             "admin:statusboard_labelrule_changelist",
             "?service__id__exact={pk}",
         ),
     ),
     "statusboard.MonitoringSource": (
-        Link("Test it, or rotate its token", "statusboard:source", argument="slug"),
-        Link(
+        RecordLink("Test it, or rotate its token", "statusboard:source", argument="slug"),
+        RecordLink(
             "What it posted", "admin:statusboard_rawpayload_changelist", "?source__id__exact={pk}"
         ),
     ),
     "accounts.User": (
-        Link("What the user did", "admin:core_event_changelist", "?by=people&q={username}"),
-        Link(
+        RecordLink("What the user did", "admin:core_event_changelist", "?by=people&q={username}"),
+        RecordLink(
             "Changes in the back office", "admin:admin_logentry_changelist", "?user__id__exact={pk}"
         ),
     ),
     "production.ExperimentShare": (
-        Link("All shares, with a preview of their effect", "production:shares"),
+        RecordLink("All shares, with a preview of their effect", "production:shares"),
     ),
-    "diagnosis.KnownError": (Link("Known errors", "diagnosis:known-errors"),),
+    "diagnosis.KnownError": (RecordLink("Known errors", "diagnosis:known-errors"),),
     "core.Event": (
-        Link("All events of it", "admin:core_event_changelist", "?by=all&q={target_label}"),
+        RecordLink("All events of it", "admin:core_event_changelist", "?by=all&q={target_label}"),
     ),
 }
 

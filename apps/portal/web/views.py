@@ -19,7 +19,7 @@ from apps.core.domain.tokens import bearer_token
 from apps.diagnosis.domain.verdicts.archived import archived_diagnosis
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.collection.origin import log_location
-from apps.jobs.domain.months.history import archived_job
+from apps.jobs.domain.months.archived_records import archived_job
 from apps.jobs.domain.records.energy import energy_of
 from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.notifications.domain.atom_feeds import search_address

@@ -170,7 +170,7 @@ class DeclarationForm(forms.ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "key" in self.fields:
-            # Those of slugs allow more than the help says, and their code brings their message.
+            # Django's slug validators allow more than the help says and have their own message.
             is_name = RegexValidator(r"^[a-z0-9_]{1,40}$", NOT_A_NAME, code="not_a_name")
             self.fields["key"].validators = [is_name]
         newest = None

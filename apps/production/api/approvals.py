@@ -25,7 +25,7 @@ from apps.production.domain.approvals.delegations import (
     revoke_delegation,
 )
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
-from apps.production.domain.approvals.requirements import Slot, approval_of
+from apps.production.domain.approvals.requirements import SignatureSlot, approval_of
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.lifecycle import moves
 from apps.production.models import ApprovalGroup, Delegation, Request, Signature
@@ -64,7 +64,7 @@ class SignatureReader(serializers.ModelSerializer[Signature]):
         read_only_fields = fields
 
 
-class SlotReader(serializers.Serializer[Slot]):
+class SlotReader(serializers.Serializer[SignatureSlot]):
     """A required signature.
 
     `earlier` is a signature that is no longer valid; `changes` are the changes since then.
@@ -79,7 +79,7 @@ class SlotReader(serializers.Serializer[Slot]):
     earlier = SignatureReader(allow_null=True)
     changes = ChangeReader(many=True)
 
-    def get_mine(self, slot: Slot) -> bool:
+    def get_mine(self, slot: SignatureSlot) -> bool:
         return slot.mine is not None and slot.signature is None
 
 

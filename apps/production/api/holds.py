@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.viewsets import ReadOnlyModelViewSet
 

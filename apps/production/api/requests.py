@@ -14,9 +14,9 @@ from apps.accounts.api import ApiRequest, Serializer, allowed_by, command
 from apps.accounts.models import User
 from apps.core.api.input import valid
 from apps.core.api.pagination import NewestFirst
+from apps.production.api.activity import HistoryRoutes
 from apps.production.api.approvals import SignatureRoutes, SignWriter
 from apps.production.api.exchange import YamlRoutes
-from apps.production.api.history import HistoryRoutes
 from apps.production.api.lineage import LinkRoutes
 from apps.production.api.serializers import (
     ChangedRequestWriter,

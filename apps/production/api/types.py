@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import mixins, serializers
 
 from apps.accounts.api import ApiViewSet

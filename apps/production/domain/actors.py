@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from apps.accounts.models import Principal, User
-from apps.production.domain.approvals.requirements import Slot, may_sign
+from apps.production.domain.approvals.requirements import SignatureSlot, may_sign
 from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.permissions import PREDICATES
@@ -16,7 +16,7 @@ def may(
     request: Request,
     at: datetime | None = None,
     *,
-    slots: Iterable[Slot] | None = None,
+    slots: Iterable[SignatureSlot] | None = None,
 ) -> bool:
     """Whether this user is the actor of a move of this request.
 

@@ -8,18 +8,13 @@ from django.db import transaction
 
 from apps.core.domain.events import publish
 from apps.production.domain.approvals.inbox import responsible_users, step_of_attention
+from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.enums import CLOSED, PORTAL, AttentionKind
 from apps.production.models import Attention, Request
 
-MAX_WORDS = 300
+MAX_TEXT = 300
 #: The event that marks a request, by the kind of its need.
-EVENTS = {
-    AttentionKind.STUCK: "request.stuck",
-    AttentionKind.TEST_FAILED: "request.test_failed",
-    AttentionKind.NEEDS_CHANGE: "request.needs_change",
-    AttentionKind.IDLE: "request.idle",
-    AttentionKind.LATE: "request.late",
-}
+EVENTS = {kind: WAIT_KINDS[kind].event for kind in AttentionKind}
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ def is_news(stored: Mapping[str, Need], needs: Needs) -> bool:
     Other kinds keep their first time.
     """
     same = stored.keys() == needs.keys() and all(
-        stored[kind].text == need.text[:MAX_WORDS] for kind, need in needs.items()
+        stored[kind].text == need.text[:MAX_TEXT] for kind, need in needs.items()
     )
     stuck = AttentionKind.STUCK
     return not same or (stuck in needs and stored[stuck].since != needs[stuck].since)
@@ -57,7 +52,7 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
         .get(pk=request.pk)
     )
     marks = {AttentionKind(mark.kind): mark for mark in Attention.objects.filter(request=current)}
-    if not is_news({kind: Need(mark.since, mark.words) for kind, mark in marks.items()}, needs):
+    if not is_news({kind: Need(mark.since, mark.text) for kind, mark in marks.items()}, needs):
         return False
     # First those that are over: an idle request that needs a change is stored in the same place.
     for kind, mark in marks.items():
@@ -72,12 +67,12 @@ def keep_attention(*, request: Request, needs: Needs, at: datetime) -> bool:
     for kind, need in needs.items():
         mark = marks.get(kind) or Attention(request=current, kind=kind, since=need.since)
         is_new = mark.pk is None
-        mark.words = need.text[:MAX_WORDS]
+        mark.text = need.text[:MAX_TEXT]
         mark.since = need.since if kind == AttentionKind.STUCK else mark.since
         mark.save()
         if is_new:
             step = step_of_attention(current, kind, at)
-            _publish(EVENTS[kind], mark, at, f"{mark.words}. {step}.".replace("..", "."))
+            _publish(EVENTS[kind], mark, at, f"{mark.text}. {step}.".replace("..", "."))
     return True
 
 

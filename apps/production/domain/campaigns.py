@@ -24,7 +24,7 @@ class Campaign:
     """Totals of the requests with one campaign name.
 
     Rejected, cancelled and superseded requests count only in `dropped`. `jobs` are the requested
-    jobs, and `completed` counts those of them that have completed. `deadline` is the next and
+    jobs, and `completed` counts the ones that have completed. `deadline` is the next and
     `expected_end` the last of the open requests; `late` of them miss their own deadline, as
     `is_late_on` decides. `phases` counts requests by the state shown to users.
     """
@@ -108,7 +108,7 @@ def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
 
 
 def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:
-    """Return the campaigns of these requests in one query, that of the newest request first."""
+    """Return the campaigns of these requests in one query, the one of the newest request first."""
     campaigns: dict[tuple[str, str], Campaign] = {}
     for sums in _by_state(requests.exclude(campaign="")):
         key = sums["experiment__key"]

@@ -77,7 +77,7 @@ def open_holds() -> QuerySet[Hold]:
 
 
 def visible_holds(user: User) -> QuerySet[Hold]:
-    """Return the active holds that a user can see: global ones and those of their experiments."""
+    """Return the active holds that a user can see: global ones and holds of their experiments."""
     return _filter_visible(open_holds(), user)
 
 

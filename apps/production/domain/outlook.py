@@ -92,7 +92,7 @@ class Outlook:
         return None
 
     def find_all_down(self, services: Collection[int]) -> list[Disruption]:
-        """Return the disruptions of those of the services that are down, by name."""
+        """Return the disruptions of the services that are down, by name."""
         down = [disruption for pk, disruption in self.down.items() if pk in services]
         return sorted(down, key=lambda disruption: disruption.service.name)
 

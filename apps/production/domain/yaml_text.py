@@ -1,8 +1,8 @@
 """Reading YAML as plain data, with the line of each value, and writing what is read back the same.
 
 Data is built in one pass over the parser's events, which stops at data that is too large or too
-deep. Values are those of JSON: no tags, references, dates or merge keys, no `yes` for true, no
-`08:00` for 480.
+deep. Only JSON's values are allowed: no tags, references, dates or merge keys, no `yes` for true,
+no `08:00` for 480.
 """
 
 import re

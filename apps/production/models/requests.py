@@ -292,12 +292,24 @@ class Attention(models.Model):
         indexes = [models.Index(fields=["stored_kind"], name="attention_of_kind")]
 
     def __str__(self) -> str:
-        return f"{self.request_id}: {self.words}"
+        return f"{self.request_id}: {self.text}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         self.needs_change = self.kind == AttentionKind.NEEDS_CHANGE
         self.stored_kind = AttentionKind.IDLE if self.needs_change else self.kind
         super().save(*args, **kwargs)
+
+    @property
+    def text(self) -> str:
+        """Why the request needs attention, after a label such as `Stuck: `.
+
+        Column and API call it `words`, as release 1.0.0 does.
+        """
+        return self.words
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self.words = text
 
 
 class Stage(models.Model):

@@ -158,7 +158,7 @@ def _add_undecided(
     retried_jobs: Mapping[int, int],
     at: datetime,
 ) -> None:
-    """Add the jobs of a stage; `retried_jobs` counts those of each array that were retried."""
+    """Add the jobs of a stage; `retried_jobs` counts the retried jobs of each array."""
     failed: dict[int, int] = {}
     for array in arrays:
         failed_jobs = array.ended - array.completed - retried_jobs.get(array.pk, 0)

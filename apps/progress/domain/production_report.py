@@ -157,7 +157,7 @@ def _count_completed_once(
 
 
 def _figures(sums: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rounded figures. Wall times are those of completed jobs, in seconds.
+    """Return rounded figures. Wall times are of completed jobs, in seconds.
 
     `jobs`, `completed`, `failed` and `interrupted` count attempts. `completed_jobs` counts each
     production job once; sites do not have it.

@@ -82,7 +82,7 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
     """Return the report of the week that starts on a Monday, as plain JSON values.
 
     The number of queries is fixed. Times are UTC. `before` has the figures of the previous week.
-    Wasted core-hours are those of failed jobs.
+    Wasted core-hours are the core-hours of failed jobs.
     """
     since = datetime.combine(monday, time(), UTC)
     until = since + WEEK
@@ -320,4 +320,7 @@ def _closed(requests: QuerySet[Request]) -> list[dict[str, Any]]:
 
 
 def _as_rows(requests: QuerySet[Request]) -> list[dict[str, Any]]:
-    return [{"request": row.key, "title": row.title, "state": row.state} for row in requests[:MOST]]
+    return [
+        {"request": request.key, "title": request.title, "state": request.state}
+        for request in requests[:MOST]
+    ]

@@ -76,7 +76,7 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
 
 
 def _sum_datasets(name: str, datasets: Sequence[Dataset]) -> Catalogued:
-    """Return the totals of datasets, such as those of the points of a scan.
+    """Return the totals of datasets, such as the datasets of the points of a scan.
 
     A total is None if a part is unknown.
     """

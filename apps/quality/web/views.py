@@ -188,8 +188,8 @@ def _forms(
     waiver = request.GET.get("withdraw", "")
     if withdraw_form is not None:
         waiver = withdraw_form.data.get("waiver", "")
-    for row in results:
-        if row.waiver and str(row.waiver.pk) == waiver:
-            forms["chosen"] = row
+    for result in results:
+        if result.waiver and str(result.waiver.pk) == waiver:
+            forms["chosen"] = result
             forms["withdraw_form"] = withdraw_form or WithdrawForm(initial={"waiver": waiver})
     return forms

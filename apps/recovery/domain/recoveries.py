@@ -63,7 +63,7 @@ class Week(Recoveries):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slice(Recoveries):
+class RecoverySlice(Recoveries):
     """The recoveries of one experiment, or of one category of causes; `key` filters lists."""
 
     key: str
@@ -74,8 +74,8 @@ class Slice(Recoveries):
 class Breakdown:
     """The recoveries of a week by experiment and by verdict, those with the most jobs first."""
 
-    experiments: list[Slice]
-    verdicts: list[Slice]
+    experiments: list[RecoverySlice]
+    verdicts: list[RecoverySlice]
 
 
 def monday_of(day: date) -> date:
@@ -255,7 +255,7 @@ def breakdown_for(user: User, *, monday: date) -> Breakdown:
     )
 
 
-def causes_of(experiment: Experiment, *, monday: date) -> list[Slice]:
+def causes_of(experiment: Experiment, *, monday: date) -> list[RecoverySlice]:
     """Count the recoveries of the jobs of an experiment that failed in a week, by cause."""
     failures = failures_of(monday).filter(experiment=experiment).order_by()
     rows = failures.values_list("job__verdict__category", "recovery").annotate(Count("pk"))
@@ -270,11 +270,13 @@ def _add(counts: dict[str, dict[str, int]], key: str, recovery: str, jobs: int) 
     counts_of_key[recovery] = counts_of_key.get(recovery, 0) + jobs
 
 
-def _slices(counts: Mapping[str, Mapping[str, int]], labels: Mapping[str, str]) -> list[Slice]:
+def _slices(
+    counts: Mapping[str, Mapping[str, int]], labels: Mapping[str, str]
+) -> list[RecoverySlice]:
     slices = []
     for key, by_recovery in counts.items():
         label = labels.get(key, key)
-        slices.append(Slice(key=key, label=label, **_by_recovery(by_recovery)))
+        slices.append(RecoverySlice(key=key, label=label, **_by_recovery(by_recovery)))
     slices.sort(key=lambda part: (-part.jobs, part.label))
     return slices
 

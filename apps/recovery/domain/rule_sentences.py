@@ -80,7 +80,7 @@ def describe_rule_of_last_day(
 ) -> list[str]:
     """Return what a rule did in the last 24 hours, or why it has never acted.
 
-    `effect` has the figures of the last 24 hours, `current` those of the current version.
+    `effect` has the figures of the last 24 hours, `current` the figures of the current version.
     """
     retried = effect.retried
     if retried.jobs:

@@ -12,7 +12,7 @@ from apps.diagnosis.enums import Category, VerdictKind
 from apps.production.domain.reasons import MAX_REASON
 from apps.recovery.domain.rules.definition import MOST_ALIKE_JOBS, MOST_ATTEMPTS, MOST_FACTOR
 from apps.recovery.enums import ActionKind, Mode
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 
 #: States in which failed jobs end.
 _END_STATES = [
@@ -286,15 +286,15 @@ class AnswerForm(forms.Form):
             del self.fields["lift_hold"]
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> ResourceChanges:
         """The changed resources; call it on a valid form."""
-        return Changes(
+        return ResourceChanges(
             memory_bytes=self.cleaned_data["memory"] or 0,
             time_limit_seconds=self.cleaned_data["wall_time"] or 0,
         )
 
 
-def initial_answer(proposal: Changes) -> dict[str, int | None]:
+def initial_answer(proposal: ResourceChanges) -> dict[str, int | None]:
     """Return the initial values of `AnswerForm`."""
     return {
         "memory": proposal.memory_bytes or None,

@@ -12,12 +12,12 @@ from rest_framework.response import Response
 from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
-from apps.search.domain.engine.base import Cursor, Scope, SearchRefused, SearchUnavailable
+from apps.search.domain.engine.base import Cursor, SearchRefused, SearchScope, SearchUnavailable
 from apps.search.domain.engine.chosen import engine_in_use
 from apps.search.domain.gaps import not_searched
 from apps.search.domain.query.clauses import QueryError, Source
 from apps.search.domain.query.parser import LONGEST_QUERY, parse
-from apps.search.domain.results import MatchingLine, Result, results_of
+from apps.search.domain.results import MatchingLine, SearchResult, results_of
 
 SIZE = 50
 
@@ -55,7 +55,7 @@ class MatchingLineSerializer(serializers.Serializer[MatchingLine]):
     text = serializers.CharField(help_text="The line, cut if it is long.")
 
 
-class ResultSerializer(serializers.Serializer[Result]):
+class ResultSerializer(serializers.Serializer[SearchResult]):
     """A job whose log, script or environment matches."""
 
     found_in = serializers.ChoiceField(
@@ -107,7 +107,7 @@ class TextSearchView(ApiView):
         An answer can be empty and still have a `next`: then the time for one answer was over.
         """
         parameters = checked_data(SearchQuery(data=request.query_params))
-        scope = Scope(request.user, timezone.now())
+        scope = SearchScope(request.user, timezone.now())
         try:
             query = parse(parameters["q"])
             hits = engine_in_use().search(query, scope, after=parameters.get("after"), size=SIZE)

@@ -1,4 +1,4 @@
-"""Lines that no log had before: those of failed jobs at several sites first."""
+"""Lines that no log had before, with lines of failed jobs at several sites first."""
 
 from collections import defaultdict
 from collections.abc import Iterable

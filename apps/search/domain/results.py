@@ -13,17 +13,17 @@ from apps.archive.models import ArchivedJob
 from apps.core.domain.expressions.runs import TooCostly
 from apps.jobs.domain.records.jobs import jobs_for_list
 from apps.jobs.models import Job
-from apps.search.domain.engine.base import Hit
+from apps.search.domain.engine.base import SearchHit
 from apps.search.domain.engine.contents import content_of
 from apps.search.domain.engine.expressions import expression_spans
 from apps.search.domain.logs.kept_texts import KeptText, texts_of
 from apps.search.domain.query.clauses import Field, FieldValue, Query, Source
-from apps.search.domain.query.matcher import Matcher, Span, in_lower_case, merged, text_of
+from apps.search.domain.query.matcher import QueryMatcher, Span, in_lower_case, merged, text_of
 
 #: Matching lines that are shown of each text, and letters of a line.
 LINES = 3
 LETTERS = 300
-#: Lines of one text whose expressions are looked for.
+#: How many lines of one text are searched for expressions.
 EXPRESSION_LINES = 2_000
 #: Values of each field that are offered.
 VALUES = 8
@@ -48,10 +48,10 @@ class MatchingLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SearchResult:
     """A hit with its job, or with the archived job of a script or environment."""
 
-    hit: Hit
+    hit: SearchHit
     row: Job | ArchivedJob
     lines: tuple[MatchingLine, ...]
 
@@ -74,7 +74,7 @@ class FacetValue:
     name: str
 
 
-def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[Result]:
+def results_of(hits: Sequence[SearchHit], query: Query, user: User) -> list[SearchResult]:
     """Return the hits with their jobs and matching lines, without deleted jobs."""
     job_keys = [hit.key for hit in hits if hit.source is Source.LOG]
     archived_keys = [hit.key for hit in hits if hit.source is not Source.LOG]
@@ -89,11 +89,11 @@ def results_of(hits: Sequence[Hit], query: Query, user: User) -> list[Result]:
     for hit in hits:
         if hit.source is Source.LOG and hit.key in jobs:
             lines = marker.lines(texts.get(hit.key, ()))
-            results.append(Result(hit, jobs[hit.key], tuple(lines)))
+            results.append(SearchResult(hit, jobs[hit.key], tuple(lines)))
         elif hit.source is not Source.LOG and hit.key in archived:
             row = archived[hit.key]
             lines = marker.lines(_shown(row, hit.source))
-            results.append(Result(hit, row, tuple(lines)))
+            results.append(SearchResult(hit, row, tuple(lines)))
     return results
 
 
@@ -111,7 +111,7 @@ class _Marker:
     def __init__(self, query: Query, user: User) -> None:
         self._query = query
         self._user = user
-        self._matcher = Matcher(query)
+        self._matcher = QueryMatcher(query)
 
     def lines(self, texts: Sequence[KeptText]) -> list[MatchingLine]:
         """Return the first matching lines."""
@@ -176,7 +176,7 @@ def _parts(line: str, spans: Sequence[Span]) -> tuple[LinePart, ...]:
     return tuple(LinePart(printable(part.text.encode()), part.hit) for part in parts if part.text)
 
 
-def facets_of(hits: Sequence[Hit], user: User) -> dict[str, list[FacetValue]]:
+def facets_of(hits: Sequence[SearchHit], user: User) -> dict[str, list[FacetValue]]:
     """Return how hits divide by field, most frequent value first.
 
     Only values of hits are there, which the user may see.
@@ -218,7 +218,7 @@ _OF_JOBS = {
 }
 
 
-def _values(hits: Sequence[Hit], user: User) -> Iterator[tuple[Field, str | None]]:
+def _values(hits: Sequence[SearchHit], user: User) -> Iterator[tuple[Field, str | None]]:
     """Yield what is known of the job of each hit, one field at a time."""
     jobs = [hit.key for hit in hits if hit.source is Source.LOG]
     rows = Job.objects.visible_to(user).filter(pk__in=jobs).values_list(*_OF_JOBS.values())

@@ -23,7 +23,7 @@ from apps.search.models import LineTemplate, ReadLogs, TemplateTotals, signed
 #: How many of the newest failed jobs are compared, and in how many hours at most.
 COMPARED = 2_000
 COMPARED_HOURS = 400
-#: So many times as many failed jobs are looked at, to find those of the same stages.
+#: So many times as many failed jobs are read, to find enough of the same stages.
 MOST_READ = 8
 #: A value is compared if at least this many of the jobs have it, and at most so many per attribute.
 LEAST_JOBS = 3
@@ -139,7 +139,7 @@ class Occurrences:
 
 
 @dataclass(frozen=True, slots=True)
-class Trait:
+class LineTrait:
     """A value that jobs with the line have: how many of them, its expected share, and the lift.
 
     `low` and `high` are the bounds of the 95 % interval of the lift.
@@ -178,20 +178,20 @@ class TraitComparison:
 
     jobs: int
     alike: int
-    traits: tuple[Trait, ...]
+    traits: tuple[LineTrait, ...]
 
     @property
-    def strongest(self) -> Trait | None:
+    def strongest(self) -> LineTrait | None:
         """The trait of most jobs beyond the expected among those that stand out, if any does."""
         return next(iter(self.findings), None)
 
     @property
-    def findings(self) -> list[Trait]:
+    def findings(self) -> list[LineTrait]:
         """The first traits that stand out."""
         return [trait for trait in self.traits if trait.stands_out][:MOST_FINDINGS]
 
     @property
-    def other_traits(self) -> list[Trait]:
+    def other_traits(self) -> list[LineTrait]:
         """The traits that `findings` leaves out."""
         shown = self.findings
         return [trait for trait in self.traits if trait not in shown]
@@ -257,7 +257,7 @@ def newest_jobs(
 ) -> list[tuple[datetime, int]]:
     """Return end and primary key of the newest jobs with the line, newest first.
 
-    Those of hours that were not counted yet are left out, so that counts and jobs agree. `before`
+    Jobs of hours that were not counted yet are left out, so that counts and jobs agree. `before`
     is the end and the key of the job that the last page ended with.
     """
     if not occurrences.hours:
@@ -330,7 +330,7 @@ def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
                 # A value that the jobs alike do not have is at least one of one more.
                 outside = max(everything[attribute][value], 1)
                 ratio, low, high = lift(having, jobs, outside, alike)
-                trait = Trait(
+                trait = LineTrait(
                     attribute=attribute,
                     value=value,
                     jobs=having,

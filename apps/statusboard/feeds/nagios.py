@@ -19,7 +19,7 @@ _HARD = "1"
 #: The states of status.dat, by number, for hosts and for their checks.
 _HOST_STATES = {"1": "DOWN", "2": "UNREACHABLE"}
 _CHECK_STATES = {"1": "WARNING", "2": "CRITICAL"}
-#: Maps the states of statusjson.cgi to those of status.dat: 1 is pending, 2 is OK.
+#: Maps the states of statusjson.cgi to the states of status.dat: 1 is pending, 2 is OK.
 _HOSTS = {"1": "0", "2": "0", "4": "1", "8": "2"}
 _SERVICES = {"1": "0", "2": "0", "4": "1", "8": "3", "16": "2"}
 

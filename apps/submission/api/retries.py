@@ -22,7 +22,7 @@ from apps.production.domain.outlook import Obstacle
 from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.retries import batches
 from apps.submission.domain.retries.bundle import retry_bundle
-from apps.submission.domain.retries.eligibility import DryRun, Limits, Source
+from apps.submission.domain.retries.eligibility import DryRun, RetryLimits, Source
 from apps.submission.domain.retries.obstacles import obstacles_by_batch
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch
@@ -233,7 +233,7 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
 
 def _dry_run(request: ApiRequest) -> DryRun:
     parameters = checked_data(SourceSerializer(data=request.query_params))
-    limits = Limits(parameters["attempts"], parameters["of_stage"])
+    limits = RetryLimits(parameters["attempts"], parameters["of_stage"])
     source = _source(request.user, parameters)
     return batches.dry_run(
         source=source,

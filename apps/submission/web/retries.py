@@ -28,7 +28,7 @@ from apps.statusboard.models import Announcement, Incident
 from apps.submission.domain.retries import batches
 from apps.submission.domain.retries.bad_hosts import find_bad_hosts
 from apps.submission.domain.retries.bundle import retry_bundle
-from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, Limits, Source
+from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, RetryLimits, Source
 from apps.submission.domain.retries.links import finished_retries
 from apps.submission.domain.retries.obstacles import find_obstacles, obstacles_by_batch
 from apps.submission.domain.retries.offers import bundled_jobs, offer_of
@@ -108,7 +108,9 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         limit_fields = form.cleaned_data
     else:
         limit_fields = {}
-    limits = Limits(limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage"))
+    limits = RetryLimits(
+        limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage")
+    )
     dry_run = batches.dry_run(
         source=source,
         user=request.user,

@@ -10,7 +10,7 @@ from elasticsearch import Elasticsearch
 from elasticsearch.helpers import actions, streaming_bulk
 
 from apps.archive.sinks.base import SinkUnavailable
-from apps.archive.sinks.elasticsearch.bulk import Bulk, Operation, Refusal
+from apps.archive.sinks.elasticsearch.bulk import Bulk, BulkRejected, Operation
 
 BUSY = {
     "type": "es_rejected_execution_exception",
@@ -88,7 +88,7 @@ def test_large_ones_go_in_parts(bulk, server):
 def test_busy_server_gets_smaller_requests_after_a_while_and_larger_ones_later(bulk, server, waits):
     def at_most_100(numbers):
         if len(numbers) > 100:
-            raise Refusal(429, BUSY)
+            raise BulkRejected(429, BUSY)
 
     server.refuse = at_most_100
     assert bulk.write(operations(500)) == {}
@@ -138,7 +138,7 @@ def test_slow_progress_is_progress(bulk, server, waits):
 def test_one_that_spoils_a_request_is_found(bulk, server, waits, status):
     def without_13(numbers):
         if 13 in numbers:
-            raise Refusal(status, {"type": "bad", "reason": "unlucky"})
+            raise BulkRejected(status, {"type": "bad", "reason": "unlucky"})
 
     server.refuse = without_13
     assert bulk.write(operations(100)) == {13: "bad: unlucky"}
@@ -164,7 +164,7 @@ def test_one_that_spoils_a_request_is_found(bulk, server, waits, status):
 def test_one_that_can_never_fit_is_not_waited_for(bulk, server, waits, error):
     def refuse_1(numbers):
         if 1 in numbers:
-            raise Refusal(429, error)
+            raise BulkRejected(429, error)
 
     server.refuse = refuse_1
     large = Operation(1, b'{"id":1}' + b" " * 5_000 + b"\n")
@@ -187,7 +187,7 @@ def test_other_answers_are_no_fault_of_the_documents(bulk, server, status):
         bulk.write(operations(5))
 
     def all_of_them(numbers):
-        raise Refusal(status, error)
+        raise BulkRejected(status, error)
 
     server.refuse = all_of_them
     with pytest.raises(SinkUnavailable, match="some_exception: why"):
@@ -220,7 +220,7 @@ class HelperOfTheClient:
                 status, answer = 200, {}
                 try:
                     answer = server.send(b"\n".join(body.splitlines()[1::2]))
-                except Refusal as refusal:
+                except BulkRejected as refusal:
                     status, answer = (
                         refusal.status,
                         {"error": refusal.error, "status": refusal.status},
@@ -259,7 +259,7 @@ def documents(count):
 def test_helper_of_the_client_never_sends_smaller_requests(helper, server):
     def at_most_100(numbers):
         if len(numbers) > 100:
-            raise Refusal(429, BUSY)
+            raise BulkRejected(429, BUSY)
 
     server.refuse = at_most_100
     assert helper.write(documents(500)) == 500
@@ -277,7 +277,7 @@ def test_helper_of_the_client_gives_up_although_documents_are_taken(helper, serv
 def test_helper_of_the_client_refuses_all_for_the_one_that_spoils_a_request(helper, server, status):
     def without_13(numbers):
         if 13 in numbers:
-            raise Refusal(status, {"type": "bad", "reason": "unlucky"})
+            raise BulkRejected(status, {"type": "bad", "reason": "unlucky"})
 
     server.refuse = without_13
     assert helper.write(documents(100)) == 100
@@ -286,7 +286,7 @@ def test_helper_of_the_client_refuses_all_for_the_one_that_spoils_a_request(help
 
 def test_helper_of_the_client_waits_for_one_that_can_never_fit(helper, server, waits):
     def too_large(_):
-        raise Refusal(
+        raise BulkRejected(
             429,
             {"type": "circuit_breaking_exception", "reason": "Data too large", "bytes_limit": 1},
         )

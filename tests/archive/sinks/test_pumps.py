@@ -49,7 +49,7 @@ def masked(text):
 
 def hits(text):
     matcher = search._Matcher(
-        search.Search(words=text[:200], line=text[:200], text=text[:200], module=text[:100])
+        search.ScriptSearch(words=text[:200], line=text[:200], text=text[:200], module=text[:100])
     )
     return list(islice(matcher.hits(raw(text)[: shown_contents.SHOWN_BYTES]), search.HIT_LINES))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.htcondor.classads import line_of, quoted
 from apps.clusters.schedulers.htcondor.description import describe, with_values
 from apps.clusters.schedulers.htcondor.environment import write_v1, write_v2
-from apps.clusters.schedulers.htcondor.queue_log import Cluster
+from apps.clusters.schedulers.htcondor.queue_log import JobCluster
 
 # Short ones are made of what is in no other text here.
 SECRETS = st.text(st.sampled_from("§ '\"=\\|"), min_size=3).map(lambda text: f"§{text}§".encode())
@@ -25,7 +25,7 @@ def test_no_masked_value_stays(secret, other, is_new, in_quotes):
     )
     command = b'environment="' + new.replace(b'"', b'""') + b'"' if in_quotes else b"env = " + old
     description = describe(
-        Cluster(7, common=ad), {"condor_submit.7.digest": command + b"\nQueue 1\n"}
+        JobCluster(7, common=ad), {"condor_submit.7.digest": command + b"\nQueue 1\n"}
     )
 
     masked = with_values(description, variables, [(b"A", other), (b"TOKEN", b"<masked:1>")])

@@ -11,7 +11,7 @@ from apps.clusters.schedulers import user_files as files
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor import script, slow_files
 from apps.clusters.schedulers.htcondor.script import COPIED, EDITED
-from apps.clusters.schedulers.user_files import Account, NotNow, NotReadable, account_of, read_as
+from apps.clusters.schedulers.user_files import FileReader, NotNow, NotReadable, account_of, read_as
 from tests.factories.htcondor_spool import OWNER, SCRIPT
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may read what others may not")
@@ -214,8 +214,8 @@ def test_a_file_server_that_is_away_lets_the_job_wait(submit, monkeypatch):
 
 
 def test_nobody_and_root_may_read_what_all_may():
-    assert account_of("no such user") == account_of("root") == Account()
-    assert account_of("a\0b") == Account()
+    assert account_of("no such user") == account_of("root") == FileReader()
+    assert account_of("a\0b") == FileReader()
 
 
 def test_a_link_put_in_place_of_a_directory_meanwhile_is_not_followed(home, monkeypatch):

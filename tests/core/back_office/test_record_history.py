@@ -7,7 +7,7 @@ from django.urls import reverse
 from apps.accounts.models import Experiment
 from apps.archive.models import CaptureHost
 from apps.clusters.models import Cluster
-from apps.core.admin.history import FEW_OF_THE_PORTAL
+from apps.core.admin.record_history import FEW_OF_THE_PORTAL
 from apps.core.domain.events import publish
 from apps.hosts.models import Probe
 from tests.factories import clusters, people

@@ -17,7 +17,7 @@ import pytest
 import urllib3
 
 from apps.core.http.addresses import ListedHosts, ListedServers, PublicHosts
-from apps.core.http.client import Limits, TLSFiles, send
+from apps.core.http.client import TLSFiles, TransferLimits, send
 from apps.core.http.errors import (
     AddressRefused,
     Compressed,
@@ -25,16 +25,16 @@ from apps.core.http.errors import (
     CutShort,
     HttpError,
     NameNotResolved,
+    ResponseTooLarge,
     TimedOut,
-    TooLarge,
 )
 from tests.programs import dripping_server
 from tests.programs.certificates import self_signed, speak_tls
 from tests.programs.dripping_server import PATIENCE_SECONDS, dripping
 
-LIMITS = Limits(connect=5, read=5, total=10, most_bytes=1_000_000)
+LIMITS = TransferLimits(connect=5, read=5, total=10, most_bytes=1_000_000)
 #: Only the whole time is limited.
-HASTY = Limits(
+HASTY = TransferLimits(
     connect=2 * PATIENCE_SECONDS, read=2 * PATIENCE_SECONDS, total=0.3, most_bytes=1_000_000
 )
 LOOPBACK = PublicHosts(["127.0.0.0/8", "::1/128"])
@@ -179,7 +179,7 @@ def test_proxy_of_the_environment_is_not_used(monkeypatch):
 )
 def test_body_over_the_limit_is_refused(length):
     with answering(OK + length + b"\r\n" + b"x" * 1_000_001) as server:
-        with pytest.raises(TooLarge, match="The answer is larger than 1 MB"):
+        with pytest.raises(ResponseTooLarge, match="The answer is larger than 1 MB"):
             body_from(url_of(server))
         server.answer = OK + b"\r\n" + b"x" * 1_000_000
         assert len(body_from(url_of(server))) == 1_000_000
@@ -255,7 +255,7 @@ def test_connection_that_opens_too_late_is_cut_at_once(monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_silent_server_is_given_up_after_one_read(scheme):
-    limits = Limits(connect=0.3, read=0.3, total=PATIENCE_SECONDS * 2, most_bytes=0)
+    limits = TransferLimits(connect=0.3, read=0.3, total=PATIENCE_SECONDS * 2, most_bytes=0)
     start = time.monotonic()
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,

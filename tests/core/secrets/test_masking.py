@@ -5,7 +5,13 @@ import time
 
 import pytest
 
-from apps.core.domain.secrets.masking import Masker, Rule, replace_secrets, secrets_of, value_of
+from apps.core.domain.secrets.masking import (
+    Masker,
+    MaskPattern,
+    replace_secrets,
+    secrets_of,
+    value_of,
+)
 from opsportal.env import Environment
 
 NAMES = Environment.model_fields["CAPTURE_MASK_NAMES"].default
@@ -146,7 +152,9 @@ def test_secrets_in_a_command_line_are_masked_and_nothing_else(masker, line, sho
     assert re.sub("<masked:[0-9a-f]{16}>", "<masked:…>", masker.mask_text(line)) == shown
 
 
-@pytest.mark.parametrize("rules", [[], [Rule("name", "^PIN$"), Rule("value", "geheim")]])
+@pytest.mark.parametrize(
+    "rules", [[], [MaskPattern("name", "^PIN$"), MaskPattern("value", "geheim")]]
+)
 def test_command_line_masked_twice_is_as_masked_once(rules):
     """As by who collects and by who ties it to the archive:
     it stays equal to what is in the environment.
@@ -168,10 +176,10 @@ def test_hostile_command_lines_take_no_time(masker, piece):
 
 def test_rules_mask_more_names_and_values_whatever_the_setting_spares():
     rules = [
-        Rule("name", "^MY_(?i:pin)$"),
-        Rule("name", "FILE$"),
-        Rule("value", "^acct=.*=="),
-        Rule("value", "\\bs3cr3t"),
+        MaskPattern("name", "^MY_(?i:pin)$"),
+        MaskPattern("name", "FILE$"),
+        MaskPattern("value", "^acct=.*=="),
+        MaskPattern("value", "\\bs3cr3t"),
     ]
     variables = [
         (b"MY_pin", b"1234"),
@@ -189,7 +197,9 @@ def test_rules_mask_more_names_and_values_whatever_the_setting_spares():
 
 
 def test_rules_mask_command_lines():
-    masker = Masker(names="", key=b"k", rules=[Rule("name", "^PIN$"), Rule("value", "s3cr3t\\w*")])
+    masker = Masker(
+        names="", key=b"k", rules=[MaskPattern("name", "^PIN$"), MaskPattern("value", "s3cr3t\\w*")]
+    )
 
     masked = masker.mask_text("sbatch --export=PIN=1234,N=2 x.sh s3cr3t99")
 
@@ -202,7 +212,7 @@ def test_rules_mask_command_lines():
 @pytest.mark.parametrize("pattern", ["", "(a", "a*", "x|", "(?=a)", "a)|(b"])
 def test_rule_that_is_no_pattern_or_finds_everything_is_refused(pattern):
     with pytest.raises(ValueError, match=r"regular expression|everything"):
-        Rule("value", pattern)
+        MaskPattern("value", pattern)
 
 
 SIZE = 200 * 1024
@@ -316,7 +326,7 @@ def test_secret_has_one_fingerprint_as_a_variable_and_inside_of_another(masker):
 
 
 def test_name_of_a_rule_is_masked_inside_of_other_values():
-    masker = Masker(names="", key=b"k", rules=[Rule("name", "^PIN$")])
+    masker = Masker(names="", key=b"k", rules=[MaskPattern("name", "^PIN$")])
     masked, names = masker.mask([(b"SLURM_EXPORT_ENV", b"ALL,PIN=1234,N=2"), (b"PIN", b"1234")])
     assert masked[0][1] == b"ALL,PIN=" + masker.fingerprint(b"1234") + b",N=2"
     assert names == ("SLURM_EXPORT_ENV", "PIN")

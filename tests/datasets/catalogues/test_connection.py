@@ -13,7 +13,7 @@ from apps.datasets.catalogues.base import (
     TryLater,
     Unclear,
 )
-from apps.datasets.catalogues.connection import Connection, FileToken, Reply, path_of
+from apps.datasets.catalogues.connection import CatalogueConnection, FileToken, Reply, path_of
 from tests.datasets.catalogues.server import FakeCatalogue, Request, Response
 from tests.programs.certificates import Certificate, self_signed
 
@@ -48,9 +48,9 @@ def tls_server(certificate) -> Iterator[Echo]:
     server.close()
 
 
-def connect(base_url: str, credential_file: str = "", **options: str) -> Connection:
+def connect(base_url: str, credential_file: str = "", **options: str) -> CatalogueConnection:
     sign_in = FileToken(credential_file, header="Authorization", prefix="Bearer ")
-    return Connection(CatalogueConfiguration(base_url, credential_file, options), sign_in)
+    return CatalogueConnection(CatalogueConfiguration(base_url, credential_file, options), sign_in)
 
 
 def test_certificate_and_key_are_used_for_tls(tls_server, certificate, tmp_path):

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.datasets.domain import provenance as domain
 from apps.datasets.domain import steps
-from apps.datasets.domain.provenance import Entry, provenance_of
+from apps.datasets.domain.provenance import ProvenanceEntry, provenance_of
 from apps.datasets.domain.uses import count_uses
 from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.enums import RequestState
@@ -19,7 +19,7 @@ from tests.factories import people
 S = RequestState
 
 
-def described(entries: Iterable[Entry]) -> list[tuple[int, str, str]]:
+def described(entries: Iterable[ProvenanceEntry]) -> list[tuple[int, str, str]]:
     """Return distance, name, and key and number of the stage of each entry."""
     lines = []
     for entry in entries:

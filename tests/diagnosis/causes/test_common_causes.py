@@ -18,7 +18,7 @@ from apps.clusters.models import Site
 from apps.core.web.templatetags.formatting import percent
 from apps.diagnosis.domain.causes.common import causes
 from apps.diagnosis.domain.causes.common.columns import (
-    Period,
+    JobPeriod,
     job_list_query,
     read_columns,
     text_of,
@@ -90,7 +90,7 @@ def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
     )
     close_incident(incident=incident, by=shifter, at=at, reason="Restarted.")
     jobs.row(cluster, 999, at=at - timedelta(hours=1, minutes=45), experiment=nova)
-    period = Period(at - timedelta(days=1), at)
+    period = JobPeriod(at - timedelta(days=1), at)
     read = read_columns(period)
     assert (len(read.jobs.failed), read.jobs.failed.sum(), read.jobs.submission.max()) == (
         101,
@@ -100,12 +100,12 @@ def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
     assert {name: mask.sum() for name, mask in read.jobs.outages.items()} == {"samweb": 100}
     hosts = {text_of(period, "host", int(number)) for number in read.stored["host"]}
     assert hosts == {"wn-0233", *(f"wn-{number}" for number in range(10))}
-    assert len(read_columns(Period(at - timedelta(days=1), at, [])).jobs.failed) == 0
+    assert len(read_columns(JobPeriod(at - timedelta(days=1), at, [])).jobs.failed) == 0
 
 
 def test_jobs_without_a_stage_are_named_so(nova, at):
     jobs.row(clusters.cluster(), 1, at=at - timedelta(hours=1), experiment=nova, stage="")
-    period = Period(at - timedelta(days=1), at)
+    period = JobPeriod(at - timedelta(days=1), at)
     (number,) = read_columns(period).stored["stage"]
     assert text_of(period, "stage", int(number)) == "NOVA (no stage)"
 
@@ -123,7 +123,7 @@ def test_values_link_to_the_list_of_their_jobs(broken_host, at, nova, shifter, r
             else {"host": "wn-7", "user": "alice"}
         )
         jobs.row(cluster, 1000 + number, at=ended_at, experiment=nova, **fields)
-    period = Period(at - timedelta(days=1), at)
+    period = JobPeriod(at - timedelta(days=1), at)
     read = read_columns(period)
     attributes = "site, host, host and time, CPU model, release, stage, user, hour"
     assert set(read.stored) == set(attributes.split(", "))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.evidence.catalogue import (
     COLUMNS,
-    CatalogueError,
+    KnownErrorFileError,
     built_in,
     read_catalogue,
     read_patterns,
@@ -73,13 +73,13 @@ def test_every_pattern_finds_its_example_through_the_matcher():
     ],
 )
 def test_bad_row_is_named_by_file_line_and_fault(row, message):
-    with pytest.raises(CatalogueError, match=message) as caught:
+    with pytest.raises(KnownErrorFileError, match=message) as caught:
         read_patterns(HEAD + GOOD + row, "mine.csv")
     assert str(caught.value).startswith("mine.csv, ")
 
 
 def test_catalogue_with_other_columns_is_refused():
-    with pytest.raises(CatalogueError, match="columns must be"):
+    with pytest.raises(KnownErrorFileError, match="columns must be"):
         read_patterns("id,regex\nA,b\n", "mine.csv")
 
 
@@ -92,7 +92,7 @@ def test_catalogue_version_follows_its_content(tmp_path: Path):
 
 
 def test_missing_catalogue_is_a_catalogue_error(tmp_path: Path):
-    with pytest.raises(CatalogueError, match="no-such"):
+    with pytest.raises(KnownErrorFileError, match="no-such"):
         read_catalogue(tmp_path / "no-such.csv")
 
 

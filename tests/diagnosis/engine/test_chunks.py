@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.evidence import catalogue
-from apps.diagnosis.engine.evidence.catalogue import HITS_PER_END, Catalogue, built_in
+from apps.diagnosis.engine.evidence.catalogue import HITS_PER_END, KnownErrorCatalogue, built_in
 from apps.diagnosis.engine.formats import chunks
 from apps.diagnosis.engine.formats.chunks import LineNumbers, line_starts, newlines
 from apps.diagnosis.engine.formats.plain_lines import clean
@@ -46,7 +46,7 @@ LINES = (
     b"\xff\xe9 broken \xff",
     b"z" * 150 + b" broken pipe",
 )
-CATALOGUE = Catalogue(PATTERNS, "")
+CATALOGUE = KnownErrorCatalogue(PATTERNS, "")
 
 
 def read_line_by_line(data: bytes, offset: int, first: int | None, experiment: str):

@@ -7,7 +7,7 @@ import pytest
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.diagnose import diagnose
 from apps.diagnosis.engine.evidence import scan_budget
-from apps.diagnosis.engine.evidence.catalogue import Catalogue, read_patterns
+from apps.diagnosis.engine.evidence.catalogue import KnownErrorCatalogue, read_patterns
 from apps.diagnosis.enums import ReasonKind
 from tests.diagnosis.engine.slow_expressions import LOG, REGEX
 
@@ -39,7 +39,7 @@ def test_slow_pattern_is_left_out_and_the_others_are_found_after_it(monkeypatch,
     diagnosis = diagnose(
         JobFacts(),
         [block(flood + LOG * (20 if fast else 2) + "geometry server gone\n" + flood)],
-        classifiers={"c": Catalogue(patterns, "1", fast=fast)},
+        classifiers={"c": KnownErrorCatalogue(patterns, "1", fast=fast)},
     )
     assert time.thread_time() - began < 5  # of 20 s
     ids = [hit.pattern.id for hit in diagnosis.hits if hit.pattern.id != "SLOW"]
@@ -58,7 +58,7 @@ def test_slow_pattern_is_found_in_the_text_that_was_slow(monkeypatch):
     monkeypatch.setattr(scan_budget, "SECONDS", 0.1)
     harmless_chunks = ("d" * 120 + "\n") * 3000
     text = LOG * 8 + harmless_chunks + "geometry server gone\n"
-    findings = Catalogue(read_patterns(SLOWER_ROWS, "slow.csv"), "1", fast=True).classify(
+    findings = KnownErrorCatalogue(read_patterns(SLOWER_ROWS, "slow.csv"), "1", fast=True).classify(
         JobFacts(), block(text)
     )
     assert [hit.pattern.id for hit in findings.hits] == ["LOST"]
@@ -68,7 +68,7 @@ def test_slow_pattern_is_found_in_the_text_that_was_slow(monkeypatch):
 
 def test_search_ends_where_everything_is_slow(patterns, monkeypatch):
     monkeypatch.setattr(scan_budget, "SECONDS", 0.0)
-    findings = Catalogue(patterns, "1").classify(
+    findings = KnownErrorCatalogue(patterns, "1").classify(
         JobFacts(), block("plain line\n" * 60_000 + "geometry server gone\n")
     )
     assert findings.hits == ()
@@ -77,7 +77,7 @@ def test_search_ends_where_everything_is_slow(patterns, monkeypatch):
 
 
 def test_log_of_nothing_but_errors_is_within_the_budget(patterns):
-    findings = Catalogue(patterns, "1").classify(
+    findings = KnownErrorCatalogue(patterns, "1").classify(
         JobFacts(), block("disk is full\ngeometry server gone\n" * 100_000)
     )
     assert (len(findings.hits), findings.reasons) == (40, ())

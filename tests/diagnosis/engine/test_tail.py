@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.schedulers.user_files import Account
+from apps.clusters.schedulers.user_files import FileReader
 from apps.diagnosis.engine.logs import tail
 from apps.diagnosis.engine.logs.access import LogAccess
 from apps.diagnosis.engine.logs.tail import (
@@ -299,7 +299,7 @@ def open_root():
         yield path
 
 
-ALICE = Account(os.getuid() + 1, frozenset({os.getgid()}))
+ALICE = FileReader(os.getuid() + 1, frozenset({os.getgid()}))
 
 
 @pytest.mark.parametrize(
@@ -325,6 +325,6 @@ def test_log_that_the_reader_may_not_read_is_refused(open_root, made, mode, reas
 def test_log_that_the_reader_may_read_is_shown(open_root, mode):
     """By the group's right, or by everyone's where the group is another."""
     (open_root / "nova/job.log").chmod(mode)
-    reader = ALICE if mode & 0o040 else Account(ALICE.uid)
+    reader = ALICE if mode & 0o040 else FileReader(ALICE.uid)
     access = LogAccess((open_root,), "alice", ALICE.uid, frozenset({os.getuid()}), reader=reader)
     assert [text for _, _, text in read(open_root / "nova/job.log", access)] == ["mine"]

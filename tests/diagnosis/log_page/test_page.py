@@ -13,8 +13,8 @@ from apps.accounts.models import User
 from apps.core.bounded_pool import BudgetExceeded
 from apps.core.domain.expressions import runs as expression_runs
 from apps.diagnosis.domain.log_page.page import MOST_LINES, PageQuery, log_page
-from apps.diagnosis.domain.log_page.rows import Fold, Line
-from apps.diagnosis.domain.log_page.search import MOST_MARKS, MOST_MATCHES, Search, search_log
+from apps.diagnosis.domain.log_page.rows import Fold, PageLine
+from apps.diagnosis.domain.log_page.search import MOST_MARKS, MOST_MATCHES, LogSearch, search_log
 from apps.diagnosis.domain.reading.log_texts import LogText, logs_of, open_log_text
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import Stream
@@ -65,7 +65,7 @@ def texts(page):
     return [
         "".join(piece.text for piece in row.pieces)
         for row in rows_of(page)
-        if isinstance(row, Line)
+        if isinstance(row, PageLine)
     ]
 
 
@@ -87,7 +87,7 @@ def test_page_opens_at_the_cause_with_phases_and_folds(read):
     assert sum(row.lines if isinstance(row, Fold) else 1 for row in rows_of(page)) == LOG.count(
         "\n"
     )
-    numbers = {row.number for row in rows_of(page) if isinstance(row, Line)}
+    numbers = {row.number for row in rows_of(page) if isinstance(row, PageLine)}
     assert LOG.split("\n").index("[FATAL] Auth failed") + 1 in numbers
 
 
@@ -111,37 +111,43 @@ def test_levels_lines_and_ranges(read):
     assert texts(errors) == ["[FATAL] Auth failed"]
     assert errors.counts["debug"] == errors.hidden_debug == 300
     chosen = [
-        row for row in rows_of(page_of(job, line=(10, 12))) if isinstance(row, Line) and row.chosen
+        row
+        for row in rows_of(page_of(job, line=(10, 12)))
+        if isinstance(row, PageLine) and row.chosen
     ]
     assert [row.number for row in chosen] == [10, 11, 12]
     permalink = page_of(job, offset=chosen[0].offset, to=chosen[-1].offset)
-    assert [row.number for row in rows_of(permalink) if isinstance(row, Line) and row.chosen] == [
+    assert [
+        row.number for row in rows_of(permalink) if isinstance(row, PageLine) and row.chosen
+    ] == [
         10,
         11,
         12,
     ]
-    assert {row.number for row in rows_of(permalink) if isinstance(row, Line)} >= set(range(5, 23))
+    assert {row.number for row in rows_of(permalink) if isinstance(row, PageLine)} >= set(
+        range(5, 23)
+    )
 
 
 def test_search_counts_all_matches_and_steps_through_them(read):
     job = read(LOG)
-    page = page_of(job, search=Search("BEGIN processing"))
+    page = page_of(job, search=LogSearch("BEGIN processing"))
     assert (page.match_steps.current, page.match_steps.count) == (1, 900)
-    second = page_of(job, search=Search("begin processing"), offset=page.match_steps.next)
+    second = page_of(job, search=LogSearch("begin processing"), offset=page.match_steps.next)
     assert second.match_steps.current == 2
     assert any(
-        piece.found for row in rows_of(second) if isinstance(row, Line) for piece in row.pieces
+        piece.found for row in rows_of(second) if isinstance(row, PageLine) for piece in row.pieces
     )
-    assert page_of(job, search=Search("BEGIN", match_case=True)).match_steps.count == 0
-    assert page_of(job, search=Search(r"the 89\dth", regex=True)).match_steps.count == 10
-    assert "RE2" in page_of(job, search=Search(r"(?=x)", regex=True)).invalid
-    assert page_of(job, search=Search("x*", regex=True)).invalid
+    assert page_of(job, search=LogSearch("BEGIN", match_case=True)).match_steps.count == 0
+    assert page_of(job, search=LogSearch(r"the 89\dth", regex=True)).match_steps.count == 10
+    assert "RE2" in page_of(job, search=LogSearch(r"(?=x)", regex=True)).invalid
+    assert page_of(job, search=LogSearch("x*", regex=True)).invalid
 
 
 def test_costly_expression_ends_with_its_budget_and_the_page_says_so(read, client, shifter):
     job = read(slow_expressions.LOG)
     began = time.monotonic()
-    page = page_of(job, search=Search(slow_expressions.REGEX, regex=True))
+    page = page_of(job, search=LogSearch(slow_expressions.REGEX, regex=True))
     assert page.invalid == "This is too costly: no result within 1 s. Use a simpler expression."
     assert time.monotonic() - began < 10
     assert texts(page)
@@ -150,7 +156,7 @@ def test_costly_expression_ends_with_its_budget_and_the_page_says_so(read, clien
         f"/jobs/{job.pk}/log/", {"find": "(?:a.{0,99}b){9}" * 6, "regex": "yes"}
     ).content.decode()
     assert "The expression is too costly: it compiles to 16,1" in html
-    assert page_of(job, search=Search("[ab]{60}", regex=True)).match_steps.count == 0
+    assert page_of(job, search=LogSearch("[ab]{60}", regex=True)).match_steps.count == 0
 
 
 def test_expression_that_others_use_up_does_not_end_the_search_of_words(read, monkeypatch):
@@ -162,9 +168,9 @@ def test_expression_that_others_use_up_does_not_end_the_search_of_words(read, mo
     )
     assert (
         "Too many regular expressions are running"
-        in page_of(job, search=Search("8.th", regex=True)).invalid
+        in page_of(job, search=LogSearch("8.th", regex=True)).invalid
     )
-    assert page_of(job, search=Search("the 89th")).match_steps.count == 1
+    assert page_of(job, search=LogSearch("the 89th")).match_steps.count == 1
 
 
 def test_search_goes_on_where_its_budget_ended(tmp_path):
@@ -178,10 +184,10 @@ def test_search_goes_on_where_its_budget_ended(tmp_path):
     with file.open("rb") as opened:
         size = file.stat().st_size
         text = LogText(opened.fileno(), 0, size, size)
-        first = search_log(text, Search("needle"), user=User(pk=1), seconds=0)
+        first = search_log(text, LogSearch("needle"), user=User(pk=1), seconds=0)
         found, since = list(first.offsets), first.reached
         while since is not None:
-            more = search_log(text, Search("needle", since=since), user=User(pk=1), seconds=0)
+            more = search_log(text, LogSearch("needle", since=since), user=User(pk=1), seconds=0)
             found, since = [*found, *more.offsets], more.reached
         assert sorted(set(found)) == sorted(found)
         assert len(found) == MOST_MATCHES + 2
@@ -220,7 +226,7 @@ def test_huge_logs_and_lines_cost_a_window(read, roots):
     assert rows_of(page_of(job, offset=2_000_000_000))[0].offset == 2_000_000_000 - 256
     with open_log_text(logs_of(job), Stream.STDOUT) as text:
         assert (
-            search_log(text, Search("Auth failed"), user=User(pk=1), seconds=0.05).reached
+            search_log(text, LogSearch("Auth failed"), user=User(pk=1), seconds=0.05).reached
             is not None
         )
 
@@ -242,11 +248,11 @@ def test_lines_of_one_byte_cost_a_window(read):
 def test_matches_that_are_marked_are_bounded(client, shifter, read):
     job = read("".join(f"{n:03} {'ab' * 490}\n" for n in range(500)))
     for query in ({"fold": True}, {"fold": False}):
-        page = page_of(job, search=Search("a"), **query)
+        page = page_of(job, search=LogSearch("a"), **query)
         marks = [
             sum(piece.found for piece in row.pieces)
             for row in rows_of(page)
-            if isinstance(row, Line)
+            if isinstance(row, PageLine)
         ]
         assert page.match_steps.count == 500
         assert sum(marks) <= MOST_MARKS
@@ -260,10 +266,10 @@ def test_matches_that_are_marked_are_bounded(client, shifter, read):
 def test_search_stops_at_the_most_matches_of_a_window(read):
     job = read("a\n" * 100_000)
     with open_log_text(logs_of(job), Stream.STDOUT) as text:
-        matches = search_log(text, Search("a"), user=User(pk=1))
+        matches = search_log(text, LogSearch("a"), user=User(pk=1))
         assert len(matches.offsets) == MOST_MATCHES
         assert matches.reached == 2 * MOST_MATCHES
-        more = search_log(text, Search("a", since=matches.reached), user=User(pk=1))
+        more = search_log(text, LogSearch("a", since=matches.reached), user=User(pk=1))
         assert more.offsets[0] == matches.reached
 
 

@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from apps.clusters.domain import adapter_of
-from apps.clusters.schedulers.user_files import Account, account_of
+from apps.clusters.schedulers.user_files import FileReader, account_of
 from apps.diagnosis.domain.reading import log_access as log_access_module
 from apps.diagnosis.domain.reading.log_access import log_access, uid_of
 from apps.diagnosis.domain.reading.log_scans import scan_logs
@@ -129,11 +129,11 @@ def test_rights_are_those_of_the_uid_in_accounting(job_of):
     job = job_of("daemon", uid=4711)
     assert log_access(job).reader is None
     job.cluster.options = {"check_log_rights": True}
-    assert log_access(job).reader == Account(4711)
+    assert log_access(job).reader == FileReader(4711)
     job.uid = pwd.getpwnam("daemon").pw_uid
     assert log_access(job).reader == account_of("daemon")
     job.uid = 0
-    assert log_access(job).reader == Account()
+    assert log_access(job).reader == FileReader()
 
 
 def test_adapter_is_not_given_the_options(job_of):

@@ -22,7 +22,7 @@ from apps.jobs.domain.collection.accounting import (
     store_records,
 )
 from apps.jobs.domain.collection.origin import claim_jobs, locate_log, map_account
-from apps.jobs.domain.collection.proof import Membership
+from apps.jobs.domain.collection.proof import ProvenMembership
 from apps.jobs.domain.records.conversion import record_of
 from apps.jobs.enums import Counted
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
@@ -307,7 +307,7 @@ def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, m
     """
     read, claimed = threading.Event(), []
 
-    class Slow(Membership):
+    class Slow(ProvenMembership):
         def __init__(self, cluster):
             super().__init__(cluster)
             read.set()
@@ -319,7 +319,7 @@ def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, m
         claimed.append(claim_jobs(experiment=experiment, at=AT))
         connection.close()
 
-    monkeypatch.setattr("apps.jobs.domain.collection.accounting.Membership", Slow)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.ProvenMembership", Slow)
     creating = threading.Thread(target=claim)
     creating.start()
     store(alps, record(1, account="sbnd"))
@@ -332,7 +332,7 @@ def test_experiment_deleted_while_a_job_of_it_is_stored_stays(alps, nova, monkey
     """Nothing but a trigger keeps it, which waits for the collector."""
     read, refused = threading.Event(), []
 
-    class Slow(Membership):
+    class Slow(ProvenMembership):
         def __init__(self, cluster):
             super().__init__(cluster)
             read.set()
@@ -347,7 +347,7 @@ def test_experiment_deleted_while_a_job_of_it_is_stored_stays(alps, nova, monkey
             refused.append(str(error))
         connection.close()
 
-    monkeypatch.setattr("apps.jobs.domain.collection.accounting.Membership", Slow)
+    monkeypatch.setattr("apps.jobs.domain.collection.accounting.ProvenMembership", Slow)
     deleting = threading.Thread(target=delete)
     deleting.start()
     (job,) = store(alps, record(1, account=nova.key))

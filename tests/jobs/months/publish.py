@@ -32,10 +32,10 @@ def open_store(values):
         return Directory(Path(values["directory"]))
     # pyarrow takes a second.
     from apps.core.http.bucket_url import ObjectStoreURL
-    from apps.jobs.domain.months.stores.bucket import Target
+    from apps.jobs.domain.months.stores.bucket import BucketTarget
     from apps.jobs.domain.months.stores.object_store import ObjectStore
 
-    target = Target(ObjectStoreURL.parse(values["url"]), *values["keys"])
+    target = BucketTarget(ObjectStoreURL.parse(values["url"]), *values["keys"])
     return ObjectStore(target, local=Path(values["local"]), max_bytes=1 << 20)
 
 

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.months.archive import archive_month
-from apps.jobs.domain.months.history import JobHistory, archived_rows
+from apps.jobs.domain.months.archived_records import JobHistory, archived_rows
 from apps.jobs.domain.months.retention import drop_due_months, drop_month
 from apps.jobs.domain.months.stores import object_store
 from apps.jobs.domain.months.stores.base import StoreUnavailable
@@ -42,7 +42,7 @@ class RefusingServer(Relay):
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A busy machine may need longer to start the client."""
-    monkeypatch.setattr("apps.jobs.domain.months.history.FETCH_SECONDS", 25.0)
+    monkeypatch.setattr("apps.jobs.domain.months.archived_records.FETCH_SECONDS", 25.0)
     monkeypatch.setattr(object_store, "PROBE_SECONDS", 25.0)
 
 
@@ -136,13 +136,13 @@ def test_store_that_is_down_costs_a_page_one_wait_and_drops_nothing(march, url, 
 def test_store_that_hangs_is_given_up(march, url, s3, monkeypatch):
     drop_month(month=MARCH, by="test", at=AT)
     assert history_of(MARCH)[0] == ["2", "1"]
-    monkeypatch.setattr("apps.jobs.domain.months.history.FETCH_SECONDS", 1.0)
+    monkeypatch.setattr("apps.jobs.domain.months.archived_records.FETCH_SECONDS", 1.0)
     with s3.frozen():
         began_at = time.monotonic()
         (unreadable,) = history_of(MARCH)[1].values()
         assert time.monotonic() - began_at < 10
     assert "is not fetched yet: no result within 1 s" in unreadable
-    monkeypatch.setattr("apps.jobs.domain.months.history.FETCH_SECONDS", 25.0)
+    monkeypatch.setattr("apps.jobs.domain.months.archived_records.FETCH_SECONDS", 25.0)
     assert history_of(MARCH)[0] == ["2", "1"]
 
 

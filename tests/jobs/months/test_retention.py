@@ -24,7 +24,7 @@ from apps.jobs.domain.months.archive import BadArchive, archive_month, restore_m
 from apps.jobs.domain.months.retention import drop_due_months, drop_month, months
 from apps.jobs.domain.months.tables import tables
 from apps.jobs.domain.records.conversion import hour_of
-from apps.jobs.domain.statistics.cube import Query
+from apps.jobs.domain.statistics.cube import CubeQuery
 from apps.jobs.domain.statistics.levels import SUMS
 from apps.jobs.domain.statistics.monthly import compact_months
 from apps.jobs.domain.totals.rollups import mark_dirty, recompute_dirty_hours
@@ -72,7 +72,7 @@ def ended(number, at, **changes):
 
 def of_the_year():
     begin, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
-    return statistics(Query(begin, end, ("host",), sums=frozenset(SUMS)))
+    return statistics(CubeQuery(begin, end, ("host",), sums=frozenset(SUMS)))
 
 
 def count_all():

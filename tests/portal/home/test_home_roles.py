@@ -66,8 +66,8 @@ def test_approver_reads_how_many_wait_for_what_and_opens_the_desk(
     waits = count_waits(approver, at)
     assert [(count.requests, count.label) for count in waits.counts] == [
         (2, "to sign"),
-        (1, "late"),
         (1, "idle"),
+        (1, "late"),
     ]
     assert (waits.requests, waits.to_sign) == (3, 2)
     page = page_of(client, approver, "/")

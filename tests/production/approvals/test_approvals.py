@@ -7,21 +7,15 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, transaction
 
+from apps.core.domain.event_kinds import kind_named
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate, revoke_delegation
-from apps.production.domain.approvals.inbox import (
-    HEADINGS,
-    NEXT_STEPS,
-    RESPONSIBLE,
-    inbox_items,
-    waiting_for,
-)
+from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.approvals.requirements import approval_of
-from apps.production.domain.approvals.wait_counts import LABELS
-from apps.production.domain.attention import EVENTS
+from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
 from apps.production.domain.lifecycle.moves import (
     MOVE_FUNCTIONS,
     approve_request,
@@ -353,13 +347,15 @@ def test_inbox_groups_requests_by_what_to_do(nova, liaison, approver, browse):
     assert "Open the desk" not in browse(liaison).get("/requests/inbox/").content.decode()
 
 
-def test_every_wait_has_its_heading():
-    assert set(HEADINGS) == {None, RequestState.AWAITING_APPROVAL, *RESPONSIBLE}
+@pytest.mark.parametrize("kind", list(AttentionKind))
+def test_each_reason_for_attention_is_complete(kind):
+    assert WAIT_KINDS[kind].roles
+    assert kind_named(WAIT_KINDS[kind].event).predicate
 
 
-@pytest.mark.parametrize("table", [RESPONSIBLE, NEXT_STEPS, HEADINGS, LABELS, EVENTS])
-def test_each_reason_for_attention_is_complete(table):
-    assert set(AttentionKind) - set(table) == set()
+def test_lateness_is_the_least_urgent_wait_of_a_request():
+    waits = [AttentionKind.LATE, RequestState.ON_HOLD, AttentionKind.STUCK]
+    assert sorted(waits, key=urgency) == waits[::-1]
 
 
 def test_inbox_asks_no_more_for_more_requests(

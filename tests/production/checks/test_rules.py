@@ -13,9 +13,9 @@ from apps.production.domain.checks.base import (
     EarlierStage,
     Offer,
     Other,
+    PlannedWindow,
     ServiceNow,
     StageBefore,
-    Window,
 )
 from apps.production.domain.checks.registry import DRAFT, RULES, rules
 from apps.production.domain.checks.report import MOST_OF_A_RULE, check_shape, run, run_checks
@@ -154,8 +154,8 @@ def sized(written, largest) -> Facts:
     return replace(with_past(written), largest_outputs={"reco": largest})
 
 
-SOON = Window("Upgrade", AT + DAY, AT + 2 * DAY)
-FAR = Window("Move", AT + 90 * DAY, AT + 91 * DAY)
+SOON = PlannedWindow("Upgrade", AT + DAY, AT + 2 * DAY)
+FAR = PlannedWindow("Move", AT + 90 * DAY, AT + 91 * DAY)
 NEEDS = one(services=("samweb",))
 GOOD = content()
 EARLIER, LATER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 9, tzinfo=UTC)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.expected_start import Start, expected_start
 from apps.production.domain.priority.listing import starts_in_queue
-from apps.production.domain.priority.pace import Throughput, Work, pace_of, work_ahead
+from apps.production.domain.priority.pace import QueuedWork, Throughput, pace_of, work_ahead
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import QueueEntry, QueueState, Request
@@ -24,8 +24,10 @@ PACES = st.lists(st.floats(1e3, 1e8), min_size=5, max_size=30)
 
 
 def start(ahead: float = 0.0, *, started: float = 0.0, work_by_day=(24 * HOUR,) * 10) -> Start:
-    throughput = Throughput(work_by_day, Work(int(started > 0), started * HOUR))
-    return expected_start(ahead=Work(int(ahead > 0), ahead * HOUR), throughput=throughput, at=AT)
+    throughput = Throughput(work_by_day, QueuedWork(int(started > 0), started * HOUR))
+    return expected_start(
+        ahead=QueuedWork(int(ahead > 0), ahead * HOUR), throughput=throughput, at=AT
+    )
 
 
 def starts(queue, work_by_day, *, started=()) -> list[Start]:
@@ -54,7 +56,7 @@ def test_nothing_is_known_from_too_few_days():
 
 
 def test_held_one_has_no_start():
-    held = expected_start(ahead=Work(), throughput=Throughput(), at=AT, held="it is on hold")
+    held = expected_start(ahead=QueuedWork(), throughput=Throughput(), at=AT, held="it is on hold")
     assert held.basis == "Unknown while it is on hold."
 
 

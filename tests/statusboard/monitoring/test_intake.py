@@ -14,7 +14,7 @@ from django.db import OperationalError
 
 from apps.statusboard.domain.monitoring import source_tokens
 from apps.statusboard.domain.monitoring.intake import accept_payload, pump
-from apps.statusboard.domain.monitoring.intake_journal import Journal
+from apps.statusboard.domain.monitoring.intake_journal import AlertJournal
 from apps.statusboard.domain.monitoring.payloads import parse_waiting_payload
 from apps.statusboard.domain.monitoring.source_tokens import KnownTokens, TokensUnknown
 from apps.statusboard.domain.monitoring.sources import add_token, create_source
@@ -26,15 +26,15 @@ ROOT = Path(__file__).parents[3]
 WRITER = """
 import sys
 from pathlib import Path
-from apps.statusboard.domain.monitoring.intake_journal import Journal
-journal = Journal(Path(sys.argv[1]))
+from apps.statusboard.domain.monitoring.intake_journal import AlertJournal
+journal = AlertJournal(Path(sys.argv[1]))
 for number in range(1_000_000):
     journal.append(b"%d" % number)
     print(number, flush=True)
 """
 
 
-def lines(journal: Journal) -> list[bytes]:
+def lines(journal: AlertJournal) -> list[bytes]:
     return [line for path in journal.ended_files() for line in path.read_bytes().splitlines()]
 
 

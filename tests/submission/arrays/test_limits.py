@@ -10,7 +10,7 @@ from apps.datasets.models import InputFile
 from apps.production.domain.lifecycle.moves import make_move
 from apps.production.enums import Verb
 from apps.submission.domain.arrays.assignment import choose_cluster
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.limits import set_limit, split_large_arrays
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import in_flight, read_ranges
@@ -112,7 +112,7 @@ def test_every_part_of_a_split_retry_has_its_changed_resources(
         by=shifter,
         at=AT,
         reason="More.",
-        changes=Changes(memory_bytes=7 * 1024**3),
+        changes=ResourceChanges(memory_bytes=7 * 1024**3),
     )
     limit(assignment, shifter, 2)
     assert turn(assignment) == retry

@@ -20,7 +20,7 @@ from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries.bad_hosts import find_bad_hosts
 from apps.submission.domain.retries.batches import dry_run, plan_batch
-from apps.submission.domain.retries.eligibility import Limits
+from apps.submission.domain.retries.eligibility import RetryLimits
 from apps.submission.domain.retries.release import advance_batch
 from apps.submission.models import RetryBatch, Submission
 from tests.database import rolled_back
@@ -64,7 +64,7 @@ def broken(make, cluster, approver, end_jobs, group):
 
 
 def bad_hosts(group, user):
-    candidates = dry_run(source=group, user=user, limits=Limits(), at=LATER).eligible
+    candidates = dry_run(source=group, user=user, limits=RetryLimits(), at=LATER).eligible
     return find_bad_hosts(candidates, user=user, at=LATER)
 
 
@@ -125,7 +125,7 @@ def test_host_that_does_not_stand_out_is_not_proposed(broken, group, shifter, cl
 
 
 def test_jobs_on_many_hosts_cost_no_query(broken, group, shifter):
-    candidates = dry_run(source=group, user=shifter, limits=Limits(), at=LATER).eligible
+    candidates = dry_run(source=group, user=shifter, limits=RetryLimits(), at=LATER).eligible
     with CaptureQueriesContext(
         connection,
     ) as queries:

@@ -19,7 +19,7 @@ from apps.statusboard.domain.incidents.incidents import close_incident, open_inc
 from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.assignment import choose_cluster
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.ignored_advice import ignore_advice
 from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
 from apps.submission.domain.arrays.rows import batch_job
@@ -35,7 +35,7 @@ from apps.submission.domain.retries.batches import (
     plan_batch,
     resume_batch,
 )
-from apps.submission.domain.retries.eligibility import Limits, reserved_indices
+from apps.submission.domain.retries.eligibility import RetryLimits, reserved_indices
 from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.release import advance_batch, fails_again
 from apps.submission.enums import LeftOut
@@ -48,7 +48,7 @@ from tests.pages import text_of
 
 LATER = AT + timedelta(minutes=10)
 YEAR = timedelta(days=365)
-ANY = Limits()
+ANY = RetryLimits()
 
 
 @pytest.fixture
@@ -114,12 +114,12 @@ def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group,
 def test_dry_run_names_why_jobs_are_left_out(running, end, group, shifter, liaison, cluster):
     sent = end({0, 1, 2})
     assert reasons(dry_run(source=group, user=liaison, limits=ANY, at=LATER)) == {"forbidden": 3}
-    assert reasons(dry_run(source=group, user=shifter, limits=Limits(attempts=1), at=LATER)) == {
-        "attempts": 3
-    }
-    assert reasons(dry_run(source=group, user=shifter, limits=Limits(of_stage=1), at=LATER)) == {
-        "budget": 2
-    }
+    assert reasons(
+        dry_run(source=group, user=shifter, limits=RetryLimits(attempts=1), at=LATER)
+    ) == {"attempts": 3}
+    assert reasons(
+        dry_run(source=group, user=shifter, limits=RetryLimits(of_stage=1), at=LATER)
+    ) == {"budget": 2}
     judged = group.verdicts.order_by("job__job_id")
     judged.filter(pk=judged[0].pk).update(later_state="completed")
     Submission.objects.filter(pk=sent.pk).update(failed_indices="0,2")
@@ -534,7 +534,7 @@ def test_retries_ask_for_changed_resources_and_keep_them(running, end, group, sh
         by=shifter,
         at=LATER,
         reason="Again.",
-        changes=Changes(memory_bytes=1, avoided_hosts=("wn-3",)),
+        changes=ResourceChanges(memory_bytes=1, avoided_hosts=("wn-3",)),
     )
     assert again.changes == {"memory_bytes": 7 * 1024**3, "avoided_hosts": ["wn-3"]}
     assert options_of(batch_job(again))[-1] == "--exclude=wn-3"

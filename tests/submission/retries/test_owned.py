@@ -27,7 +27,7 @@ from apps.submission.domain.arrays.submissions import clusters_to_look_at
 from apps.submission.domain.debugging.bundle import debug_bundle
 from apps.submission.domain.retries.batches import counts_of, dry_run, may_change, plan_batch
 from apps.submission.domain.retries.bundle import retry_bundle
-from apps.submission.domain.retries.eligibility import Limits, examine
+from apps.submission.domain.retries.eligibility import RetryLimits, examine
 from apps.submission.domain.retries.offers import retry_offer
 from apps.submission.domain.retries.owned import (
     owned_job,
@@ -86,7 +86,7 @@ def lost(nova, alps):
 
 
 def reasons(verdict: Verdict, user, **limits):
-    retries = dry_run(source=verdict.job, user=user, limits=Limits(**limits), at=LATER)
+    retries = dry_run(source=verdict.job, user=user, limits=RetryLimits(**limits), at=LATER)
     return "eligible" if retries.eligible else retries.reasons[0][0]
 
 
@@ -112,7 +112,7 @@ def test_reasons(lost, alps, nova, approver, shifter, liaison):
 def test_shifters_of_another_experiment_can_neither_plan_nor_change_it(lost, dune, nova, approver):
     failed = lost()
     stranger = people.person("dune-shifter", ("shifter", dune))
-    assert not dry_run(source=failed.job, user=stranger, limits=Limits(), at=LATER).jobs
+    assert not dry_run(source=failed.job, user=stranger, limits=RetryLimits(), at=LATER).jobs
     batch = plan_batch(source=failed.job, by=approver, at=LATER)
     assert not may_change(stranger, batch)
     assert may_change(people.person("nova-shifter", ("shifter", nova)), batch)
@@ -221,10 +221,12 @@ def test_dry_run_leaves_out_jobs_with_masked_secrets(lost, approver, django_asse
     assert reasons(lost(78, masked=("SLURM_JWT",)), approver) == "eligible"
 
     with CaptureQueriesContext(connection) as queries:
-        examine(verdicts_with_jobs(failed), limits=Limits(), user=approver, at=LATER)
+        examine(verdicts_with_jobs(failed), limits=RetryLimits(), user=approver, at=LATER)
     verdicts = [failed, *(lost(number, masked=("BEARER_TOKEN",)) for number in range(80, 90))]
     with django_assert_num_queries(len(queries)):
-        outcome = examine(verdicts_with_jobs(*verdicts), limits=Limits(), user=approver, at=LATER)
+        outcome = examine(
+            verdicts_with_jobs(*verdicts), limits=RetryLimits(), user=approver, at=LATER
+        )
     assert outcome.reasons == [(LeftOut.SECRETS, 11)]
 
 

@@ -21,7 +21,7 @@ from apps.archive.domain.search.word_search import newest_with_words
 from apps.archive.domain.shown_contents import SHOWN_BYTES, printable
 from apps.archive.domain.store.contents import DamagedContent, read_start
 from apps.archive.models import ArchivedJob, Blob
-from apps.core.domain.pagination import Found
+from apps.core.domain.pagination import FoundRows
 from apps.core.errors import DomainError
 
 READ_SECONDS = 0.12
@@ -37,7 +37,7 @@ class TooWide(DomainError):
 
 
 @dataclass(frozen=True)
-class Search:
+class ScriptSearch:
     """What a script must contain: words, a line, a loaded module, or any text.
 
     All fields that are set must match.
@@ -62,7 +62,9 @@ class Search:
         return not (self.terms or self.text)
 
 
-def find(archived_jobs: QuerySet[ArchivedJob], count: int, *, search: Search) -> Found[ArchivedJob]:
+def find(
+    archived_jobs: QuerySet[ArchivedJob], count: int, *, search: ScriptSearch
+) -> FoundRows[ArchivedJob]:
     """Return the first `count` of `rows`, given newest first, whose scripts match.
 
     Raises `TooWide`.
@@ -72,8 +74,8 @@ def find(archived_jobs: QuerySet[ArchivedJob], count: int, *, search: Search) ->
             return _by_reading(archived_jobs, count, search)
         if terms := search.terms:
             keys = list(newest_with_words(archived_jobs.values_list("pk", flat=True), count, terms))
-            return Found(list(archived_jobs.filter(pk__in=keys)))
-        return Found(list(archived_jobs[:count]))
+            return FoundRows(list(archived_jobs.filter(pk__in=keys)))
+        return FoundRows(list(archived_jobs[:count]))
 
 
 @contextmanager
@@ -103,8 +105,8 @@ def in_time() -> Iterator[None]:
 
 
 def _by_reading(
-    archived_jobs: QuerySet[ArchivedJob], count: int, search: Search
-) -> Found[ArchivedJob]:
+    archived_jobs: QuerySet[ArchivedJob], count: int, search: ScriptSearch
+) -> FoundRows[ArchivedJob]:
     """Search the scripts themselves as far as time allows, narrowed down by the index of words."""
     end = time.monotonic() + READ_SECONDS
     facts = archived_jobs.values_list("pk", "submitted_at", "script_id")
@@ -125,10 +127,10 @@ def _by_reading(
             break
     more = len(keys) < count and (seen >= READ_JOBS or next(jobs, None) is not None)
     stopped_at = (last[1], last[0]) if more and last else None
-    return Found(list(archived_jobs.filter(pk__in=keys[:count])), stopped_at)
+    return FoundRows(list(archived_jobs.filter(pk__in=keys[:count])), stopped_at)
 
 
-def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
+def _fitting(scripts: set[int], search: ScriptSearch) -> dict[int, bool]:
     """Return for each script, by key, whether it contains the text and the line of a search."""
     text = search.text.encode().lower()
     # Indentation and the number of blanks between words may differ.
@@ -169,7 +171,7 @@ class ScriptHit:
         return "".join(part.text for part in self.parts)
 
 
-def hits_in(jobs: Iterable[ArchivedJob], search: Search) -> dict[int, list[ScriptHit]]:
+def hits_in(jobs: Iterable[ArchivedJob], search: ScriptSearch) -> dict[int, list[ScriptHit]]:
     """Return the first matching lines of each script, by the script's key."""
     if search.is_empty:
         return {}
@@ -181,7 +183,7 @@ def hits_in(jobs: Iterable[ArchivedJob], search: Search) -> dict[int, list[Scrip
 class _Matcher:
     """Finds the matches of a search in lines."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: ScriptSearch) -> None:
         self._starts: list[str] = []
         self._words: set[str] = set()
         for piece in search.words.split():

@@ -20,7 +20,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class JobBatch:
     """Some jobs in order of storage; `last` is the primary key of the last.
 
     Damaged jobs are only named.
@@ -68,7 +68,7 @@ def jobs_after(
     return jobs.filter(submitted_at__gte=since) if since else jobs
 
 
-def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
+def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[JobBatch]:
     """Read jobs and their contents in batches that fit into memory, at least one job each."""
     size = F("script_bytes") + F("environment_bytes") + Coalesce(F("description__size_bytes"), 0)
     pending: list[int] = []
@@ -86,9 +86,9 @@ def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[Batch]:
         yield _batch(pending)
 
 
-def _batch(keys: Sequence[int]) -> Batch:
+def _batch(keys: Sequence[int]) -> JobBatch:
     archived_jobs = ArchivedJob.objects.filter(pk__in=keys).order_by("pk")
-    batch = Batch(keys[-1], [], [])
+    batch = JobBatch(keys[-1], [], [])
     for archived_job in archived_jobs.select_related(
         "cluster", "script", "environment", "description"
     ):

@@ -39,7 +39,7 @@ _FIELDS = [
 ]
 
 
-class Capture(NamedTuple):
+class CapturedContents(NamedTuple):
     """The contents that would run again, as SHA-256, and the sender.
 
     `arguments` is empty if none are known.
@@ -62,7 +62,7 @@ def hash_arguments(arguments: str) -> bytes:
 
 
 def mark_conflicts(
-    *, cluster: Cluster, captures: Sequence[Capture], by: Principal, at: datetime
+    *, cluster: Cluster, captures: Sequence[CapturedContents], by: Principal, at: datetime
 ) -> None:
     """Mark stored jobs whose captures differ, given new captures of them.
 
@@ -88,7 +88,7 @@ def mark_conflicts(
         )
 
 
-def _mark(captures: Sequence[Capture], at: datetime) -> tuple[list[ArchivedJob], bool]:
+def _mark(captures: Sequence[CapturedContents], at: datetime) -> tuple[list[ArchivedJob], bool]:
     """Mark the stored captures of one submission if they differ, without saving them.
 
     Return the changed ones, and whether the conflict is new or ends a choice.
@@ -248,11 +248,11 @@ def _archived_jobs(cluster_id: int, job_ids: Collection[str]) -> QuerySet[Archiv
     )
 
 
-def _stored(archived_job: ArchivedJob) -> Capture:
+def _stored(archived_job: ArchivedJob) -> CapturedContents:
     script = bytes(archived_job.script.sha256)
     environment = bytes(archived_job.environment.sha256)
     arguments = hash_arguments(archived_job.arguments)
-    return Capture(
+    return CapturedContents(
         archived_job.job_id,
         archived_job.submitted_at,
         script,
@@ -263,12 +263,12 @@ def _stored(archived_job: ArchivedJob) -> Capture:
     )
 
 
-def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[Capture]:
+def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[CapturedContents]:
     """Return the captures that archived jobs keep only as hashes."""
     captures = []
     for archived_job in archived_jobs:
         for hashes in archived_job.unstored_captures:
-            capture = Capture(
+            capture = CapturedContents(
                 job_id=archived_job.job_id,
                 submitted_at=archived_job.submitted_at,
                 script=bytes.fromhex(hashes["script_sha256"]),
@@ -280,9 +280,9 @@ def _unstored(archived_jobs: Sequence[ArchivedJob]) -> list[Capture]:
     return captures
 
 
-def _has_new_content(captures: Sequence[Capture]) -> bool:
+def _has_new_content(captures: Sequence[CapturedContents]) -> bool:
     """Return whether a capture has content that its conflict lacks, or several are chosen."""
-    known: list[Capture] = []
+    known: list[CapturedContents] = []
     chosen = 0
     for capture in captures:
         archived_job = capture.archived_job
@@ -293,7 +293,7 @@ def _has_new_content(captures: Sequence[Capture]) -> bool:
     return chosen > 1 or not all(_is_known(capture, known) for capture in captures)
 
 
-def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
+def _is_known(capture: CapturedContents, known: Sequence[CapturedContents]) -> bool:
     """Return whether a known capture has the same content.
 
     Arguments are compared only if both captures have them.
@@ -306,7 +306,7 @@ def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
     return False
 
 
-def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
+def _keep_hashes(captures: Sequence[CapturedContents], *, at: datetime) -> None:
     """Record captures whose contents are not stored because the first one with the key is."""
     stored = {}
     for capture in captures:
@@ -331,11 +331,11 @@ def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
         archived_job.unstored_captures = [*archived_job.unstored_captures, hashes]
 
 
-def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
+def _submissions(captures: Sequence[CapturedContents]) -> Iterator[list[CapturedContents]]:
     """Yield the captures of each submission: those with one ID and no gap beyond the tolerance."""
     in_order = sorted(captures, key=attrgetter("job_id", "submitted_at"))
     for _, of_id in groupby(in_order, key=attrgetter("job_id")):
-        same: list[Capture] = []
+        same: list[CapturedContents] = []
         for capture in of_id:
             if same and capture.submitted_at - same[-1].submitted_at > CLOCK_TOLERANCE:
                 yield same
@@ -344,7 +344,7 @@ def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
         yield same
 
 
-def _difference(captures: Sequence[Capture]) -> str:
+def _difference(captures: Sequence[CapturedContents]) -> str:
     """Return how captures of one submission differ; "" if they do not.
 
     Capture beside the portal has access to its database and could forge anything, so captures sent

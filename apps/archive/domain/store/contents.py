@@ -186,7 +186,7 @@ def jobs_with(blob: Blob) -> QuerySet[ArchivedJob]:
 
 
 def wrong_sizes(*, cluster: str = "") -> QuerySet[ArchivedJob]:
-    """Return the jobs whose sizes differ from those of their contents."""
+    """Return the jobs whose stored sizes differ from the sizes of their contents."""
     if cluster:
         jobs = ArchivedJob.objects.filter(cluster__name=cluster)
     else:

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from apps.accounts.models import Experiment, Principal
 from apps.archive.domain.store import compression
-from apps.archive.domain.store.conflicts import Capture, hash_arguments, mark_conflicts
+from apps.archive.domain.store.conflicts import CapturedContents, hash_arguments, mark_conflicts
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
@@ -73,7 +73,7 @@ def _insert_jobs(
     jobs: Sequence["_Hashed"],
     packed: Mapping[bytes, tuple[str, int, bytes, int | None]],
 ) -> None:
-    """Insert new jobs of a cluster, and those of their contents that are not stored yet."""
+    """Insert new jobs of a cluster, and their contents where these are not stored yet."""
     contents = _store_contents(jobs, packed)
     experiments = _experiments({hashed.job.request_key for hashed in jobs} - {""})
     rows = [_job_row(cluster, hashed, contents, experiments) for hashed in jobs]
@@ -150,9 +150,9 @@ class _Hashed:
             self.description = _sha256(job.description)
 
     @property
-    def capture(self) -> Capture:
+    def capture(self) -> CapturedContents:
         job = self.job
-        return Capture(
+        return CapturedContents(
             job.job_id,
             job.submitted_at,
             self.script,

@@ -18,7 +18,7 @@ from django.utils import timezone
 from apps.archive.domain.links import link_all
 from apps.archive.domain.retention import delete_expired, excesses
 from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused, sinks_health
-from apps.archive.domain.store.backfill import Batch, Position, batches, jobs_after
+from apps.archive.domain.store.backfill import JobBatch, Position, batches, jobs_after
 from apps.archive.domain.store.contents import (
     DamagedContent,
     damaged_blobs,
@@ -28,7 +28,7 @@ from apps.archive.domain.store.contents import (
     read_blob,
     wrong_sizes,
 )
-from apps.archive.domain.verification import CopyFinding, Kind, check_copies
+from apps.archive.domain.verification import CopyFinding, CopyResult, check_copies
 from apps.archive.models import RefusedJob, SinkState
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable, write_all
 from apps.archive.sinks.registry import open_sink
@@ -229,7 +229,7 @@ class Command(BaseCommand):
     ) -> None:
         at = timezone.now()
         since = since or (datetime.fromtimestamp(0, at.tzinfo) if jobs else at - timedelta(days=1))
-        counts: Counter[Kind] = Counter()
+        counts: Counter[CopyResult] = Counter()
         try:
             for finding in check_copies(
                 cluster=_cluster(cluster),
@@ -240,7 +240,7 @@ class Command(BaseCommand):
                 at=at,
             ):
                 counts[finding.kind] += 1
-                if finding.kind is not Kind.ALIKE:
+                if finding.kind is not CopyResult.ALIKE:
                     sys.stdout.write(_line(finding, as_json=as_json))
         except SchedulerError as error:
             raise CommandError(str(error)) from error
@@ -249,8 +249,8 @@ class Command(BaseCommand):
         self.stderr.write(
             "".join(f"{count} {kind}\n" for kind, count in counts.most_common()) or "no jobs"
         )
-        if counts[Kind.MISSING]:
-            raise CommandError(f"{counts[Kind.MISSING]} jobs are missing from the archive.")
+        if counts[CopyResult.MISSING]:
+            raise CommandError(f"{counts[CopyResult.MISSING]} jobs are missing from the archive.")
 
     def _retain(self, *, dry_run: bool, **_: Any) -> None:
         at = timezone.now()
@@ -358,7 +358,7 @@ def _cluster(name: str) -> Cluster:
     return cluster
 
 
-def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, str]:
+def _deliver(sink: Sink, batch: JobBatch, patience_seconds: float) -> Mapping[int, str]:
     """Write a batch, retrying with growing delays while the sink is unavailable.
 
     Raises `CommandError` in the end.

@@ -42,7 +42,7 @@ class Operation:
     lines: bytes
 
 
-class Refusal(Exception):
+class BulkRejected(Exception):
     """The server rejected a whole request."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ class Refusal(Exception):
 
 
 Send = Callable[[bytes], Mapping[str, Any]]
-"""Sends a bulk request and returns the response. Raises `Refusal` or `SinkUnavailable`."""
+"""Sends a bulk request and returns the response. Raises `BulkRejected` or `SinkUnavailable`."""
 
 
 class Bulk:
@@ -122,7 +122,7 @@ class Bulk:
             return [], ""
         try:
             answer = self._send(b"".join(operation.lines for operation in part))
-        except Refusal as refusal:
+        except BulkRejected as refusal:
             return self._after_refusal(part, refusal, refused)
         if not answer["errors"]:
             self._most = min(MOST_DOCUMENTS, max(self._most, 2 * len(part)))
@@ -130,7 +130,7 @@ class Bulk:
         return self._after_errors(part, answer["items"], refused)
 
     def _after_refusal(
-        self, part: list[Operation], refusal: Refusal, refused: dict[int, str]
+        self, part: list[Operation], refusal: BulkRejected, refused: dict[int, str]
     ) -> tuple[list[Operation], str]:
         """Handle a rejected request: halve it, until the document at fault is alone."""
         if refusal.status not in {_BAD_REQUEST, _TOO_LARGE, _BUSY}:

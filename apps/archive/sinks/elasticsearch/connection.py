@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from apps.archive.sinks.base import BadSink, SinkUnavailable, SinkURL
-from apps.archive.sinks.elasticsearch.bulk import DEFAULT_LIMIT_BYTES, Refusal
+from apps.archive.sinks.elasticsearch.bulk import DEFAULT_LIMIT_BYTES, BulkRejected
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
@@ -20,7 +20,7 @@ _ANSWER = "errors,items.*.status,items.*.error"
 _ADDRESS_OF_AN_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>: ")
 
 
-class Connection:
+class ElasticsearchConnection:
     """A connection to the nodes of one cluster, opened when it is first used."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Connection:
         self.name = f"{scheme}://{self.hosts}"
 
     @classmethod
-    def from_url(cls, url: SinkURL) -> "Connection":
+    def from_url(cls, url: SinkURL) -> "ElasticsearchConnection":
         """Return the connection to the hosts of a URL, with the credentials of the settings.
 
         Raises `BadSink`.
@@ -73,7 +73,7 @@ class Connection:
     def send_bulk(self, lines: bytes, **options: Any) -> Mapping[str, Any]:
         """Send the lines of a bulk request; return the status of each item, and its error.
 
-        Raises `Refusal` and `SinkUnavailable`.
+        Raises `BulkRejected` and `SinkUnavailable`.
         """
         operations: Any = [lines]  # the client sends bytes unchanged
         with self.translated():
@@ -90,7 +90,7 @@ class Connection:
                     node["http"]["max_content_length_in_bytes"]
                     for node in nodes.get("nodes", {}).values()
                 ]
-        except Refusal:  # the account may write, but not read this
+        except BulkRejected:  # the account may write, but not read this
             limits = []
         return min([DEFAULT_LIMIT_BYTES, *limits])
 
@@ -98,7 +98,7 @@ class Connection:
     def translated(self) -> Iterator[None]:
         """Translate the client's errors.
 
-        Raise `Refusal` for an error from the server, and `SinkUnavailable` if no Elasticsearch
+        Raise `BulkRejected` for an error from the server, and `SinkUnavailable` if no Elasticsearch
         server answered.
         """
         from elasticsearch import ApiError, TransportError, UnsupportedProductError
@@ -112,7 +112,7 @@ class Connection:
         except ApiError as error:
             reported = error.body.get("error", {}) if isinstance(error.body, dict) else {}
             details = reported if isinstance(reported, dict) else {"reason": reported}
-            raise Refusal(
+            raise BulkRejected(
                 error.meta.status, {"type": f"status {error.meta.status}", **details}
             ) from error
         except TransportError as error:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from apps.archive.sinks.base import SinkUnavailable, SinkURL
-from apps.archive.sinks.elasticsearch.bulk import Bulk, Operation, Refusal
-from apps.archive.sinks.elasticsearch.connection import Connection, timed_out
+from apps.archive.sinks.elasticsearch.bulk import Bulk, BulkRejected, Operation
+from apps.archive.sinks.elasticsearch.connection import ElasticsearchConnection, timed_out
 from apps.archive.sinks.elasticsearch.documents import as_json, document, document_id
 from apps.archive.sinks.elasticsearch.index import Index
 from capture.wire.batches import microseconds
@@ -20,7 +20,7 @@ class ElasticsearchSink:
 
     wants_described = True
 
-    def __init__(self, *, connection: Connection, index: Index) -> None:
+    def __init__(self, *, connection: ElasticsearchConnection, index: Index) -> None:
         self._connection = connection
         self._index = index
         self._bulk = Bulk(self._send)
@@ -29,7 +29,7 @@ class ElasticsearchSink:
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:
-        return cls(connection=Connection.from_url(url), index=Index.from_url(url))
+        return cls(connection=ElasticsearchConnection.from_url(url), index=Index.from_url(url))
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
         """Index jobs. Acknowledged jobs are on disk in all available copies of the shard."""
@@ -77,7 +77,7 @@ class ElasticsearchSink:
                     client.indices.put_index_template(
                         name=self._index.template_name, **self._index.template()
                     )
-        except Refusal as refusal:
+        except BulkRejected as refusal:
             raise SinkUnavailable(f"the index cannot be set up: {refusal}") from refusal
         self._bulk.limit_bytes = self._connection.largest_request_bytes()
         self._ready = True

@@ -11,7 +11,7 @@ from apps.clusters.schedulers.htcondor.environment import (
     write_v1,
     write_v2,
 )
-from apps.clusters.schedulers.htcondor.queue_log import Cluster
+from apps.clusters.schedulers.htcondor.queue_log import JobCluster
 
 # Secrets of the schedd, and the arguments, which are archived separately with secrets masked.
 _LEFT_OUT = re.compile(
@@ -27,7 +27,7 @@ _MOST_COMPARED = 200_000_000
 _LONG_ENOUGH = 6
 
 
-def describe(cluster: Cluster, files: Mapping[str, bytes]) -> bytes:
+def describe(cluster: JobCluster, files: Mapping[str, bytes]) -> bytes:
     """Return the ads of a cluster and its first job, and `files`, each below a heading."""
     parts = [f"# cluster {cluster.number}".encode(), *_lines(cluster.common)]
     if cluster.first_proc is not None:

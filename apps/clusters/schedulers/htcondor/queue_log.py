@@ -27,7 +27,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
-class Cluster:
+class JobCluster:
     """One submission: the ad of the cluster, and the attributes in which its first job differs."""
 
     number: int
@@ -52,9 +52,9 @@ class JobQueueLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clusters: dict[int, Cluster] = {}
+        self.clusters: dict[int, JobCluster] = {}
         #: Clusters that left the queue, newest last.
-        self.destroyed: OrderedDict[int, Cluster] = OrderedDict()
+        self.destroyed: OrderedDict[int, JobCluster] = OrderedDict()
         #: Incremented when a cluster enters or leaves the queue.
         self.changes = 0
         self._descriptor = -1
@@ -89,7 +89,7 @@ class JobQueueLog:
         for number in before.keys() - self.clusters.keys():
             self._keep_destroyed(before[number])
 
-    def find(self, number: int) -> Cluster | None:
+    def find(self, number: int) -> JobCluster | None:
         return self.clusters.get(number) or self.destroyed.get(number)
 
     def _is_replaced(self) -> bool:
@@ -180,14 +180,14 @@ class JobQueueLog:
     def _make(self, number: int, proc: int) -> None:
         if proc == -1:
             self.changes += 1
-            self.clusters[number] = Cluster(number)
+            self.clusters[number] = JobCluster(number)
             return
-        cluster = self.clusters.setdefault(number, Cluster(number))
+        cluster = self.clusters.setdefault(number, JobCluster(number))
         if cluster.first_proc is None or proc < cluster.first_proc:
             cluster.first_proc = proc
             cluster.first = {}
 
-    def _keep_destroyed(self, cluster: Cluster) -> None:
+    def _keep_destroyed(self, cluster: JobCluster) -> None:
         self.changes += 1
         self.destroyed[cluster.number] = cluster
         self.destroyed.move_to_end(cluster.number)

@@ -25,7 +25,7 @@ class HTCondor(CommandScheduler):
     * `per_job_history`: its PER_JOB_HISTORY_DIR. One of the two is enough; with both, no job is
       counted twice.
     * `bin`: the directory of `condor_q`; `conf`: its CONDOR_CONFIG; `timeout_seconds`.
-    * `schedd`, `pool`: names for `condor_q`; default: those of the host.
+    * `schedd`, `pool`: names for `condor_q`; default: as the host is configured.
     * `cpu_model_attribute`: the machine attribute with the CPU model, if job ads have it as
       `MachineAttr…0`.
     """

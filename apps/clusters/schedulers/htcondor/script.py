@@ -8,7 +8,7 @@ from typing import NamedTuple
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, string_of, text_of, truth_of
 from apps.clusters.schedulers.htcondor.slow_files import Patience
-from apps.clusters.schedulers.user_files import Account, NotNow, NotReadable, account_of, read_as
+from apps.clusters.schedulers.user_files import FileReader, NotNow, NotReadable, account_of, read_as
 
 COPIED = "copied from the user's directory, not from the spool"
 EDITED = "; edited since submit"
@@ -30,7 +30,7 @@ def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: 
     owner = text_of(ad, "Owner")
     os_user = text_of(ad, "OsUser").partition("@")[0]
     # In older schedds any user can set OsUser, so it is ignored unless it equals the owner.
-    account = account_of(owner) if os_user in ("", owner) else Account()
+    account = account_of(owner) if os_user in ("", owner) else FileReader()
     command = string_of(ad, "Cmd")
     directory = Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
     try:

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-from apps.clusters.schedulers.user_files import Account, NotNow, read_as
+from apps.clusters.schedulers.user_files import FileReader, NotNow, read_as
 
 SECONDS = 2.0
 # Each waits in a thread of its own.
@@ -25,9 +25,9 @@ class Patience:
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         #: Account, path and result of hanging reads, by mount point.
-        self._hanging: dict[Path, tuple[tuple[Account, Path], Future[_Read]]] = {}
+        self._hanging: dict[Path, tuple[tuple[FileReader, Path], Future[_Read]]] = {}
 
-    def read_as(self, account: Account, path: Path, *, max_bytes: int) -> _Read:
+    def read_as(self, account: FileReader, path: Path, *, max_bytes: int) -> _Read:
         """Call `user_files.read_as`. Raises `NotReadable`; `NotNow` if it takes too long."""
         if self._hanging and (late := self._late(account, path)):
             return late
@@ -38,7 +38,7 @@ class Patience:
             self._hanging[_place_of(path)] = (account, path), reading
             raise NotNow("its file server does not answer") from None
 
-    def _late(self, account: Account, path: Path) -> _Read | None:
+    def _late(self, account: FileReader, path: Path) -> _Read | None:
         """Return the late result of an earlier read of this file.
 
         Raises `NotNow` while its file system hangs.
@@ -67,7 +67,7 @@ class Patience:
                 del self._hanging[place]
 
 
-def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
+def _begin(account: FileReader, path: Path, max_bytes: int) -> Future[_Read]:
     """Read a file in a daemon thread."""
     reading: Future[_Read] = Future()
 

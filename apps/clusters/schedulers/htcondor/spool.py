@@ -20,7 +20,7 @@ from apps.clusters.schedulers.environment import pack
 from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, text_of, value_of
 from apps.clusters.schedulers.htcondor.description import describe, with_values
 from apps.clusters.schedulers.htcondor.environment import variables_of
-from apps.clusters.schedulers.htcondor.queue_log import Cluster, JobQueueLog
+from apps.clusters.schedulers.htcondor.queue_log import JobCluster, JobQueueLog
 from apps.clusters.schedulers.htcondor.script import find_script
 from apps.clusters.schedulers.htcondor.slow_files import Patience
 from apps.clusters.schedulers.user_files import NotReadable, read_as
@@ -67,7 +67,7 @@ class HTCondorSpool:
     def is_index(self, path: Path) -> bool:
         """Return whether `path` is the job queue log and its clusters have changed.
 
-        Clusters are compared with those of the last scan.
+        Clusters are compared with the clusters of the last scan.
         """
         if path.name != _LOG or path.parent != self.directory:
             return False
@@ -123,7 +123,7 @@ class HTCondorSpool:
     def _entry(self, number: int) -> SpoolEntry:
         return SpoolEntry(job_id=str(number), path=self.directory / f"cluster {number}")
 
-    def _read(self, entry: SpoolEntry, cluster: Cluster, ad: Ad) -> SpooledJob:
+    def _read(self, entry: SpoolEntry, cluster: JobCluster, ad: Ad) -> SpooledJob:
         files = self._submit_files(cluster)
         if cluster.submitted() <= 0:
             raise EntryUnreadable(f"{entry.path}: it has no submission time (QDate)")
@@ -155,7 +155,7 @@ class HTCondorSpool:
             caveat=script.caveat,
         )
 
-    def _submit_files(self, cluster: Cluster) -> dict[str, bytes]:
+    def _submit_files(self, cluster: JobCluster) -> dict[str, bytes]:
         """Return the submit description and item data.
 
         The schedd keeps both for late materialization.

@@ -162,7 +162,7 @@ def _is_due(job: Row, since: datetime, until: datetime, settled_before: datetime
 
 
 def _not_split(missing: Iterable[JobRows], again: Sequence[JobRows]) -> list[JobRows]:
-    """Return the missing rows without those of arrays that were split, as read `again`."""
+    """Return the missing rows, except rows of arrays that were split, as read `again`."""
     identities = {rows.identity for rows in again}
     split_arrays = {_array_of(rows.job) for rows in again}
     not_split = []

@@ -145,7 +145,7 @@ def _user() -> str:
 def _latest_attempts(
     rows: Sequence[Row], scripts: Sequence[bytes | None], environments: Sequence[bytes | None]
 ) -> Iterator[StoredCopy]:
-    """Yield one copy per submission: attempts share it, and that of the first may be missing."""
+    """Yield one copy per submission: attempts share it, and the first attempt may have none."""
     attempts = number_attempts(rows)
     copies: dict[object, StoredCopy] = {}
     for row, script, environment in zip(rows, scripts, environments, strict=True):

@@ -24,7 +24,7 @@ class GpuFigures(TypedDict):
 
 
 def gpu_figures(job: Mapping[str, str], steps: Sequence[Mapping[str, str]]) -> GpuFigures:
-    """Return the figures of a job from its row and those of its steps; None where unknown."""
+    """Return the figures of a job from its row and the rows of its steps; None where unknown."""
     gpus = _gpus(job["AllocTRES"])
     percent = None
     memory = None

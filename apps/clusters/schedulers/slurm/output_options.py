@@ -48,26 +48,28 @@ _LONG_FLAGS = {
 }
 
 
-class Output(NamedTuple):
+class OutputPatterns(NamedTuple):
     """The requested patterns; empty if not requested."""
 
     stdout: str = ""
     stderr: str = ""
 
-    def over(self, other: "Output") -> "Output":
-        """Return these patterns, with those of `other` as defaults."""
-        return Output(self.stdout or other.stdout, self.stderr or other.stderr)
+    def over(self, other: "OutputPatterns") -> "OutputPatterns":
+        """Return these patterns, with the patterns of `other` as defaults."""
+        return OutputPatterns(self.stdout or other.stdout, self.stderr or other.stderr)
 
 
-def requested_output(submit_line: str, environment: Mapping[str, str], script: bytes) -> Output:
+def requested_output(
+    submit_line: str, environment: Mapping[str, str], script: bytes
+) -> OutputPatterns:
     """Return the requested patterns, in sbatch's order of precedence."""
-    from_environment = Output(
+    from_environment = OutputPatterns(
         environment.get("SBATCH_OUTPUT", ""), environment.get("SBATCH_ERROR", "")
     )
     return output_of_command(submit_line).over(from_environment).over(output_of_script(script))
 
 
-def output_of_command(submit_line: str) -> Output:
+def output_of_command(submit_line: str) -> OutputPatterns:
     """Parse the options of an sbatch command.
 
     They end at its script or at the next component of a heterogeneous job.
@@ -114,12 +116,12 @@ def _after_script(arguments: list[str], name: str) -> str:
     return " ".join(arguments[script + 1 :])
 
 
-def output_of_script(script: bytes) -> Output:
+def output_of_script(script: bytes) -> OutputPatterns:
     """Parse the `#SBATCH` lines before the first command.
 
     Lines after `hetjob` belong to another component.
     """
-    output = Output()
+    output = OutputPatterns()
     for line in script[:_MOST_BYTES].splitlines():
         if not line.startswith(b"#SBATCH"):
             if line.strip() and not line.startswith(b"#"):
@@ -133,10 +135,10 @@ def output_of_script(script: bytes) -> Output:
     return output
 
 
-def _output_of(arguments: list[str]) -> Output:
+def _output_of(arguments: list[str]) -> OutputPatterns:
     # If an option is repeated, the last one counts.
     options = dict(_cut_options(arguments)[0])
-    return Output(options.get("output", ""), options.get("error", ""))
+    return OutputPatterns(options.get("output", ""), options.get("error", ""))
 
 
 def _cut_options(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from apps.clusters.schedulers.base import Flagged, JobRecord, SchedulerError
 from apps.clusters.schedulers.plausibility import checked
 from apps.clusters.schedulers.torque.records import (
-    Event,
+    TorqueEvent,
     attempts_of,
     read_facts,
     unreadable_figures,
@@ -63,7 +63,7 @@ class Accounting:
         for lines_of_day in lines.values():
             ended.update(line.job_id for line in lines_of_day if self._is_end(line, since))
 
-        events: dict[bytes, list[Event]] = defaultdict(list)
+        events: dict[bytes, list[TorqueEvent]] = defaultdict(list)
         for lines_of_day in lines.values():
             self._add(events, lines_of_day, ended)
         self._look_back(
@@ -87,13 +87,13 @@ class Accounting:
                 if since <= record.ended_at < until:
                     yield checked(record, raw, unreadable_figures(of_job))
 
-    def _look_back(self, events: dict[bytes, list[Event]], days: list[date]) -> None:
+    def _look_back(self, events: dict[bytes, list[TorqueEvent]], days: list[date]) -> None:
         """Prepend the earlier events of each job, back to the event that queued it."""
         incomplete = {job_id for job_id, job_events in events.items() if job_events[0].kind != "Q"}
         for day in reversed(days):
             if not incomplete:
                 return
-            earlier: dict[bytes, list[Event]] = defaultdict(list)
+            earlier: dict[bytes, list[TorqueEvent]] = defaultdict(list)
             self._add(earlier, self._lines(day), incomplete)
             for job_id, earlier_events in earlier.items():
                 events[job_id][:0] = earlier_events
@@ -101,14 +101,17 @@ class Accounting:
                     incomplete.discard(job_id)
 
     def _add(
-        self, events: dict[bytes, list[Event]], lines: Iterable[_Line], job_ids: Collection[bytes]
+        self,
+        events: dict[bytes, list[TorqueEvent]],
+        lines: Iterable[_Line],
+        job_ids: Collection[bytes],
     ) -> None:
         """Append the events of these jobs to `events`."""
         for line in lines:
             if line.job_id not in job_ids:
                 continue
             try:
-                event = Event(
+                event = TorqueEvent(
                     self._time(line.time),
                     text(line.kind),
                     text(line.job_id),

@@ -21,7 +21,7 @@ _HOST_LENGTH = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TorqueEvent:
     """A line of accounting: Q(ueued), S(tarted), E(nded), D(eleted), A(borted), R(erun)."""
 
     at: datetime
@@ -36,8 +36,8 @@ class _Submission:
 
     queued_at: datetime
     attempt: int = 1
-    start: Event | None = None
-    deletion: Event | None = None
+    start: TorqueEvent | None = None
+    deletion: TorqueEvent | None = None
     ended: bool = False
     facts: dict[str, str] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ def spool_id_of(job_id: str) -> str:
     return re.sub(r"\[[0-9]+\]", "[]", job_id, count=1)
 
 
-def attempts_of(events: Iterable[Event], *, settled_before: datetime) -> Iterator[JobRecord]:
+def attempts_of(events: Iterable[TorqueEvent], *, settled_before: datetime) -> Iterator[JobRecord]:
     """Yield the ended attempts of a job from its events in order. Raises `ValueError`.
 
     A deletion ends a queued job. A running job that is deleted ends with its end event, or at the
@@ -85,7 +85,7 @@ def attempts_of(events: Iterable[Event], *, settled_before: datetime) -> Iterato
         yield from _deleted(job, settled_before)
 
 
-def _apply(job: _Submission, event: Event) -> Iterator[JobRecord]:
+def _apply(job: _Submission, event: TorqueEvent) -> Iterator[JobRecord]:
     job.facts = {**job.facts, **event.facts}
     match event.kind:
         case "S":
@@ -112,7 +112,7 @@ def _deleted(job: _Submission, settled_before: datetime) -> Iterator[JobRecord]:
         yield _record(job, deletion, JobState.CANCELLED)
 
 
-def _ended(job: _Submission, event: Event) -> JobRecord:
+def _ended(job: _Submission, event: TorqueEvent) -> JobRecord:
     """Return the record of a job that ran.
 
     A status of 256 or more is a signal; a negative one is one of Torque's own reasons.
@@ -136,7 +136,7 @@ def _ended(job: _Submission, event: Event) -> JobRecord:
     return replace(record, state=state, exit_code=0 if signal else status, signal=signal)
 
 
-def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
+def _record(job: _Submission, event: TorqueEvent, state: JobState) -> JobRecord:
     facts = job.facts
     match = _JOB_ID.fullmatch(event.job_id)
     if not match:
@@ -185,7 +185,7 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     )
 
 
-def _times(job: _Submission, event: Event) -> tuple[datetime | None, datetime]:
+def _times(job: _Submission, event: TorqueEvent) -> tuple[datetime | None, datetime]:
     """Return start and end of an attempt.
 
     The end event has both times; other events have only their own time.
@@ -201,7 +201,7 @@ def _times(job: _Submission, event: Event) -> tuple[datetime | None, datetime]:
     )
 
 
-def unreadable_figures(events: Iterable[Event]) -> list[str]:
+def unreadable_figures(events: Iterable[TorqueEvent]) -> list[str]:
     """Return a sentence for each figure that is not a time, duration or size."""
     unreadable = set()
     for event in events:

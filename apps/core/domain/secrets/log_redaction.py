@@ -1,4 +1,4 @@
-"""Lines of logs: with the ID of their request, and without secret URLs, which are those of Atom
+"""Lines of logs: with the ID of their request, and without secret URLs, which are the ones of Atom
 feeds and the links to set a password.
 """
 

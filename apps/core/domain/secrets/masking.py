@@ -45,7 +45,7 @@ _LONGEST_KEPT_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MaskPattern:
     """An additional rule: a pattern in RE2's syntax for names or values of variables to mask."""
 
     applies_to: Literal["name", "value"]
@@ -70,7 +70,7 @@ class Masker:
     off.
     """
 
-    def __init__(self, *, names: str, key: bytes, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, *, names: str, key: bytes, rules: Sequence[MaskPattern] = ()) -> None:
         self._names = re.compile(names) if names else None
         self._rule_names = _compile([rule.pattern for rule in rules if rule.applies_to == "name"])
         self._rule_values = _compile([rule.pattern for rule in rules if rule.applies_to == "value"])

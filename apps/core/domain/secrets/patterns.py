@@ -26,13 +26,13 @@ def _compile(pattern: bytes) -> "re2._Regexp":
     return re2.compile(pattern, latin_options())
 
 
-#: Prefixes of alphanumeric tokens, such as those of GitHub, Hugging Face, npm and Grafana.
+#: Prefixes of alphanumeric tokens of GitHub, Hugging Face, npm, Grafana and others.
 _PREFIXES = (
     rb"\b(?:gh[pousr]_|hf_|api_org_|npm_|AKCp|cmVmd|LTAI|glc_|dapi|do[opr]_v1_|pplx-|pul-|rdme_"
     rb"|rubygems_|sntryu_"
     rb"|shippo_[a-z]{4}_|ntn_|EZ[AT]K|EAA[MC]|pnu_)"
 )
-#: Prefixes of tokens with other characters, such as those of GitLab, Google, Vault, PyPI and
+#: Prefixes of tokens with other characters, such as tokens of GitLab, Google, Vault, PyPI and
 #: OpenShift.
 _PREFIXES_OF_ANY = (
     rb"\b(?:github_pat_|gl(?:pat|dt|rtr?|cbt|ptt|ft|imt|agent|oas|soat|ffct)-|ya29\.|AIza"

@@ -5,7 +5,7 @@ from django.utils.crypto import salted_hmac
 
 
 def signing_keys() -> list[str]:
-    """Return the present key, and after it those of `SECRET_KEY_FALLBACKS`."""
+    """Return the present key, and after it the keys of `SECRET_KEY_FALLBACKS`."""
     return [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
 
 

@@ -24,8 +24,8 @@ NONE = "–"
 _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 
 #: The signs of the look (static/opsportal/css/states.css) and the states that use them. The first
-#: five are those of services; the others show the progress of a request or job. Red is reserved for
-#: what is stuck, late or rejected.
+#: five are states of services; the others show the progress of a request or job. Red is reserved
+#: for what is stuck, late or rejected.
 SIGNS = {
     "up": "up delivered no ok success passed",
     "degraded": "degraded idle needs_change done_partial resource partly warning warned",

@@ -23,7 +23,7 @@ from apps.jobs.models import DirtyHour, Job
 
 
 @dataclass(frozen=True, slots=True)
-class CauseRow:
+class CauseTotal:
     """Failures by one cause in a period; `succeeded` jobs completed at a later attempt or retry."""
 
     verdict: str
@@ -32,7 +32,7 @@ class CauseRow:
     jobs: int
     wall_seconds: int
     succeeded: int
-    #: That of the known error, if the cause is one.
+    #: What the known error advises, if the cause is one.
     advice: str = ""
 
     @property
@@ -40,7 +40,9 @@ class CauseRow:
         return next_step(VerdictKind(self.verdict), self.jobs, self.succeeded, self.advice)
 
 
-def failures_by_cause(totals: QuerySet[CauseTotals] | QuerySet[DailyCauseTotals]) -> list[CauseRow]:
+def failures_by_cause(
+    totals: QuerySet[CauseTotals] | QuerySet[DailyCauseTotals],
+) -> list[CauseTotal]:
     """Sum totals by verdict, cause and service, most jobs first."""
     rows = (
         totals.order_by()
@@ -48,10 +50,10 @@ def failures_by_cause(totals: QuerySet[CauseTotals] | QuerySet[DailyCauseTotals]
         .annotate(all_jobs=Sum("jobs"), wall=Sum("wall_seconds"), later=Sum("succeeded"))
         .order_by("-all_jobs", "verdict", "cause", "service")
     )
-    causes = [CauseRow(*row) for row in rows]
-    known = KnownError.objects.filter(pk__in={row.cause for row in causes})
+    causes = [CauseTotal(*row) for row in rows]
+    known = KnownError.objects.filter(pk__in={cause.cause for cause in causes})
     advice = dict(known.values_list("pk", "advice"))
-    return [replace(row, advice=advice.get(row.cause, "")) for row in causes]
+    return [replace(cause, advice=advice.get(cause.cause, "")) for cause in causes]
 
 
 def totals_between(

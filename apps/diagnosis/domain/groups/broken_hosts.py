@@ -64,7 +64,7 @@ class FailingHost:
     `host` is its short name. `failed_jobs` are the primary keys of the jobs that failed in its
     densest run of failures, in which `ended` jobs ended between `first_ended_at` and
     `last_ended_at`. `jobs_by_kind` counts these `ended` jobs. With `of_kinds` jobs of these kinds
-    alone were looked at, as those of others are fine; `array` is set if all came from one array.
+    alone were read, since jobs of others are fine; `array` is set if all came from one array.
     """
 
     cluster_id: int

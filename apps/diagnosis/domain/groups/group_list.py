@@ -154,7 +154,7 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
-class Section:
+class ListSection:
     """A section of the list: its groups on this page, and the totals of all its groups."""
 
     label: str
@@ -212,7 +212,7 @@ def by_section(rows: Iterable[GroupRow]) -> list[GroupRow]:
     return sorted(rows, key=lambda row: _SECTIONS.index(row.section))
 
 
-def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section]:
+def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[ListSection]:
     """Divide the rows of a page into sections, with the totals of all rows."""
     shown = list(shown)
     sections = []
@@ -227,7 +227,7 @@ def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section
                     groups += 1
                     jobs += row.jobs
                     core_seconds += row.core_seconds
-            sections.append(Section(section.label, rows_on_page, groups, jobs, core_seconds))
+            sections.append(ListSection(section.label, rows_on_page, groups, jobs, core_seconds))
     return sections
 
 

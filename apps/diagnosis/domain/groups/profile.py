@@ -37,7 +37,7 @@ STANDS_OUT = 1.5
 LEAST_SHARE = 0.25
 #: So many findings are shown at most; the other values are folded.
 MOST_FINDINGS = 4
-#: How the traits of jobs are told, by attribute.
+#: The texts of the traits of jobs, by attribute.
 _PHRASES = {
     "host": "ran on {}",
     "cluster": "ran on {}",
@@ -50,7 +50,7 @@ _PHRASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trait:
+class JobTrait:
     """A value of an attribute: how many of a group's jobs have it, and its expected share and lift.
 
     `low` and `high` are the bounds of the interval of the lift.
@@ -99,20 +99,20 @@ class Profile:
     start: datetime
     end: datetime
     total: int
-    traits: tuple[Trait, ...]
+    traits: tuple[JobTrait, ...]
 
     @property
-    def outstanding(self) -> list[Trait]:
+    def outstanding(self) -> list[JobTrait]:
         """Return what the jobs of the group have more often than others."""
         return [trait for trait in self.traits if trait.is_finding]
 
     @property
-    def findings(self) -> list[list[Trait]]:
+    def findings(self) -> list[list[JobTrait]]:
         """Return the outstanding traits to show, those with equal figures together."""
         return self._outstanding_together[:MOST_FINDINGS]
 
     @property
-    def other_traits(self) -> list[Trait]:
+    def other_traits(self) -> list[JobTrait]:
         """Return the traits that `findings` leaves out, except what all jobs have."""
         shown = []
         for traits in self.findings:
@@ -120,8 +120,8 @@ class Profile:
         return [trait for trait in self.traits if trait not in shown and trait.expected < 1]
 
     @property
-    def _outstanding_together(self) -> list[list[Trait]]:
-        by_figures: dict[tuple[int, float], list[Trait]] = {}
+    def _outstanding_together(self) -> list[list[JobTrait]]:
+        by_figures: dict[tuple[int, float], list[JobTrait]] = {}
         for trait in self.outstanding:
             by_figures.setdefault((trait.jobs, trait.expected), []).append(trait)
         return list(by_figures.values())
@@ -133,15 +133,15 @@ def profile_of(group: FailureGroup) -> Profile | None:
         return None
     stored = group.profile
     start, end = (datetime.fromisoformat(stored[name]) for name in ("start", "end"))
-    traits = by_excess(Trait(**trait) for trait in stored["traits"])
+    traits = by_excess(JobTrait(**trait) for trait in stored["traits"])
     return Profile(stored["jobs"], start, end, stored["total"], traits)
 
 
-def by_excess(traits: Iterable[Trait]) -> tuple[Trait, ...]:
+def by_excess(traits: Iterable[JobTrait]) -> tuple[JobTrait, ...]:
     """Return traits in the order in which they explain most jobs beyond the expected."""
     attributes = list(_PHRASES)
 
-    def rank(trait: Trait) -> tuple[float, int, str]:
+    def rank(trait: JobTrait) -> tuple[float, int, str]:
         return -trait.excess, attributes.index(trait.attribute), trait.value
 
     return tuple(sorted(traits, key=rank))
@@ -197,7 +197,7 @@ def _hour_name(hour: int) -> str:
 
 def _compare(
     inside: dict[str, Counter[str]], everything: dict[str, Counter[str]], jobs: int
-) -> tuple[Trait, ...]:
+) -> tuple[JobTrait, ...]:
     """Return the most frequent values of each attribute in a group's jobs, most excess first."""
     total = sum(everything["cluster"].values())
     traits = []
@@ -208,7 +208,9 @@ def _compare(
                 share = outside / max(total, outside)
                 ratio, low, high = lift(having, jobs, outside, max(total, outside))
                 traits.append(
-                    Trait(attribute, value, having, jobs, share, ratio, low, high, low > STANDS_OUT)
+                    JobTrait(
+                        attribute, value, having, jobs, share, ratio, low, high, low > STANDS_OUT
+                    )
                 )
     return by_excess(traits)[:MOST_VALUES]
 

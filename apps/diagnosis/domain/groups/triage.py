@@ -37,7 +37,7 @@ def fingerprint_of(verdict: Verdict) -> Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class UngroupedVerdict:
     """A verdict that needs a group, and the title and log line of a new group for it."""
 
     verdict: Verdict
@@ -47,11 +47,11 @@ class Failure:
 
 def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> FailureGroup | None:
     """Return the group of a verdict; see `groups_for`."""
-    return groups_for([Failure(verdict, title, line)], at=at)[0]
+    return groups_for([UngroupedVerdict(verdict, title, line)], at=at)[0]
 
 
 def groups_for(
-    failures: Sequence[Failure], *, at: datetime, renames: bool = False
+    failures: Sequence[UngroupedVerdict], *, at: datetime, renames: bool = False
 ) -> list[FailureGroup | None]:
     """Return the group of each verdict; runs in the transaction that stores the verdicts.
 
@@ -64,7 +64,7 @@ def groups_for(
     digests = [_digest(failure.verdict) for failure in failures]
 
     in_order = zip(digests, failures, blamed_groups, strict=True)
-    by_digest: dict[str, Failure] = {}
+    by_digest: dict[str, UngroupedVerdict] = {}
     for digest, failure, group in in_order:
         if digest and not group:
             by_digest[digest] = failure
@@ -88,7 +88,7 @@ def groups_for(
     return groups
 
 
-def _rename(group: FailureGroup, failure: Failure) -> None:
+def _rename(group: FailureGroup, failure: UngroupedVerdict) -> None:
     """Give a group of a known error the title of its newest failure."""
     verdict = failure.verdict
     is_automatic = verdict.verdict == verdict.machine_verdict
@@ -115,7 +115,7 @@ def _suspects(verdict: Verdict) -> list[Blamed]:
     return suspects
 
 
-def _open_blamed(failures: Sequence[Failure]) -> dict[Blamed, FailureGroup]:
+def _open_blamed(failures: Sequence[UngroupedVerdict]) -> dict[Blamed, FailureGroup]:
     """Return the open groups of the hosts and releases of these failures."""
     suspects: set[Blamed] = set()
     for failure in failures:
@@ -149,7 +149,7 @@ def _is_still_to_blame(group: FailureGroup, verdict: Verdict) -> bool:
     return has_begun and not is_over
 
 
-def _created(digest: str, failure: Failure, at: datetime) -> FailureGroup:
+def _created(digest: str, failure: UngroupedVerdict, at: datetime) -> FailureGroup:
     verdict = failure.verdict
     line = failure.line
     group, created = FailureGroup.objects.get_or_create(

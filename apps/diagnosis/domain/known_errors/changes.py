@@ -132,7 +132,7 @@ def checked_change(
 ) -> KnownError:
     """Return an unsaved known error as `checked_known_error` does.
 
-    Raises `InvalidFields` with all problems, also that of a missing reason.
+    Raises `InvalidFields` with all problems, including a missing reason.
     """
     problems: dict[str, list[str]] = {}
     if not reason.strip():

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from apps.core.bounded_pool import POOL, BudgetExceeded
 from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier, Pattern
 from apps.diagnosis.engine.evidence.catalogue import (
-    Catalogue,
-    CatalogueError,
+    KnownErrorCatalogue,
+    KnownErrorFileError,
     built_in,
     catalogue_hits,
 )
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 #: Compiling the catalogue in a new process takes 0.3 s of this.
 PAGE_SECONDS = 4.0
-_compiled: Catalogue | None = None
+_compiled: KnownErrorCatalogue | None = None
 _patterns: tuple[str, tuple[Pattern, ...]] = ("", ())
 
 
-def current() -> Catalogue:
+def current() -> KnownErrorCatalogue:
     """Return the catalogue in force, with one query if its version is compiled already.
 
     Before the shipped rows are first loaded, this is the shipped catalogue. If the rows do not
@@ -38,8 +38,10 @@ def current() -> Catalogue:
         return built_in()
     if _compiled is None or _compiled.version != str(number):
         try:
-            _compiled = Catalogue(patterns_of(KnownError.objects.filter(enabled=True)), str(number))
-        except CatalogueError:
+            _compiled = KnownErrorCatalogue(
+                patterns_of(KnownError.objects.filter(enabled=True)), str(number)
+            )
+        except KnownErrorFileError:
             log.exception("known errors of version %s cannot be compiled", number)
             return _compiled or built_in()
     return _compiled
@@ -70,7 +72,7 @@ def _current_patterns() -> tuple[Pattern, ...]:
 
 def current_classifiers() -> Mapping[str, LogClassifier]:
     """Return all log classifiers, with the catalogue in force."""
-    return {**classifiers(), Catalogue.name: current()}
+    return {**classifiers(), KnownErrorCatalogue.name: current()}
 
 
 def patterns_of(known_errors: Iterable[KnownError]) -> list[Pattern]:

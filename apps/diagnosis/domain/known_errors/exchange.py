@@ -42,7 +42,7 @@ quote_numbers(_FastDumper)
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedErrors:
     """The IDs that an import changes or would change, and its faults.
 
     With faults, nothing is stored.
@@ -82,7 +82,7 @@ def _write_entry(entry: dict[str, Any]) -> str:
 @transaction.atomic
 def import_known_errors(
     *, text: str, by: Principal, at: datetime, reason: str, dry_run: bool
-) -> Imported:
+) -> ImportedErrors:
     """Add and change known errors from YAML: all of them or, with a fault, none.
 
     Known errors that the text does not name stay, and so do the values of fields that are left out.
@@ -91,7 +91,7 @@ def import_known_errors(
     if not may_propose_known_errors(by):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
     parsed = parse_yaml(text)
-    done = Imported(faults=list(parsed.faults))
+    done = ImportedErrors(faults=list(parsed.faults))
     if not reason.strip() and not dry_run:
         done.faults.append(Fault(0, "Enter a reason. The next shift will read it."))
     entries = None
@@ -127,7 +127,7 @@ class _EntryCheck:
     `values_by_id` has the values of all entries that have been checked.
     """
 
-    def __init__(self, parsed: Parsed, done: Imported) -> None:
+    def __init__(self, parsed: Parsed, done: ImportedErrors) -> None:
         self.parsed = parsed
         self.done = done
         self.values_by_id: dict[str, dict[str, Any]] = {}
@@ -181,7 +181,7 @@ class _EntryCheck:
 
 
 def _check_expressions(
-    expressions: dict[str, tuple[str, str]], parsed: Parsed, done: Imported, by: Principal
+    expressions: dict[str, tuple[str, str]], parsed: Parsed, done: ImportedErrors, by: Principal
 ) -> None:
     """Compile the expressions of these entries within one budget, and add their faults."""
     try:

@@ -101,14 +101,14 @@ def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class ExitCodeExplanation:
     """The meanings of the number that a job ended with: the most specific one, and the others."""
 
     meaning: ExitCode
     others: tuple[ExitCode, ...] = ()
 
 
-def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanation | None:
+def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> ExitCodeExplanation | None:
     """Explain how a job ended; None if no meaning of its numbers is known.
 
     The meaning in a program counts only if the job ran the program: `read_text` returns the job's
@@ -127,7 +127,7 @@ def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanat
         ]
     if not meanings:
         return None
-    return Explanation(meanings[0], tuple(meanings[1:]))
+    return ExitCodeExplanation(meanings[0], tuple(meanings[1:]))
 
 
 def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:

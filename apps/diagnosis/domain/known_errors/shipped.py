@@ -11,7 +11,7 @@ from django.db import transaction
 
 from apps.diagnosis.domain.known_errors.changes import PORTAL, changed_fields, values_of
 from apps.diagnosis.engine.base import Pattern
-from apps.diagnosis.engine.evidence.catalogue import Catalogue, built_in
+from apps.diagnosis.engine.evidence.catalogue import KnownErrorCatalogue, built_in
 from apps.diagnosis.enums import ChangeState
 from apps.diagnosis.models import CatalogueState, KnownError, KnownErrorChange
 
@@ -28,7 +28,7 @@ class Loaded:
 
 
 @transaction.atomic
-def load_shipped(*, at: datetime, catalogue: Catalogue | None = None) -> Loaded:
+def load_shipped(*, at: datetime, catalogue: KnownErrorCatalogue | None = None) -> Loaded:
     """Load the shipped catalogue; do nothing if this version was loaded before.
 
     A row no longer shipped is disabled, unless the site edited it. New rows are valid, since the

@@ -1,4 +1,4 @@
-"""Compare the log of a failed job with that of a successful job of the same kind."""
+"""Compare the log of a failed job with the log of a successful job of the same kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -138,7 +138,7 @@ def _in_common(job: Job, other: Job, kind: str) -> str:
 def compare_logs(
     job: Job, *, user: User, stream: Stream, chosen: Job | None = None, every_line: bool = False
 ) -> LogComparison:
-    """Compare the log of a job with that of a sibling: the chosen one, or else the best."""
+    """Compare the log of a job with a sibling's log: the chosen one, or else the best."""
     siblings = siblings_of(job, user=user)
     comparison = LogComparison(job, stream, siblings)
     other = chosen or (siblings[0].job if siblings else None)

@@ -26,7 +26,7 @@ BUSY = (
     "page in a moment."
 )
 _CLOCK = rb"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"
-#: Phase markers of jobs: plain ones, and those of `ops-phase` and of GitHub and GitLab runners.
+#: Phase markers of jobs: plain ones, and markers of `ops-phase`, GitHub and GitLab runners.
 _PHASE = re2.compile(
     rb"(?m)^(?:==> |\[)?(?:"
     + _CLOCK

@@ -26,8 +26,8 @@ from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Fold,
     KnownErrorMark,
-    Line,
     LineHighlights,
+    PageLine,
     RawLine,
     fold_of,
     line_of,
@@ -35,7 +35,7 @@ from apps.diagnosis.domain.log_page.rows import (
     shown_bytes,
     split_lines,
 )
-from apps.diagnosis.domain.log_page.search import Matches, Search, search_log, spans_in
+from apps.diagnosis.domain.log_page.search import LogMatches, LogSearch, search_log, spans_in
 from apps.diagnosis.domain.log_page.service_logs import (
     Row,
     ServiceLine,
@@ -84,7 +84,7 @@ class PageQuery:
     line: tuple[int, int] | None = None
     opened_fold: tuple[int, int] | None = None
     level: Level | None = None
-    search: Search | None = None
+    search: LogSearch | None = None
     debug: bool = False
     fold: bool = True
 
@@ -102,7 +102,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownError:
+class KnownErrorOnPage:
     """A known error in the log, with its first line and its number of lines."""
 
     mark: KnownErrorMark
@@ -122,7 +122,7 @@ class Novelty:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepLinks:
     """A position in a list of offsets, counted from 1, and the previous and next offset."""
 
     current: int = 0
@@ -149,14 +149,14 @@ class LogPage:
     end: int = 0
     sections: tuple[Section, ...] = ()
     phases: tuple[Section, ...] = ()
-    errors: tuple[KnownError, ...] = ()
+    errors: tuple[KnownErrorOnPage, ...] = ()
     novelty: Novelty = Novelty()
     counts: Counter[str] = field(default_factory=Counter)
     outlined_from: int | None = None
     place: int | None = None
-    error_steps: Steps = Steps()
-    matches: Matches | None = None
-    match_steps: Steps = Steps()
+    error_steps: StepLinks = StepLinks()
+    matches: LogMatches | None = None
+    match_steps: StepLinks = StepLinks()
     earlier: int | None = None
     later: int | None = None
     hidden_debug: int = 0
@@ -268,7 +268,7 @@ def _read_page(page: LogPage, text: LogText, user: User, verdict: Verdict | None
         place=place,
         error_steps=_steps(sorted(error_offsets), place),
         matches=matches,
-        match_steps=_steps(matches.offsets, place) if matches else Steps(),
+        match_steps=_steps(matches.offsets, place) if matches else StepLinks(),
         earlier=max(text.begin, window.begin - 1) if window.begin > text.begin else None,
         later=window.end if window.end < text.end else None,
         hidden_debug=debug_lines,
@@ -298,7 +298,7 @@ def _read_window(page: LogPage, text: LogText, place: int | None) -> _Window:
 
 
 def _place_to_open(
-    page: LogPage, text: LogText, matches: Matches | None, verdict: Verdict | None
+    page: LogPage, text: LogText, matches: LogMatches | None, verdict: Verdict | None
 ) -> tuple[int | None, tuple[int, int] | None]:
     """Return the byte around which the page opens, and the selected range.
 
@@ -393,7 +393,7 @@ def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
 
 
 def _spans(
-    matches: Matches | None, lines: Sequence[RawLine], highlights: LineHighlights, user: User
+    matches: LogMatches | None, lines: Sequence[RawLine], highlights: LineHighlights, user: User
 ) -> Mapping[int, Sequence[Span]]:
     """Return the search matches in the lines of the window, by offset of the line."""
     matching = [line for line in lines if line.offset in highlights.found]
@@ -433,9 +433,9 @@ def _rows_of_window(
 
 def _rows_of_part(
     lines: list[RawLine], end: int, highlights: LineHighlights, spans: Mapping[int, Sequence[Span]]
-) -> list[Line | Fold]:
+) -> list[PageLine | Fold]:
     """Return the rows of an opened fold, which ends at `end`."""
-    rows: list[Line | Fold] = []
+    rows: list[PageLine | Fold] = []
     for line in lines[:PLAIN_LINES]:
         rows.append(
             line_of(
@@ -458,7 +458,7 @@ def _sections(
 ) -> list[Section]:
     """Divide rows by phase; a phase with an eventful line is open.
 
-    The counts of levels and known errors of a phase are those of the whole outline.
+    The counts of levels and known errors of a phase come from the whole outline.
     """
     phases = window.phases
     by_phase = _rows_by_phase(rows, phases)
@@ -497,7 +497,7 @@ def _rows_by_phase(rows: Sequence[Row], phases: Sequence[Phase]) -> dict[int | N
     current = None
     for row in rows:
         if not isinstance(row, ServiceLine):
-            current = phase_at(phases, row.offset if isinstance(row, Line) else row.begin)
+            current = phase_at(phases, row.offset if isinstance(row, PageLine) else row.begin)
         by_phase.setdefault(current, []).append(row)
     return by_phase
 
@@ -506,30 +506,30 @@ def _is_eventful(row: Row) -> bool:
     """Whether a row is worth opening its phase for."""
     if isinstance(row, ServiceLine):
         return True
-    if not isinstance(row, Line):
+    if not isinstance(row, PageLine):
         return False
     return bool(row.mark or row.chosen or any(piece.found for piece in row.pieces))
 
 
-def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownError, ...]:
+def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownErrorOnPage, ...]:
     first: dict[KnownErrorMark, int] = {}
     counts = Counter(marks.values())
     for offset, mark in marks.items():
         first.setdefault(mark, offset)
     roles = list(Role)
     by_role = sorted(first.items(), key=lambda item: roles.index(item[0].role))
-    return tuple(KnownError(mark, offset, counts[mark]) for mark, offset in by_role)
+    return tuple(KnownErrorOnPage(mark, offset, counts[mark]) for mark, offset in by_role)
 
 
-def _steps(offsets: Sequence[int], place: int | None) -> Steps:
+def _steps(offsets: Sequence[int], place: int | None) -> StepLinks:
     """Return the position of the page in these offsets: the last one not after the place."""
     if place is None:
-        return Steps(0, len(offsets), offsets[-1] if offsets else None, None)
+        return StepLinks(0, len(offsets), offsets[-1] if offsets else None, None)
     index = bisect_right(offsets, place) - 1
     at_one = index >= 0
     is_there = at_one and offsets[index] == place
     before = index - 1 if is_there else index
-    return Steps(
+    return StepLinks(
         current=index + 1 if at_one else 0,
         count=len(offsets),
         previous=offsets[before] if before >= 0 else None,

@@ -50,7 +50,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PageLine:
     """A line of a log. `more_at` is the offset of its rest if it is too long to show.
 
     `template` is the hash of its template in hexadecimal digits, of a chosen line.
@@ -126,7 +126,7 @@ def line_of(
     mark: KnownErrorMark | None = None,
     chosen: bool = False,
     novel: bool = False,
-) -> Line:
+) -> PageLine:
     """Return a line to show, with the search matches in `spans` marked.
 
     A line that is too long is cut.
@@ -146,7 +146,7 @@ def line_of(
     template = ""
     if chosen and (number := Templates().hash_of(raw.plain)):
         template = f"{number:016x}"
-    return Line(
+    return PageLine(
         offset=raw.offset,
         number=raw.number,
         pieces=tuple(pieces),
@@ -314,13 +314,13 @@ def rows_of(
     only: Level | None = None,
     debug: bool = False,
     fold: bool = True,
-) -> list[Line | Fold]:
+) -> list[PageLine | Fold]:
     """Return the rows of a window."""
     if fold:
         shown = shown_rows(lines, highlights, only=only, debug=debug)
     else:
         shown = [True] * len(lines)
-    rows: list[Line | Fold] = []
+    rows: list[PageLine | Fold] = []
     hidden: list[RawLine] = []
     for line, is_shown in zip(lines, shown, strict=True):
         if hidden and (is_shown or line.offset in highlights.phase_begins):

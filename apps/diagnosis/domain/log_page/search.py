@@ -21,12 +21,10 @@ MOST_CHARACTERS = 200
 MOST_MARKS = 5000
 #: In a line longer than a window, a match across two windows is found up to this length.
 _OVERLAP_BYTES = 1024
-#: Bytes of a line shown before a match.
-REACH_BYTES = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class LogSearch:
     """What to search for, from byte `since` on."""
 
     text: str
@@ -40,20 +38,20 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class LogMatches:
     """Matching lines, by the offset of their first match.
 
     `reached` is where the search stopped; None at the end of the log.
     """
 
-    search: Search
+    search: LogSearch
     offsets: tuple[int, ...]
     reached: int | None
 
 
 def search_log(
-    text: LogText, search: Search, *, user: User, seconds: float = BUDGET_SECONDS
-) -> Matches:
+    text: LogText, search: LogSearch, *, user: User, seconds: float = BUDGET_SECONDS
+) -> LogMatches:
     """Find the lines that match, up to `MOST_MATCHES` and within the budget.
 
     Raises `InvalidFields`, also if the expression is too costly for a single window.
@@ -85,10 +83,10 @@ def search_log(
         del offsets[MOST_MATCHES:]
     if reached is not None and reached >= text.end:
         reached = None
-    return Matches(search, tuple(offsets), reached)
+    return LogMatches(search, tuple(offsets), reached)
 
 
-def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list[Span]]:
+def spans_in(lines: Sequence[bytes], search: LogSearch, *, user: User) -> list[list[Span]]:
     """Return start and end of the matches in each line; none if the expression takes too long.
 
     Every line has its first match; the more lines match, the fewer others of each are returned.
@@ -105,7 +103,7 @@ def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list
 
 
 @contextmanager
-def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
+def _caller(search: LogSearch, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
     """Yield a function that runs others: here for a text, in a worker for an expression.
 
     The worker is killed if an expression takes too long.

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
-from apps.diagnosis.domain.log_page.rows import Fold, Line
+from apps.diagnosis.domain.log_page.rows import Fold, PageLine
 from apps.diagnosis.domain.reading.log_texts import LogText
 from apps.diagnosis.engine.formats.line_times import LineTime, local_offset, times_in
 from apps.jobs.models import Job
@@ -32,7 +32,7 @@ class ServiceLine:
     kind: str = field(default="service", init=False)
 
 
-Row = Line | Fold | ServiceLine
+Row = PageLine | Fold | ServiceLine
 
 
 def service_lines(job: Job) -> list[ServiceLine]:
@@ -82,7 +82,7 @@ def _timed(note: IncidentNote) -> list[ServiceLine]:
 
 
 def with_service_lines(
-    rows: Sequence[Line | Fold],
+    rows: Sequence[PageLine | Fold],
     lines: Sequence[ServiceLine],
     *,
     text: LogText,
@@ -98,7 +98,7 @@ def with_service_lines(
     times = _times(text, window, job)
     if not times:
         return list(rows)
-    offsets = [row.offset if isinstance(row, Line) else row.begin for row in rows]
+    offsets = [row.offset if isinstance(row, PageLine) else row.begin for row in rows]
     ordered = []
     clock = datetime.min.replace(tzinfo=UTC)
     # A clock that steps back, or output that comes late, must not pull lines forward.

@@ -37,7 +37,7 @@ CODE_FIELDS = ("number", "kind", "title", "help", "category", "certain")
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class PackExpression:
     """An expression of a pack: its place, regex, and the example that it must match.
 
     `subject` is the beginning of an error message about it.
@@ -64,7 +64,7 @@ class Pack:
     phases: list[dict[str, str]] = field(default_factory=list)
     levels: list[dict[str, str]] = field(default_factory=list)
     parts: dict[str, Any] = field(default_factory=dict)
-    expressions: list[Expression] = field(default_factory=list)
+    expressions: list[PackExpression] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -213,7 +213,7 @@ def _read_known_error(
     if expression := expression_of(proposed, problems):
         line = parsed.line(f"{path}.regex")
         pack.expressions.append(
-            Expression(line, path, *expression, f"{known_error}, regex: The pattern")
+            PackExpression(line, path, *expression, f"{known_error}, regex: The pattern")
         )
     if problems:
         _add_problems(pack, parsed, path, known_error, problems)
@@ -260,7 +260,7 @@ def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = ""
         return ""
     if group and group not in re.findall(r"\(\?P?<(\w+)>", regex):
         pack.faults.append(Fault(line, f"{name}: Name the phase by a group: (?P<{group}>…).", path))
-    pack.expressions.append(Expression(line, path, regex, None, f"{name}: The expression"))
+    pack.expressions.append(PackExpression(line, path, regex, None, f"{name}: The expression"))
     return regex
 
 

@@ -118,7 +118,7 @@ def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
 def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
     """Return the IDs of services needed by each job's stage or cluster, by job ID.
 
-    A test or a debug re-run needs those of its stage.
+    A test or a debug re-run needs the services of its stage.
 
     The owner of a job controls the environment variable that names the stage, so only requests of
     the job's experiment count.

@@ -1,4 +1,4 @@
-"""Templates of the lines of logs: those of failed jobs when they are analysed, of others later."""
+"""Templates of the lines of logs: of failed jobs when they are analysed, of others later."""
 
 import logging
 import time

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from apps.clusters.domain import checks_log_rights, log_owners_of, log_url_of
 from apps.clusters.schedulers.base import SchedulerError
-from apps.clusters.schedulers.user_files import Account, account_of
+from apps.clusters.schedulers.user_files import FileReader, account_of
 from apps.diagnosis.domain.reading.job_facts import log_paths, submission_of
 from apps.diagnosis.engine.logs.access import LogAccess
 from apps.diagnosis.enums import Stream
@@ -49,7 +49,7 @@ def log_access(job: Job) -> LogAccess:
         user=job.user,
         uid=uid,
         allowed_uids=frozenset(uid for uid in allowed if uid is not None),
-        reader=(Account() if uid is None else account_of(uid))
+        reader=(FileReader() if uid is None else account_of(uid))
         if checks_log_rights(job.cluster)
         else None,
     )

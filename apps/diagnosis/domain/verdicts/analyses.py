@@ -25,7 +25,7 @@ from apps.diagnosis.domain.verdicts.judged_jobs import JudgedJob, needs_verdict
 from apps.diagnosis.domain.verdicts.phases import phases_in_logs
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
-from apps.diagnosis.engine.evidence.catalogue import Catalogue
+from apps.diagnosis.engine.evidence.catalogue import KnownErrorCatalogue
 from apps.diagnosis.engine.evidence.secrets import starred_block, starred_text
 from apps.diagnosis.engine.evidence.survey import HEAD_BYTES, Survey, survey
 from apps.diagnosis.engine.formats.markers import Markers
@@ -225,7 +225,7 @@ def _read(
                     limit = None
                 else:
                     limit = HEAD_BYTES
-                catalogue = inputs.classifiers[Catalogue.name]
+                catalogue = inputs.classifiers[KnownErrorCatalogue.name]
                 before = survey(
                     descriptor, block, facts_of(job, codes=()), catalogue, limit_bytes=limit
                 )

@@ -8,7 +8,7 @@ from datetime import date
 
 from apps.diagnosis.models import LogExcerpt, Verdict
 from apps.diagnosis.wording import headline_of
-from apps.jobs.domain.months.history import Unreadable, archived_rows
+from apps.jobs.domain.months.archived_records import MonthUnreadable, archived_rows
 from apps.jobs.models import Job
 
 #: Lines shown of the end of each log.
@@ -34,7 +34,7 @@ class ArchivedDiagnosis:
 
 
 def archived_verdicts(jobs: Sequence[Job]) -> list[Verdict]:
-    """Return the verdicts on those of the jobs that are archived."""
+    """Return the verdicts on the archived ones of these jobs."""
     by_month: dict[date, list[int]] = defaultdict(list)
     for job in jobs:
         if job.archived_in is not None:
@@ -42,7 +42,7 @@ def archived_verdicts(jobs: Sequence[Job]) -> list[Verdict]:
     verdicts = []
     for month, keys in by_month.items():
         # The jobs were just read from there: at worst, their verdicts are not shown.
-        with suppress(Unreadable):
+        with suppress(MonthUnreadable):
             verdicts += archived_rows(Verdict.objects.filter(job__in=keys), month)
     return verdicts
 
@@ -53,7 +53,7 @@ def archived_diagnosis(job: Job) -> ArchivedDiagnosis:
     headline = headline_of(verdict) if verdict else ""
     ends = []
     excerpts = LogExcerpt.objects.filter(harvest__job=job.pk).order_by("pk")
-    with suppress(Unreadable):
+    with suppress(MonthUnreadable):
         for excerpt in archived_rows(excerpts, job.archived_in) if job.archived_in else ():
             lines = excerpt.data.decode(errors="replace").splitlines()
             ends.append(LogEnd(excerpt.stream, excerpt.path, lines[-LINES:]))

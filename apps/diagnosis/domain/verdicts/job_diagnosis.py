@@ -12,7 +12,7 @@ from apps.archive.domain.store.contents import DamagedContent, archived_job_for,
 from apps.archive.models import ArchivedJob
 from apps.diagnosis import wording
 from apps.diagnosis.domain.groups.waits import down_services, wait_for, waits_by_service
-from apps.diagnosis.domain.known_errors.exit_codes import Explanation, explanation_of
+from apps.diagnosis.domain.known_errors.exit_codes import ExitCodeExplanation, explanation_of
 from apps.diagnosis.domain.reading.job_facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.verdicts.archived import archived_verdicts
 from apps.diagnosis.enums import HarvestState, Stream, VerdictKind
@@ -47,7 +47,7 @@ class JobDiagnosis:
     verdict: Verdict | None
     harvest: LogHarvest | None
     headline: str
-    ending: Explanation | None = None
+    ending: ExitCodeExplanation | None = None
     #: What to do first: while the service of the verdict is down, to wait for it.
     wait: str = ""
     #: The name of the service to wait for.
@@ -150,7 +150,7 @@ def _services_of_reasons(verdict: Verdict) -> list[str]:
     return slugs
 
 
-def _agrees(ending: Explanation, verdict: Verdict) -> bool:
+def _agrees(ending: ExitCodeExplanation, verdict: Verdict) -> bool:
     """Return whether what a number usually means may stand beside a verdict.
 
     Programs and wrappers use the same numbers for many failures. A cause that the log names counts

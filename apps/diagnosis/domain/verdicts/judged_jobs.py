@@ -14,7 +14,7 @@ from apps.core.models import Event
 from apps.diagnosis import wording
 from apps.diagnosis.domain.causes.totals import mark_dirty
 from apps.diagnosis.domain.groups.fingerprints import line_of, message_of, symptom_of, title_of
-from apps.diagnosis.domain.groups.triage import Failure, groups_for
+from apps.diagnosis.domain.groups.triage import UngroupedVerdict, groups_for
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, note_later_attempt
 from apps.diagnosis.engine.base import Block, EngineVerdict
@@ -82,12 +82,14 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
     version = current().version
 
     verdicts: list[Verdict] = []
-    failures: list[Failure] = []
+    failures: list[UngroupedVerdict] = []
     for judged in judged_jobs:
         pk = judged.job.pk
         verdict = _verdict(judged, before.get(pk), attempts[pk], version, at)
         verdicts.append(verdict)
-        failures.append(Failure(verdict, title_of(judged.verdict, verdict.message), judged.line))
+        failures.append(
+            UngroupedVerdict(verdict, title_of(judged.verdict, verdict.message), judged.line)
+        )
     for verdict, group in zip(verdicts, groups_for(failures, at=at, renames=True), strict=True):
         verdict.group = group
 
@@ -105,7 +107,7 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
 def withdraw_verdicts(jobs: Sequence[Job], *, at: datetime) -> None:
     """Delete the verdicts on jobs that need none, in the caller's transaction.
 
-    Those of `may_be_withdrawn`; the others stay.
+    Only verdicts of `may_be_withdrawn` are withdrawn; the others stay.
     """
     verdicts = Verdict.objects.select_for_update(of=("self",)).filter(job__in=jobs).order_by("pk")
     withdrawn = [verdict for verdict in verdicts.select_related("job") if may_be_withdrawn(verdict)]

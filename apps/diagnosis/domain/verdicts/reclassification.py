@@ -28,7 +28,7 @@ from apps.diagnosis.domain.verdicts.judged_jobs import (
 )
 from apps.diagnosis.engine.base import Block, Pattern
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
-from apps.diagnosis.engine.evidence.catalogue import Catalogue
+from apps.diagnosis.engine.evidence.catalogue import KnownErrorCatalogue
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.enums import (
     RECLASSIFICATION_MOVES,
@@ -189,7 +189,7 @@ def continue_lost_runs(*, at: datetime) -> int:
     return len(lost)
 
 
-def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetime) -> str:
+def _reclassify(verdict: Verdict, apply: bool, catalogue: KnownErrorCatalogue, at: datetime) -> str:
     """Evaluate the excerpts of one job again; return the change, "" if there is none.
 
     A user's override stays.
@@ -202,7 +202,7 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
     if harvest is None or not blocks or _holds_before(verdict, harvest, blocks, catalogue):
         return ""
     job = verdict.job
-    used = {**classifiers(), Catalogue.name: catalogue}
+    used = {**classifiers(), KnownErrorCatalogue.name: catalogue}
     diagnosis = diagnose(
         facts_for_logs(job), blocks, classifiers=used, outages=outages_during_job(job)
     )
@@ -227,7 +227,7 @@ def _change_text(verdict: str, cause: str) -> str:
 
 
 def _holds_before(
-    verdict: Verdict, harvest: LogHarvest, blocks: list[Block], catalogue: Catalogue
+    verdict: Verdict, harvest: LogHarvest, blocks: list[Block], catalogue: KnownErrorCatalogue
 ) -> bool:
     """Return whether the cause precedes the stored excerpts and is still valid.
 

@@ -49,7 +49,7 @@ BACK_BYTES = 4 * 1024 * 1024
 Choice = TypeVar("Choice", bound=TextChoices)
 
 
-class CatalogueError(Exception):
+class KnownErrorFileError(Exception):
     """A catalogue is invalid; the message names file, line and problem."""
 
 
@@ -101,18 +101,18 @@ def _choice(choices: type[Choice], row: dict[str, str], column: str) -> Choice:
     try:
         return choices(row[column])
     except ValueError:
-        raise CatalogueError(
+        raise KnownErrorFileError(
             f"unknown {column} {row[column]!r}, choose one of: {', '.join(choices)}"
         ) from None
 
 
 def _pattern(row: dict[str, str]) -> Pattern:
-    """Build a pattern from a row. Raises `CatalogueError`."""
+    """Build a pattern from a row. Raises `KnownErrorFileError`."""
     for name in ("id", "title"):
         if not row[name]:
-            raise CatalogueError(f"{name} is missing")
+            raise KnownErrorFileError(f"{name} is missing")
     if fault := regex_fault(row["regex"], row["example"]):
-        raise CatalogueError(f"regex of {row['id']} {fault}")
+        raise KnownErrorFileError(f"regex of {row['id']} {fault}")
     return Pattern(
         id=row["id"],
         title=row["title"],
@@ -129,24 +129,24 @@ def _pattern(row: dict[str, str]) -> Pattern:
 def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
     """Parse and validate all rows of a catalogue.
 
-    Raises `CatalogueError` with `name` and the line.
+    Raises `KnownErrorFileError` with `name` and the line.
     """
     rows = csv.DictReader(io.StringIO(text, newline=""))
     if tuple(rows.fieldnames or ()) != COLUMNS:
-        raise CatalogueError(f"{name}, line 1: columns must be {','.join(COLUMNS)}")
+        raise KnownErrorFileError(f"{name}, line 1: columns must be {','.join(COLUMNS)}")
     patterns: dict[str, Pattern] = {}
     for row in rows:
         try:
             if None in row or None in row.values():
-                raise CatalogueError(f"row must have {len(COLUMNS)} columns")
+                raise KnownErrorFileError(f"row must have {len(COLUMNS)} columns")
             pattern = _pattern(row)
             if pattern.id in patterns:
-                raise CatalogueError(f"duplicate id {pattern.id}")
-        except CatalogueError as error:
-            raise CatalogueError(f"{name}, line {rows.line_num}: {error}") from None
+                raise KnownErrorFileError(f"duplicate id {pattern.id}")
+        except KnownErrorFileError as error:
+            raise KnownErrorFileError(f"{name}, line {rows.line_num}: {error}") from None
         patterns[pattern.id] = pattern
     if not patterns:
-        raise CatalogueError(f"{name}: no patterns")
+        raise KnownErrorFileError(f"{name}: no patterns")
     return tuple(patterns.values())
 
 
@@ -164,7 +164,7 @@ class BlockHits:
         return tuple(self._hits[key] for key in sorted(self._hits))
 
 
-class Catalogue:
+class KnownErrorCatalogue:
     """Patterns with their matcher, compiled once: a log classifier."""
 
     name = "catalogue"
@@ -172,7 +172,7 @@ class Catalogue:
     def __init__(self, patterns: Sequence[Pattern], version: str, *, fast: bool = True) -> None:
         """Compile valid patterns. With `fast`, large logs use Hyperscan if it is installed.
 
-        Raises `CatalogueError` if the patterns together need too much memory.
+        Raises `KnownErrorFileError` if the patterns together need too much memory.
         """
         self.patterns = tuple(patterns)
         self.version = version
@@ -192,7 +192,7 @@ class Catalogue:
         try:
             self._set = self._matcher(range(len(self.patterns)))
         except re2.error as error:
-            raise CatalogueError(
+            raise KnownErrorFileError(
                 f"{len(self.patterns)} patterns do not compile together: {error}"
             ) from None
         regexes = [pattern.regex for pattern in self.patterns]
@@ -382,8 +382,8 @@ def catalogue_hits(patterns: tuple[Pattern, ...], facts: JobFacts, block: Block)
 
 
 @lru_cache(maxsize=1)
-def _catalogue(patterns: tuple[Pattern, ...]) -> Catalogue:
-    return Catalogue(patterns, "", fast=False)
+def _catalogue(patterns: tuple[Pattern, ...]) -> KnownErrorCatalogue:
+    return KnownErrorCatalogue(patterns, "", fast=False)
 
 
 def _excerpt(line: bytes, start: int, end: int) -> bytes:
@@ -399,20 +399,20 @@ def text_of(data: bytes) -> str:
     return data.decode(errors="replace").replace("\x00", "\ufffd")
 
 
-def read_catalogue(path: Path) -> Catalogue:
+def read_catalogue(path: Path) -> KnownErrorCatalogue:
     """Read a catalogue from a CSV file; its version is the first 12 digits of its SHA-256.
 
-    Raises `CatalogueError`.
+    Raises `KnownErrorFileError`.
     """
     try:
         content = path.read_bytes()
         patterns = read_patterns(content.decode(), path.name)
     except (OSError, UnicodeDecodeError) as error:
-        raise CatalogueError(f"{path}: {error}") from None
-    return Catalogue(patterns, hashlib.sha256(content).hexdigest()[:12])
+        raise KnownErrorFileError(f"{path}: {error}") from None
+    return KnownErrorCatalogue(patterns, hashlib.sha256(content).hexdigest()[:12])
 
 
 @cache
-def built_in() -> Catalogue:
+def built_in() -> KnownErrorCatalogue:
     """Return the shipped catalogue, loaded once per process."""
     return read_catalogue(BUILT_IN)

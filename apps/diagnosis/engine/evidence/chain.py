@@ -55,7 +55,7 @@ _SUCCEEDED = re.compile(
     r"normally|\btests? passed\b"
     r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0"
 )
-#: Words that end any log, also that of a failed job: they outweigh only weak errors.
+#: Words that end any log, also the log of a failed job: they outweigh only weak errors.
 _ENDED = re.compile(
     r"(?i)\b(?:job|run|task|workflow|simulation|calculation|training|execution|script|program"
     r"|pipeline|process\w*"
@@ -220,7 +220,7 @@ def masked(hit: Hit) -> str:
 def _is_strong(hit: Hit) -> bool:
     """Return whether an error ends a job wherever it occurs in the log.
 
-    Causes do, except those of a service, which may be retried.
+    Causes do, except causes at a service, which may be retried.
     """
     return hit.pattern.role is Role.CAUSE and not _is_service(hit)
 

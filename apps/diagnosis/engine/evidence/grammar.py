@@ -21,8 +21,8 @@ from apps.diagnosis.engine.evidence.matchers import (
 )
 from apps.diagnosis.engine.evidence.messages import Meaning, meanings_of
 from apps.diagnosis.engine.formats.chunks import Chunk, LineNumbers, matching_lines
-from apps.diagnosis.engine.formats.plain_lines import LINE_CHARACTERS, Line, peel
-from apps.diagnosis.engine.formats.traces import Message, trace_at
+from apps.diagnosis.engine.formats.plain_lines import LINE_CHARACTERS, PlainLine, peel
+from apps.diagnosis.engine.formats.traces import TraceMessage, trace_at
 from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Role
 
 #: The part at the end of a log that is read line by line, and the maximum number of lines in it
@@ -81,7 +81,7 @@ _EMPTY = re.compile(r"[\w.\-\[\]]{0,80}:?[\s\W]*$")
 _NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s{0,20}[-+]?[\d.]|stderr|\.err\b|\berror\.log|retry")
 
 
-class Window:
+class BlockEnd:
     """The end of a block as clean lines, starting at the first line that mentions an error.
 
     `error_lines` are the indexes of the lines that do.
@@ -134,7 +134,7 @@ class OwnLevels:
         self.candidate = compile_pattern(regex) if errors else None
         self.matcher = Re2Matcher([regex]) if errors else None
 
-    def peel(self, text: str) -> Line:
+    def peel(self, text: str) -> PlainLine:
         """Strip the prefixes of a line. The experiment's own level takes precedence over others."""
         data = text.encode()
         for level, regex in self._levels:
@@ -167,7 +167,7 @@ class Grammar:
         """Return the errors at the end of `block` in log order."""
         matcher = self._large if len(block.data) >= WINDOW_BYTES else self._set
         levels = _own_levels(facts.levels)
-        window = Window(block, levels.candidate or self._candidate, levels.matcher or matcher)
+        window = BlockEnd(block, levels.candidate or self._candidate, levels.matcher or matcher)
         if not window.error_lines:
             return Findings()
         last = window.error_lines[-1] + 40
@@ -185,14 +185,16 @@ class Grammar:
                 last_of_trace = trace.end - 1
                 messages = _key_messages(trace.messages)
             else:
-                messages = [Message(index, text[index])]
+                messages = [TraceMessage(index, text[index])]
             for message in messages:
                 meaning = self._meaning(message, levels, in_trace=trace is not None)
                 if meaning:
                     hits.append(_hit(meaning, window, message, block))
         return Findings(hits=tuple(_distinct(hits)))
 
-    def _meaning(self, message: Message, levels: OwnLevels, *, in_trace: bool) -> Meaning | None:
+    def _meaning(
+        self, message: TraceMessage, levels: OwnLevels, *, in_trace: bool
+    ) -> Meaning | None:
         """Return what a message means; None if it is not an error."""
         line = levels.peel(message.text)
         quiet = line.level in QUIET_LEVELS and not in_trace
@@ -220,7 +222,7 @@ class Grammar:
         return None
 
 
-def _key_messages(messages: Sequence[Message]) -> list[Message]:
+def _key_messages(messages: Sequence[TraceMessage]) -> list[TraceMessage]:
     """Return the root cause and the last message of a trace."""
     if len(messages) < 2:
         return list(messages)
@@ -236,7 +238,7 @@ def _distinct(hits: Sequence[Hit]) -> Iterator[Hit]:
             yield hit
 
 
-def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> Hit:
+def _hit(meaning: Meaning, window: BlockEnd, message: TraceMessage, block: Block) -> Hit:
     verdict = VERDICT_OF[meaning.category]
     pattern = Pattern(
         meaning.id,

@@ -90,7 +90,7 @@ def sample_of(blocks: Iterable[Block]) -> "Hashes":
 
 
 def templates_of(blocks: Iterable[Block]) -> dict[int, bytes]:
-    """Return the templates of one job's logs by hash; of very many, those of the last lines."""
+    """Return the templates of one job's logs by hash; of very many, only of the last lines."""
     texts: dict[int, bytes] = {}
     for block in blocks:
         templates = Templates()

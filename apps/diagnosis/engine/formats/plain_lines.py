@@ -55,7 +55,7 @@ BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8)
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\b\f\x1b")) + b"\x7f"
 
 
-class Line(NamedTuple):
+class PlainLine(NamedTuple):
     """A line without its prefixes: its indent, its message, and its level in capitals or ""."""
 
     indent: int
@@ -91,7 +91,7 @@ def is_binary(data: bytes) -> bool:
 
 
 @lru_cache(maxsize=32)  # a line is read first as part of a trace, then alone
-def peel(text: str) -> Line:
+def peel(text: str) -> PlainLine:
     """Strip the prefixes of a line; a message that consists only of prefixes stays unchanged."""
     text = text[:LINE_CHARACTERS].rstrip()
     level = ""
@@ -118,4 +118,4 @@ def peel(text: str) -> Line:
     if not level and (within := _LEVEL_WITHIN.match(message.lstrip())):
         level = within["level"]
     stripped = message.lstrip()
-    return Line(len(message) - len(stripped), stripped, level.upper())
+    return PlainLine(len(message) - len(stripped), stripped, level.upper())

@@ -39,7 +39,7 @@ _TASK_EXIT = re.compile(r"terminated with an error exit status \((?P<status>\d{1
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/usr/lib")
 
 
-class Message(NamedTuple):
+class TraceMessage(NamedTuple):
     """One message of a trace.
 
     `start` is the index of its first line, `type` is the type of the exception, `frame` is where it
@@ -56,7 +56,7 @@ class Trace(NamedTuple):
     """A trace: the index after its last line, and its messages, root cause first."""
 
     end: int
-    messages: tuple[Message, ...]
+    messages: tuple[TraceMessage, ...]
 
 
 def trace_at(lines: Sequence[str], start: int) -> Trace | None:
@@ -77,7 +77,7 @@ def trace_at(lines: Sequence[str], start: int) -> Trace | None:
 
 def _python(lines: Sequence[str], start: int) -> Trace:
     """Read a Python traceback: also chained, indented, or with a logger's prefix on each line."""
-    messages: list[Message] = []
+    messages: list[TraceMessage] = []
     prefix = lines[start].index(_PYTHON)
     has_prefix = lines[start][:prefix].strip() != ""
     indent = None
@@ -109,7 +109,7 @@ def _python(lines: Sequence[str], start: int) -> Trace:
             and not body.lstrip().startswith(("[Previous line", "^", "~", "|"))
         ):
             kind = _EXCEPTION.match(body.lstrip())
-            messages.append(Message(end, body.strip(), kind["type"] if kind else "", frame))
+            messages.append(TraceMessage(end, body.strip(), kind["type"] if kind else "", frame))
             following = _chained(lines, end)
             if following is None:
                 end += 1
@@ -133,12 +133,12 @@ def _chained(lines: Sequence[str], start: int) -> int | None:
 
 def _java(lines: Sequence[str], start: int) -> Trace | None:
     """Read a Java or Groovy stack trace: the deepest `Caused by` is the root cause."""
-    messages = [Message(start, peel(lines[start]).message)]
+    messages = [TraceMessage(start, peel(lines[start]).message)]
     end = start + 1
     while end < min(len(lines), start + TRACE_LINES):
         text = lines[end].strip()
         if text.startswith("Caused by:"):
-            messages.insert(0, Message(end, text))
+            messages.insert(0, TraceMessage(end, text))
         elif not text.startswith(("at ", "... ", "Suppressed:")):
             break
         end += 1
@@ -166,7 +166,7 @@ def _julia(lines: Sequence[str], start: int) -> Trace | None:
         end += 1
     raised = _JULIA.search(lines[start])
     return Trace(
-        end, (Message(start, peel(lines[start]).message, raised["type"] if raised else ""),)
+        end, (TraceMessage(start, peel(lines[start]).message, raised["type"] if raised else ""),)
     )
 
 
@@ -184,10 +184,12 @@ def _matlab(lines: Sequence[str], start: int) -> Trace | None:
     using = _MATLAB.match(_unmarked(lines[start]))
     caller = _MATLAB.match(_unmarked(lines[below]))
     if using and using["how"] == "using":
-        return Trace(below + 1, (Message(below, _unmarked(lines[below]), frame=_place(using)),))
+        return Trace(
+            below + 1, (TraceMessage(below, _unmarked(lines[below]), frame=_place(using)),)
+        )
     if using or not caller or caller["how"] != "in" or not caller["line"]:
         return None
-    return Trace(below + 1, (Message(start, _unmarked(lines[start]), frame=_place(caller)),))
+    return Trace(below + 1, (TraceMessage(start, _unmarked(lines[start]), frame=_place(caller)),))
 
 
 def _unmarked(line: str) -> str:
@@ -205,8 +207,8 @@ def _terminate(lines: Sequence[str], start: int) -> Trace:
     for index in range(start, min(len(lines), start + 4)):
         _, marker, text = lines[index].partition("what():")
         if marker:
-            return Trace(index + 1, (Message(index, text.strip() or lines[index].strip()),))
-    return Trace(start + 1, (Message(start, peel(lines[start]).message),))
+            return Trace(index + 1, (TraceMessage(index, text.strip() or lines[index].strip()),))
+    return Trace(start + 1, (TraceMessage(start, peel(lines[start]).message),))
 
 
 def _geant(lines: Sequence[str], start: int) -> Trace:
@@ -222,12 +224,12 @@ def _geant(lines: Sequence[str], start: int) -> Trace:
     details = []
     for index in range(start + 2, min(end, start + 8)):
         if lines[index].strip():
-            details.append(Message(index, lines[index].strip()))
+            details.append(TraceMessage(index, lines[index].strip()))
     problems = []
     for message in details:
         if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE):
             problems.append(message)
-    return Trace(end + 1, (Message(start, lines[start].strip()), *problems[:1]))
+    return Trace(end + 1, (TraceMessage(start, lines[start].strip()), *problems[:1]))
 
 
 def _header(lines: Sequence[str], start: int) -> Trace:
@@ -247,12 +249,12 @@ def _header(lines: Sequence[str], start: int) -> Trace:
         )
         quoted = [index for index in range(start + 1, end) if lines[index].strip()]
         return Trace(
-            start + 1, tuple(Message(index, lines[index].strip()) for index in quoted[-1:])
+            start + 1, tuple(TraceMessage(index, lines[index].strip()) for index in quoted[-1:])
         )
     for index in range(start + 1, min(len(lines), start + 4)):
         if text := lines[index].strip():
             return Trace(
-                start + 1, (Message(index, _task_exit(lines, index) or peel(text).message),)
+                start + 1, (TraceMessage(index, _task_exit(lines, index) or peel(text).message),)
             )
     return Trace(start + 1, ())
 

@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from apps.clusters.schedulers.user_files import Account
+from apps.clusters.schedulers.user_files import FileReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class LogAccess:
     user: str = ""
     uid: int | None = None
     allowed_uids: frozenset[int] = frozenset()
-    reader: Account | None = None
+    reader: FileReader | None = None
 
     def file_problem(self, status: os.stat_result) -> str:
         """Return why a file is no log of any job; "" if it may be one."""

@@ -14,14 +14,14 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from apps.core.http.addresses import ListedServers
-from apps.core.http.client import Answer, Limits, send
+from apps.core.http.client import HttpAnswer, TransferLimits, send
 from apps.core.http.errors import (
     AddressRefused,
     ConnectionFailed,
     CutShort,
     HttpError,
+    ResponseTooLarge,
     TimedOut,
-    TooLarge,
 )
 from apps.diagnosis.engine.logs.tail import (
     WHOLE_BYTES,
@@ -70,7 +70,7 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
             raise LogUnreadable(
                 f"{url}: not received completely within {LIMIT_SECONDS:g} s"
             ) from None
-        except TooLarge:
+        except ResponseTooLarge:
             reason = "larger than 64 MB, and the server does not send the end alone"
             raise LogUnreadable(f"{url}: {reason}") from None
         except ConnectionFailed as error:
@@ -85,7 +85,7 @@ def _fetch(url: str, servers: Collection[str], file: BinaryIO) -> LogPart:
 
     Raises `LogError`, `HttpError`, and `OSError` if the file cannot be written.
     """
-    limits = Limits(
+    limits = TransferLimits(
         connect=LIMIT_SECONDS, read=LIMIT_SECONDS, total=LIMIT_SECONDS, most_bytes=WHOLE_BYTES
     )
     headers = {"Range": f"bytes=-{WHOLE_BYTES}"}
@@ -102,7 +102,7 @@ def _fetch(url: str, servers: Collection[str], file: BinaryIO) -> LogPart:
     return LogPart(start)
 
 
-def _start_of(url: str, answer: Answer) -> int:
+def _start_of(url: str, answer: HttpAnswer) -> int:
     """Return the offset in the log at which a response begins.
 
     Raises `LogError` if the response contains no log.

@@ -127,7 +127,7 @@ def _read_phase(phase: object) -> tuple[str, ProbeOutcome | None]:
 def _store_result(job: ProbeJob, probe: Probe, outcome: ProbeOutcome, at: datetime) -> None:
     """Store a result, and the state of its host.
 
-    The time is that of the portal: the clock of the host may be wrong.
+    The time is read from the clock of the portal: the clock of the host may be wrong.
     """
     message = clean_text(current_masker().mask_text(outcome.message), _MOST_MESSAGE)
     ProbeResult.objects.create(

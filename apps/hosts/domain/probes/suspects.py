@@ -30,7 +30,7 @@ PROBED_AT_ONCE = 4
 #: `GOOD_OTHERS` must be good.
 COMPARED_HOSTS = 5
 GOOD_OTHERS = 2
-#: Among the newest completed jobs of a cluster are those of other hosts.
+#: The newest completed jobs of a cluster include jobs of other hosts.
 _NEWEST_JOBS = 100
 
 
@@ -130,8 +130,9 @@ def bad_by_probes(
 ) -> list[tuple[FailingHost, list[str]]]:
     """Return the suspects that their probes prove to be at fault, with the names of these probes.
 
-    The last probe jobs of such a host were bad. Meanwhile those of other hosts were good, and none
-    was bad, so that it is no outage, also none that has just begun or ended. Takes two queries.
+    The last probe jobs of such a host were bad. Meanwhile the probe jobs of other hosts were good,
+    and none was bad, so that it is no outage, also none that has just begun or ended. Takes two
+    queries.
     """
     jobs_by_host = _probe_jobs(cluster, suspects)
     suspected = {suspect.host for suspect in suspects}

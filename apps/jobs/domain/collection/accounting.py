@@ -25,7 +25,7 @@ from apps.core.domain.secrets.masking import Masker
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.collection.flagged import keep_flagged
 from apps.jobs.domain.collection.masking_rules import current_rules
-from apps.jobs.domain.collection.proof import Membership, lock_proofs, prove_jobs
+from apps.jobs.domain.collection.proof import ProvenMembership, lock_proofs, prove_jobs
 from apps.jobs.domain.hosts import HostLookup
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.calendar_months import dropped_months, keep_months, month_of
@@ -263,7 +263,7 @@ def store_records(
     )
     lock_proofs(shared=True)
     to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
-    membership = Membership(cluster)
+    membership = ProvenMembership(cluster)
     jobs, hours = _insert(cluster, new, to_columns, digest, membership, at)
 
     values = dict(zip(changed, _rows(to_columns(differing)) if differing else (), strict=True))
@@ -325,7 +325,7 @@ def _insert(
     records: Sequence[JobRecord],
     to_columns: Callable[[Sequence[JobRecord]], dict[str, Sequence[Any]]],
     digest: Callable[[JobRecord], str],
-    membership: Membership,
+    membership: ProvenMembership,
     at: datetime,
 ) -> tuple[list[tuple[int, bool]], set[datetime]]:
     """Insert attempts.
@@ -361,7 +361,7 @@ def _insert(
 
 
 def _correct(
-    job: Job, corrections: dict[str, object], membership: Membership, at: datetime
+    job: Job, corrections: dict[str, object], membership: ProvenMembership, at: datetime
 ) -> None:
     for name, value in corrections.items():
         setattr(job, name, value)

@@ -27,7 +27,7 @@ MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class AccountSetup:
     """An account or user whose jobs belong to the experiment, on one cluster or all."""
 
     name: str
@@ -36,7 +36,7 @@ class Account:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Person:
+class PersonSetup:
     """A user with a role. `email` is required for users who do not exist yet."""
 
     username: str
@@ -54,8 +54,8 @@ class Setup:
     key: str
     name: str
     weight: int
-    accounts: Sequence[Account] = ()
-    people: Sequence[Person] = ()
+    accounts: Sequence[AccountSetup] = ()
+    people: Sequence[PersonSetup] = ()
     weights: Mapping[int, int]
     reason: str
 
@@ -64,7 +64,7 @@ class Setup:
 class SetupEffect:
     """The effect of a setup.
 
-    `share` is the share of the new experiment, `after` has those of the others by primary key.
+    `share` is the share of the new experiment, `after` has the shares of the others by primary key.
     `earlier_jobs` counts existing jobs that the new experiment would get.
     """
 
@@ -131,7 +131,7 @@ def _problems_of_rows(setup: Setup) -> dict[str, list[str]]:
     return problems
 
 
-def _user(person: Person, *, by: User, at: datetime) -> User:
+def _user(person: PersonSetup, *, by: User, at: datetime) -> User:
     user = User.objects.filter(username=person.username).first()
     if user is None:
         # Without a mail server there is no password until an admin sets one.

@@ -7,11 +7,11 @@ from django.db import transaction
 
 from apps.accounts.models import Principal
 from apps.core.domain.events import publish
-from apps.core.domain.secrets.masking import Masker, Rule
+from apps.core.domain.secrets.masking import Masker, MaskPattern
 from apps.jobs.models import MaskingRule
 
 
-def current_rules() -> list[Rule]:
+def current_rules() -> list[MaskPattern]:
     """Return the enabled rules."""
     return [rule.as_rule() for rule in MaskingRule.objects.filter(enabled=True)]
 

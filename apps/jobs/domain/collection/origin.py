@@ -14,7 +14,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import LogPaths, SchedulerError
 from apps.core.domain.bulk import update_objects
 from apps.core.domain.events import publish
-from apps.jobs.domain.collection.proof import Membership, lock_proofs, prove_jobs
+from apps.jobs.domain.collection.proof import ProvenMembership, lock_proofs, prove_jobs
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.conversion import clean_text, record_of
 from apps.jobs.domain.totals.rollups import mark_dirty
@@ -58,7 +58,7 @@ def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
     lock_proofs(shared=False)
     claimed = 0
     for cluster in Cluster.objects.all():
-        membership = Membership(cluster)
+        membership = ProvenMembership(cluster)
         undecided = Job.objects.filter(Q(experiment=None) | Q(proof=Proof.CLAIMED), cluster=cluster)
         for account, user in undecided.order_by().values_list("account", "user").distinct():
             jobs = undecided.filter(account=account, user=user)

@@ -30,7 +30,7 @@ _SAME_ARRAY = timedelta(days=1)
 _PROOFS_LOCK = 4_716_007
 
 
-class Membership:
+class ProvenMembership:
     """Maps accounts and users of one cluster to experiments.
 
     The cluster's own map comes first, then the map for all clusters, then experiments of the same
@@ -78,7 +78,7 @@ class Claims:
     """Claims of jobs on one cluster with all data needed to prove them, read once per batch."""
 
     def __init__(self, cluster: Cluster, *, keys: Iterable[str], spool_ids: Iterable[str]) -> None:
-        self.membership = Membership(cluster)
+        self.membership = ProvenMembership(cluster)
         self.requests = {}
         for request in Request.objects.filter(key__in=set(keys)):
             self.requests[request.key] = request

@@ -25,7 +25,7 @@ _KNOWN = frozenset(_TYPES)
 
 
 @dataclass
-class Imported:
+class ImportedRecords:
     """The number of records that were new, changed, unchanged and rejected.
 
     `problems` has the number of each rejected record, from 1, and the reason.
@@ -46,7 +46,7 @@ class Imported:
 MOST_PROBLEMS = 100
 
 
-def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime) -> Imported:
+def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime) -> ImportedRecords:
     """Store records: mappings with the fields of `JobRecord`, or text that could not be parsed.
 
     Repeating a batch changes nothing. A bad record is kept unchanged with its reason and does not
@@ -55,12 +55,14 @@ def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime)
     return import_read(cluster=cluster, read=(_read(raw, at) for raw in records), at=at)
 
 
-def import_read(*, cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime) -> Imported:
+def import_read(
+    *, cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime
+) -> ImportedRecords:
     """Store records read from a scheduler's files, as `import_records` does."""
     Collection.objects.get_or_create(
         cluster=cluster, defaults={"collected_until": at, "rechecked_at": at}
     )
-    done = Imported()
+    done = ImportedRecords()
     for first, chunk in enumerate(chunks(read)):
         dropped = dropped_months()
         checked = [flagged_if_wrong(item, at=at, dropped=dropped) for item in chunk]

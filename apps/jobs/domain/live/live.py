@@ -9,7 +9,7 @@ from django.db.models import Sum
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, CurrentState
-from apps.jobs.domain.collection.proof import Membership
+from apps.jobs.domain.collection.proof import ProvenMembership
 from apps.jobs.domain.live.arrays import ArrayKey, array_key, store_arrays
 from apps.jobs.domain.live.reasons import QueueReason, reason_of
 from apps.jobs.domain.live.stored import replace_rows
@@ -27,7 +27,7 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
 
     Runs in the caller's transaction. Only rows that differ are written; return their number.
     """
-    membership = Membership(cluster)
+    membership = ProvenMembership(cluster)
     requests = dict(
         Request.objects.filter(pk__in={pk for pk, _ in named.values()}).values_list(
             "pk", "experiment"

@@ -1,4 +1,4 @@
-"""Replace the stored rows of a cluster by those of a new reading."""
+"""Replace the stored rows of a cluster by the rows of a new reading."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -21,7 +21,7 @@ def replace_rows(
     Only rows that differ are written. `changing` are the fields that can change while the key stays
     the same.
     """
-    known = {key_of(row): row for row in stored}
+    known = {key_of(old): old for old in stored}
     new = [row for key, row in rows.items() if key not in known]
     gone = []
     changed = []

@@ -27,7 +27,7 @@ from apps.jobs.domain.months.stores.base import (
     sha256_of,
 )
 from apps.jobs.domain.months.stores.chosen import job_archive
-from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
+from apps.jobs.domain.months.tables import MonthTable, count_and_digest, limits, links, tables
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.calendar_months import lock_months, next_month, start_of
 from apps.jobs.domain.totals.rollups import mark_dirty
@@ -116,7 +116,7 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
     """
     if not ArchivedMonth.objects.filter(month=month, dropped_at__isnull=False).exists():
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
-    # Files are fetched before anything is locked. Nobody replaces those of a dropped month.
+    # Files are fetched before anything is locked. No process replaces the files of a dropped month.
     store = job_archive()
     manifest = store.read_manifest(month)
     with _checked_files(store, month, manifest) as paths:
@@ -199,7 +199,7 @@ def _checked_files(
 
 
 @contextmanager
-def _loaded(table: Table, path: Path) -> Iterator[str]:
+def _loaded(table: MonthTable, path: Path) -> Iterator[str]:
     """Yield the name of a temporary table with the rows of a file; new columns get defaults."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -211,7 +211,7 @@ def _loaded(table: Table, path: Path) -> Iterator[str]:
         cursor.execute(f"DROP TABLE {_LOADED}")
 
 
-def _insert(table: Table, loaded: str) -> int:
+def _insert(table: MonthTable, loaded: str) -> int:
     """Insert the loaded rows whose required references still exist; return their number."""
     with connection.cursor() as cursor:
         for column, field in table.fields.items():

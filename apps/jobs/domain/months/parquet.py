@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 
-from apps.jobs.domain.months.tables import Table
+from apps.jobs.domain.months.tables import MonthTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 GROUP = 20_000
 
 
-def write_rows(path: Path, table: Table, parameters: Mapping[str, Any]) -> None:
+def write_rows(path: Path, table: MonthTable, parameters: Mapping[str, Any]) -> None:
     """Write the rows of a table that match its condition, ordered by primary key."""
     # pyarrow takes 60 MB, which other processes should not pay for.
     import pyarrow as pa

@@ -15,7 +15,7 @@ _OF_MONTH = "ended_at >= %(since)s AND ended_at < %(until)s"
 
 
 @dataclass(frozen=True)
-class Table:
+class MonthTable:
     """A table whose rows are archived with the jobs of a month, and the condition for them."""
 
     model: type[models.Model]
@@ -36,12 +36,12 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Link:
+class MonthLink:
     """A column by which rows that are kept refer to archived rows."""
 
-    table: Table
+    table: MonthTable
     column: str
-    target: Table
+    target: MonthTable
 
     def __str__(self) -> str:
         return f"{self.table.name}.{self.column}"
@@ -52,32 +52,34 @@ def limits(month: date) -> Mapping[str, Any]:
     return {"since": start_of(month), "until": start_of(next_month(month))}
 
 
-def tables(condition: str = _OF_MONTH) -> list[Table]:
+def tables(condition: str = _OF_MONTH) -> list[MonthTable]:
     """Return the table of jobs and all tables that cascade from it, parents first."""
-    cascading = [Table(Job, condition)]
+    cascading = [MonthTable(Job, condition)]
     # The list grows while it is iterated, to follow cascades of cascades.
     for parent in cascading:
         for relation in _relations(parent.model):
             if relation.on_delete is models.CASCADE and relation.related_model not in [
                 table.model for table in cascading
             ]:
-                cascading.append(Table(relation.related_model, _in(relation.field.column, parent)))
+                cascading.append(
+                    MonthTable(relation.related_model, _in(relation.field.column, parent))
+                )
     return cascading
 
 
-def links(condition: str = _OF_MONTH) -> list[Link]:
+def links(condition: str = _OF_MONTH) -> list[MonthLink]:
     """Return the columns that refer to archived rows and are set to NULL when those are deleted."""
     naming = []
     for parent in tables(condition):
         for relation in _relations(parent.model):
             if relation.on_delete is models.SET_NULL:
                 column = relation.field.column
-                table = Table(relation.related_model, _in(column, parent))
-                naming.append(Link(table, column, parent))
+                table = MonthTable(relation.related_model, _in(column, parent))
+                naming.append(MonthLink(table, column, parent))
     return naming
 
 
-def _in(column: str, parent: Table) -> str:
+def _in(column: str, parent: MonthTable) -> str:
     return f'"{column}" IN (SELECT "{parent.key}" FROM "{parent.name}" WHERE {parent.condition})'
 
 

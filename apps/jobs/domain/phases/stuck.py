@@ -55,9 +55,9 @@ def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
 
 @transaction.atomic
 def find_stuck_phases(*, at: datetime) -> int:
-    """Mark open phases that have become stuck and report those of requests; return their number.
+    """Mark open phases that have become stuck, and report them; return how many were marked.
 
-    Each stuck phase is reported once.
+    Each stuck phase is reported once, if its job belongs to a request.
     """
     with connection.cursor() as cursor:
         cursor.execute(_USUAL, [at - _USUAL_OF, at - _FORGOTTEN, _FEWEST])

@@ -121,7 +121,7 @@ def energy_model() -> EnergyModel | None:
 
 @lru_cache(maxsize=1)
 def _model_in(path: Path) -> EnergyModel | None:
-    """Read the file once a process: a change takes a restart, as that of a setting does."""
+    """Read the file once a process: a change takes a restart, like a change of a setting."""
     try:
         return read_energy_model(path)
     except BadEnergyModel as error:

@@ -95,7 +95,7 @@ def counted_until(
 ) -> datetime | None:
     """Return until when totals have the jobs of these clusters, given by primary key, or of all.
 
-    None if they lack none, or only those of the last `SHORT_LAG`. Without `with_behind`, clusters
+    None if they lack none, or only jobs of the last `SHORT_LAG`. Without `with_behind`, clusters
     that are `behind` do not count: the page names them. Takes two queries.
     """
     oldest = at - SHORT_LAG

@@ -34,7 +34,7 @@ from apps.jobs.domain.statistics.levels import (
     UTC_HOUR,
     WORK,
     WORK_HOURS,
-    Level,
+    BlockLevel,
 )
 from apps.jobs.enums import DEBUG_STAGE, Counted
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
@@ -87,7 +87,7 @@ def lock_day(hour: datetime, *, shared: bool) -> None:
 
 
 def write_hour(*, hour: datetime) -> None:
-    """Write the blocks of an hour and delete those of its day, within the recount."""
+    """Write the blocks of an hour and delete the blocks of its day, within the recount."""
     lock_day(hour, shared=True)
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
     StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()
@@ -206,7 +206,7 @@ def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]
     return {(dimension, text): pk for dimension, text, pk in rows}
 
 
-def _write(level: Level, bucket: datetime, columns: Columns) -> None:
+def _write(level: BlockLevel, bucket: datetime, columns: Columns) -> None:
     rows = len(columns[KIND])
     names = [*sorted(level.columns), *(FIGURES if level.of_jobs else SUMS)]
     StatisticsBlock.objects.bulk_create(

@@ -1,4 +1,4 @@
-"""Compare the rows of a question with those of the period before."""
+"""Compare the rows of a question with the same rows in the period before."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class MeasureChange:
 class PeriodComparison:
     """The rows of both periods: each row of this period, or without jobs if only the other has it.
 
-    `changes` has one change for each row, `all` that of the whole population.
+    `changes` has one change for each row, `all` the change of the whole population.
     """
 
     before: Question

@@ -38,7 +38,7 @@ from apps.jobs.domain.statistics.levels import (
     OF_HOUR,
     OF_KIND,
     UTC_HOUR,
-    Level,
+    BlockLevel,
 )
 from apps.jobs.domain.statistics.monthly import end_of_month, is_month, read_month
 from apps.jobs.domain.statistics.questions import start_of_step
@@ -107,7 +107,7 @@ class Kinds:
 
 
 @dataclass(frozen=True)
-class Query:
+class CubeQuery:
     """Describes what to count: jobs that finished in [since, until), in whole hours, by dimensions.
 
     `filters` maps dimensions to IDs of their values, or to numbers for dimensions of the hour.
@@ -136,7 +136,7 @@ class Query:
         return frozenset({*self.by, *self.filters}) & OF_HOUR.keys()
 
     @cached_property
-    def levels(self) -> tuple[Level, Level]:
+    def levels(self) -> tuple[BlockLevel, BlockLevel]:
         """The smallest daily and hourly levels that have these dimensions."""
         by_hour = self.of_hour or (TIME in self.by and self.step_hours < 24)
         candidates = HOURS_OF_DAY if by_hour else (*DAILY, *HOURS_OF_DAY)
@@ -144,7 +144,7 @@ class Query:
         return daily, next(level for level in HOURLY if level.has(self.stored))
 
     @cached_property
-    def monthly(self) -> Level | None:
+    def monthly(self) -> BlockLevel | None:
         """The monthly level that has these dimensions; None if days or hours are told apart."""
         if TIME in self.by:
             return None
@@ -156,7 +156,7 @@ class Query:
         return (self.stored - {*OF_KIND}) | {KIND}
 
 
-def count(query: Query) -> Columns:
+def count(query: CubeQuery) -> Columns:
     """Return a row for each combination of values that occurs: IDs, outcomes and sums.
 
     `failed` and `interrupted` are numbers of jobs. `wasted_core_seconds` are the core-seconds of
@@ -185,7 +185,7 @@ def count(query: Query) -> Columns:
     return grouped(cells, query.by, cells.keys() - {*query.by, "outcome"})
 
 
-def figures(query: Query, names: Collection[str]) -> Iterator[Columns]:
+def figures(query: CubeQuery, names: Collection[str]) -> Iterator[Columns]:
     """Yield figures of the single jobs that a query counts, in parts; -1 where unknown."""
     for since, until in _parts(query, _JOBS_AT_ONCE):
         needed = {*query.columns, *names}
@@ -194,7 +194,7 @@ def figures(query: Query, names: Collection[str]) -> Iterator[Columns]:
             yield {name: columns[name] for name in names}
 
 
-def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime]]:
+def _parts(query: CubeQuery, length: timedelta) -> Iterator[tuple[datetime, datetime]]:
     since = query.since
     while since < query.until:
         until = min(day_of(since) + length, query.until)
@@ -202,7 +202,7 @@ def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime
         since = until
 
 
-def _months(query: Query) -> Iterator[tuple[datetime, datetime]]:
+def _months(query: CubeQuery) -> Iterator[tuple[datetime, datetime]]:
     """Yield the months of a query; the first and the last may be cut."""
     since = query.since
     while since < query.until:
@@ -215,7 +215,7 @@ def _months(query: Query) -> Iterator[tuple[datetime, datetime]]:
 _Blocks = dict[tuple[int, str], tuple[int, bytes]]
 
 
-def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
+def _slices(query: CubeQuery, sums: Collection[str]) -> Iterator[Columns]:
     """Yield dimensions and sums of the rows that match the filters, in parts.
 
     Without a column `jobs`, each row is one job.
@@ -235,8 +235,8 @@ def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
 
 
 def _of_month(
-    query: Query, needed: Collection[str], since: datetime, until: datetime
-) -> dict[Level, _Blocks]:
+    query: CubeQuery, needed: Collection[str], since: datetime, until: datetime
+) -> dict[BlockLevel, _Blocks]:
     """Return the monthly blocks of this part; nothing if it is no month, or has none."""
     level = query.monthly
     if level is None or not is_month(since, until):
@@ -246,7 +246,7 @@ def _of_month(
     return {level: blocks} if blocks else {}
 
 
-def _needed(query: Query, sums: Collection[str]) -> set[str]:
+def _needed(query: CubeQuery, sums: Collection[str]) -> set[str]:
     """Return the columns to read: sums, or figures if the level has single jobs."""
     needed = {*query.columns, *sums}
     if any(level.of_jobs for level in query.levels):
@@ -279,8 +279,12 @@ WHERE level = %(hourly)s AND "column" = ANY(%(columns)s)
 
 
 def _blocks(
-    daily: Level, hourly: Level, columns: Collection[str], since: datetime, until: datetime
-) -> dict[Level, _Blocks]:
+    daily: BlockLevel,
+    hourly: BlockLevel,
+    columns: Collection[str],
+    since: datetime,
+    until: datetime,
+) -> dict[BlockLevel, _Blocks]:
     names = sorted(columns)
     if daily.by_hour:
         names.append(UTC_HOUR)
@@ -292,7 +296,7 @@ def _blocks(
         "until": until,
     }
     levels = {level.name: level for level in (daily, hourly)}
-    blocks: dict[Level, _Blocks] = {}
+    blocks: dict[BlockLevel, _Blocks] = {}
     connection.ensure_connection()
     # Django's cursors cannot fetch in binary format; as text, the bytes would take twice the space.
     with psycopg.Cursor(connection.connection) as cursor:
@@ -302,7 +306,9 @@ def _blocks(
     return blocks
 
 
-def _joined(query: Query, level: Level, blocks: _Blocks, needed: Collection[str]) -> Columns:
+def _joined(
+    query: CubeQuery, level: BlockLevel, blocks: _Blocks, needed: Collection[str]
+) -> Columns:
     """Return the columns of all blocks concatenated, with only the rows that match the filters."""
     starts = sorted({hour for hour, _ in blocks})
     pieces = _pieces(blocks, starts, needed)
@@ -404,7 +410,7 @@ class _Keys:
         return columns
 
 
-def _keys_of(query: Query, columns: Columns) -> _Keys:
+def _keys_of(query: CubeQuery, columns: Columns) -> _Keys:
     """Return the keys of rows: of their outcome, and of all dimensions of the query."""
     ids = np.flatnonzero(np.bincount(columns[KIND]))
     parts = query.kinds.parts(ids)
@@ -434,7 +440,7 @@ def _keys_of(query: Query, columns: Columns) -> _Keys:
     return keys
 
 
-def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
+def _counted(query: CubeQuery, columns: Columns, sums: Collection[str]) -> Columns:
     """Return the sums by dimension and `outcome`: 0 completed, 1 failed, 2 interrupted."""
     keys = _keys_of(query, columns)
     cell_of_row = keys.of_rows

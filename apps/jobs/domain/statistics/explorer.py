@@ -9,7 +9,15 @@ import numpy as np
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.jobs.domain.statistics.columns import Columns, grouped
-from apps.jobs.domain.statistics.cube import ALIKE, TIME, Kinds, Query, count, figures, outcome_ids
+from apps.jobs.domain.statistics.cube import (
+    ALIKE,
+    TIME,
+    CubeQuery,
+    Kinds,
+    count,
+    figures,
+    outcome_ids,
+)
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.levels import OF_HOUR, STORED, SUMS
 from apps.jobs.domain.statistics.questions import (
@@ -168,7 +176,7 @@ class Explorer:
     def _kinds(self) -> Kinds:
         return Kinds()
 
-    def _query(self, question: Question, by: Sequence[str], step_hours: int = 24) -> Query:
+    def _query(self, question: Question, by: Sequence[str], step_hours: int = 24) -> CubeQuery:
         filters = {name: self._ids(name, texts) for name, texts in question.filters.items()}
         if not scope_of(self.user).sees_all:
             own = self._ids_of_texts("experiment", self._experiments)
@@ -176,7 +184,7 @@ class Explorer:
         sums = frozenset(
             {"jobs", "core_seconds"} | ({question.measure.part, question.measure.whole} & {*SUMS})
         )
-        return Query(
+        return CubeQuery(
             question.since,
             question.until,
             tuple(by),

@@ -69,7 +69,7 @@ ADDED = frozenset(("gpu_seconds", "gpu_used_seconds", "gpu_measured_seconds", "e
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class BlockLevel:
     """A kind of block: for an hour or a day, with some dimensions, summed over the others.
 
     Daily blocks with `by_hour` keep their hours apart in `UTC_HOUR`. Blocks with `of_jobs` have one
@@ -95,20 +95,22 @@ _OF_SITE = frozenset({"site", "cluster", *OF_KIND})
 _WORK = frozenset(STORED) - {"site", "host", "cpu_model"}
 #: Levels of one hour. A level with both hosts and all of `_WORK` would be almost as long as the
 #: jobs.
-JOB = Level("job", frozenset(STORED), of_jobs=True)
-WORK = Level("work", _WORK)
+JOB = BlockLevel("job", frozenset(STORED), of_jobs=True)
+WORK = BlockLevel("work", _WORK)
 #: Levels of one day.
-DAY = Level("day", frozenset(STORED) - {"host"})
-WORK_DAY = Level("work_day", _WORK)
-SITE_DAY = Level("site_day", _OF_SITE | {"request"})
-HOST_DAY = Level("host_day", frozenset(STORED) - _WHO)
+DAY = BlockLevel("day", frozenset(STORED) - {"host"})
+WORK_DAY = BlockLevel("work_day", _WORK)
+SITE_DAY = BlockLevel("site_day", _OF_SITE | {"request"})
+HOST_DAY = BlockLevel("host_day", frozenset(STORED) - _WHO)
 #: Levels of one day, by hour.
-WORK_HOURS = Level("work_hours", _WORK, by_hour=True)
-SITE_HOURS = Level("site_hours", _OF_SITE, by_hour=True)
-JOB_HOURS = Level("job_hours", frozenset(STORED), by_hour=True, of_jobs=True)
+WORK_HOURS = BlockLevel("work_hours", _WORK, by_hour=True)
+SITE_HOURS = BlockLevel("site_hours", _OF_SITE, by_hour=True)
+JOB_HOURS = BlockLevel("job_hours", frozenset(STORED), by_hour=True, of_jobs=True)
 #: Levels in order of size, fewest rows first.
 HOURLY = (WORK, JOB)
 DAILY = (WORK_DAY, SITE_DAY, DAY, HOST_DAY)
 HOURS_OF_DAY = (WORK_HOURS, SITE_HOURS, JOB_HOURS)
 #: Levels of one UTC month, by the level of one day with the same dimensions.
-MONTHLY = {level: Level(level.name.replace("day", "month"), level.dimensions) for level in DAILY}
+MONTHLY = {
+    level: BlockLevel(level.name.replace("day", "month"), level.dimensions) for level in DAILY
+}

@@ -22,7 +22,7 @@ from apps.jobs.domain.statistics.blocks import (
     lock_day,
 )
 from apps.jobs.domain.statistics.columns import Column, Columns, codes_of, first_rows, summed
-from apps.jobs.domain.statistics.levels import DAILY, KIND, MONTHLY, SUMS, Level
+from apps.jobs.domain.statistics.levels import DAILY, KIND, MONTHLY, SUMS, BlockLevel
 from apps.jobs.models import StatisticsBlock
 
 MONTHS_A_RUN = 6
@@ -51,7 +51,7 @@ def is_month(since: datetime, until: datetime) -> bool:
 
 
 def read_month(
-    level: Level, month: datetime, columns: Collection[str]
+    level: BlockLevel, month: datetime, columns: Collection[str]
 ) -> dict[str, tuple[int, bytes]]:
     """Return rows and data of these columns of a month; nothing if it must be read by day."""
     end = end_of_month(month)
@@ -118,7 +118,7 @@ def compact_month(*, month: datetime) -> None:
     )
 
 
-def _write_month(daily: Level, monthly: Level, month: datetime) -> None:
+def _write_month(daily: BlockLevel, monthly: BlockLevel, month: datetime) -> None:
     """Write a level of a month: one column after the other, as many days may have many rows."""
     names = sorted(daily.columns)
     columns = {name: np.concatenate(_read_days(daily, name, month)) for name in names}
@@ -151,7 +151,7 @@ def _codes_by_parts(columns: Columns, names: Collection[str]) -> tuple[Column, i
     return codes, count
 
 
-def _read_days(level: Level, name: str, month: datetime) -> list[Column]:
+def _read_days(level: BlockLevel, name: str, month: datetime) -> list[Column]:
     """Return a column of each day of a month; what older blocks lack is 0."""
     decompress = zstandard.ZstdDecompressor().decompress
     blocks = StatisticsBlock.objects.filter(
@@ -172,7 +172,7 @@ def _read_days(level: Level, name: str, month: datetime) -> list[Column]:
     return days
 
 
-def _write_column(level: Level, name: str, month: datetime, column: Column) -> None:
+def _write_column(level: BlockLevel, name: str, month: datetime, column: Column) -> None:
     StatisticsBlock.objects.create(
         level=level.name,
         column=name,

@@ -92,7 +92,7 @@ def slice_of(
 def recent_failures(
     host: str, *, user: User, since: datetime, until: datetime
 ) -> tuple[Question, AnswerRow, AnswerRow, str]:
-    """Return the figures of a host in a period beside those of its site, for the page of a job."""
+    """Return the figures of a host and of its site in a period, for the page of a job."""
     from apps.jobs.domain.statistics.explorer import Explorer
 
     explorer = Explorer(user)
@@ -129,7 +129,7 @@ def failures_at(explorer: "Explorer", question: Question, *, site: str) -> Answe
 
 
 def _newest_jobs(kind: SliceKind, name: str, *, user: User, since: datetime) -> list[Job]:
-    """Return the newest jobs; of a site, which has no index, only those of the period."""
+    """Return the newest jobs; of a site, which has no index, only jobs of the period."""
     conditions = {
         "host": matches_host(name),
         "site": Q(site__name=name, ended_at__gte=since),

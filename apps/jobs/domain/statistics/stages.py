@@ -17,11 +17,11 @@ _DAY = timedelta(days=1)
 def ended_with_stage(stage: str) -> Q:
     """Return a condition on `ended_at` that all jobs of a stage meet.
 
-    No index has the stage: without the condition, all jobs are read to find those of a rare one.
+    No index has the stage: without the condition, all jobs are read to find a rare stage.
     """
     # Imported here, because the filters are loaded by processes that never use NumPy.
     from apps.jobs.domain.statistics.blocks import days_to_recount
-    from apps.jobs.domain.statistics.cube import TIME, Query, count
+    from apps.jobs.domain.statistics.cube import TIME, CubeQuery, count
     from apps.jobs.domain.statistics.explorer import ids_of_stages
 
     if stage.lower().endswith(DEBUG_STAGE):
@@ -35,7 +35,7 @@ def ended_with_stage(stage: str) -> Q:
     # Jobs that are counted in the meantime are then found twice rather than not at all.
     days = days_to_recount(before=until)
     if ids := ids_of_stages({stage}):
-        by_day = Query(day_of(oldest), until, (TIME,), {"stage": ids}, frozenset({"jobs"}))
+        by_day = CubeQuery(day_of(oldest), until, (TIME,), {"stage": ids}, frozenset({"jobs"}))
         for hours in count(by_day)[TIME].tolist():
             days.add(datetime.fromtimestamp(hours * 3600, UTC))
     return _on(days)

@@ -98,7 +98,7 @@ def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
 
 
 @dataclass
-class Report:
+class TotalsReport:
     """Totals of jobs that finished since `since`: overall and by state."""
 
     since: datetime
@@ -137,7 +137,7 @@ def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]])
     return sums
 
 
-def wasted_hours(user: User, *, at: datetime) -> Report:
+def wasted_hours(user: User, *, at: datetime) -> TotalsReport:
     """Return the wasted hours of the last seven days by end state."""
     since, _ = last_hours(at, DAYS * 24)
     ends = HourlyEnds.objects.visible_to(user).filter(hour__gte=since)
@@ -150,7 +150,7 @@ def wasted_hours(user: User, *, at: datetime) -> Report:
         of_state = Sums(state, {"state": state or NONE, "ended_from": ended_from})
         of_state.add(counts)
         by_state.append(of_state)
-    return Report(since, everything, by_state)
+    return TotalsReport(since, everything, by_state)
 
 
 def accounted_core_seconds(

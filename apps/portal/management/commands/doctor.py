@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from apps.portal.pages.doctor.checks import CHECKS, DoctorCheck
-from apps.portal.pages.doctor.findings import Finding, Level, problem
+from apps.portal.pages.doctor.findings import DoctorFinding, FindingLevel, problem
 
 #: How long a check may take. A statement in the database gets two thirds of it.
 LIMIT_SECONDS = 15.0
@@ -39,10 +39,10 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"findings": rows, "not_checked": left_out}, indent=1))
         else:
             self._print(findings, left_out)
-        if any(finding.level == Level.PROBLEM for finding in findings):
+        if any(finding.level == FindingLevel.PROBLEM for finding in findings):
             sys.exit(1)
 
-    def _print(self, findings: Iterable[Finding], left_out: list[str]) -> None:
+    def _print(self, findings: Iterable[DoctorFinding], left_out: list[str]) -> None:
         for finding in findings:
             line = f"{finding.level:<8} {finding.check}: {finding.seen}"
             if finding.fix:
@@ -54,13 +54,13 @@ class Command(BaseCommand):
 
 def examine(
     checks: Iterable[DoctorCheck], *, at: datetime, limit_seconds: float = LIMIT_SECONDS
-) -> tuple[list[Finding], list[str]]:
+) -> tuple[list[DoctorFinding], list[str]]:
     """Run the checks in their order.
 
     Return what they found, and the names of those that were left out because one that they need
     found a problem. No check raises, and each ends in `limit_seconds`.
     """
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     left_out = []
     broken: set[str] = set()
     for check in checks:
@@ -71,16 +71,16 @@ def examine(
             results = _in_transaction(check, at, limit_seconds)
         else:
             results = _in_thread(check, at, limit_seconds)
-        if any(finding.level == Level.PROBLEM for finding in results):
+        if any(finding.level == FindingLevel.PROBLEM for finding in results):
             broken.add(check.name)
         findings += results
     return findings, left_out
 
 
-def _in_transaction(check: DoctorCheck, at: datetime, limit_seconds: float) -> list[Finding]:
+def _in_transaction(check: DoctorCheck, at: datetime, limit_seconds: float) -> list[DoctorFinding]:
     """Run a check whose statements have a time limit."""
     limit_ms = int(limit_seconds * 1_000 * 2 / 3)
-    results: list[Finding] = []
+    results: list[DoctorFinding] = []
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
@@ -100,12 +100,12 @@ def _in_transaction(check: DoctorCheck, at: datetime, limit_seconds: float) -> l
     return results
 
 
-def _in_thread(check: DoctorCheck, at: datetime, limit_seconds: float) -> list[Finding]:
+def _in_thread(check: DoctorCheck, at: datetime, limit_seconds: float) -> list[DoctorFinding]:
     """Run a check that uses no database, and stop waiting for it after a time.
 
     A file system of a server that is down, for example, never answers.
     """
-    results: list[Finding] = []
+    results: list[DoctorFinding] = []
 
     def run() -> None:
         try:
@@ -128,7 +128,7 @@ def _in_thread(check: DoctorCheck, at: datetime, limit_seconds: float) -> list[F
     return copied
 
 
-def _failure(check: DoctorCheck, error: Exception) -> Finding:
+def _failure(check: DoctorCheck, error: Exception) -> DoctorFinding:
     return problem(
         check.name,
         f"the check failed: {type(error).__name__}: {_first_line(error)}",

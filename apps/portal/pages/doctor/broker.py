@@ -9,7 +9,7 @@ from django.conf import settings
 from redis import Redis, RedisError
 
 from apps.portal.pages.doctor.clock import clock_finding
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 from apps.portal.pages.doctor.support import REDIS, VALKEY, version_finding
 from opsportal.servers import redis_client
 
@@ -17,7 +17,7 @@ from opsportal.servers import redis_client
 FULL_SHARE = 0.9
 
 
-def check_broker(at: datetime) -> Iterator[Finding]:
+def check_broker(at: datetime) -> Iterator[DoctorFinding]:
     """Check that Redis answers and keeps what it is given."""
     try:
         with closing(_client()) as client:
@@ -43,8 +43,8 @@ def check_broker(at: datetime) -> Iterator[Finding]:
     yield _persistence(figures)
 
 
-def check_clock(at: datetime) -> Iterator[Finding]:
-    """Compare the clock of this host with that of Redis."""
+def check_clock(at: datetime) -> Iterator[DoctorFinding]:
+    """Compare the clock of this host with the clock of Redis."""
     with closing(_client()) as client:
         before = datetime.now(UTC)
         seconds, microseconds = client.time()
@@ -57,7 +57,7 @@ def _client() -> Redis:
     return redis_client(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=5)
 
 
-def _eviction(figures: Mapping[str, Any]) -> Finding:
+def _eviction(figures: Mapping[str, Any]) -> DoctorFinding:
     name = "memory of Redis"
     policy = figures.get("maxmemory_policy", "noeviction")
     limit_bytes = figures.get("maxmemory", 0)
@@ -78,7 +78,7 @@ def _eviction(figures: Mapping[str, Any]) -> Finding:
     return ok(name, f"noeviction, {used_bytes / 1_000_000:.0f} MB used")
 
 
-def _persistence(figures: Mapping[str, Any]) -> Finding:
+def _persistence(figures: Mapping[str, Any]) -> DoctorFinding:
     name = "disk of Redis"
     statuses = (figures.get("rdb_last_bgsave_status"), figures.get("aof_last_write_status"))
     if "err" in statuses:

@@ -13,7 +13,7 @@ from apps.portal.pages.doctor import (
     processes,
     site,
 )
-from apps.portal.pages.doctor.findings import Finding
+from apps.portal.pages.doctor.findings import DoctorFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class DoctorCheck:
     """
 
     name: str
-    findings: Callable[[datetime], Iterator[Finding]]
+    findings: Callable[[datetime], Iterator[DoctorFinding]]
     needs: tuple[str, ...] = ()
     asks_database: bool = False
 

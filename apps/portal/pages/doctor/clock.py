@@ -2,13 +2,15 @@
 
 from datetime import datetime
 
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 
 WARNING_SECONDS = 1.0
 PROBLEM_SECONDS = 10.0
 
 
-def clock_finding(server: str, *, theirs: datetime, before: datetime, after: datetime) -> Finding:
+def clock_finding(
+    server: str, *, theirs: datetime, before: datetime, after: datetime
+) -> DoctorFinding:
     """Compare a server's time with this host's time before and after reading it. All are aware."""
     name = f"clock and {server}"
     seconds = 0.0

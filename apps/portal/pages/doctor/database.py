@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, connection
 from apps.core.domain.schema import find_faults, summarise
 from apps.core.domain.storage import tables_now
 from apps.portal.pages.doctor.clock import clock_finding
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 from apps.portal.pages.doctor.support import POSTGRESQL, version_finding
 from apps.portal.pages.health.backups import newest_dump_at
 
@@ -39,7 +39,7 @@ FROM pg_roles WHERE rolname = current_user
 """
 
 
-def check_server(at: datetime) -> Iterator[Finding]:
+def check_server(at: datetime) -> Iterator[DoctorFinding]:
     """Check that PostgreSQL answers, accepts changes, and is of a supported version."""
     (in_recovery,) = _row("SELECT pg_is_in_recovery()")
     if in_recovery:
@@ -54,14 +54,14 @@ def check_server(at: datetime) -> Iterator[Finding]:
     yield version_finding(POSTGRESQL, (major, minor))
 
 
-def check_clock(at: datetime) -> Iterator[Finding]:
+def check_clock(at: datetime) -> Iterator[DoctorFinding]:
     """Compare the clock of this host with PostgreSQL's."""
     before = datetime.now(UTC)
     (theirs,) = _row("SELECT clock_timestamp()")
     yield clock_finding("PostgreSQL", theirs=theirs, before=before, after=datetime.now(UTC))
 
 
-def check_rights(at: datetime) -> Iterator[Finding]:
+def check_rights(at: datetime) -> Iterator[DoctorFinding]:
     """Check that the role can do what the portal and its migrations do, and not much more."""
     name = "rights in the database"
     row = _row(_RIGHTS)
@@ -90,7 +90,7 @@ def check_rights(at: datetime) -> Iterator[Finding]:
         yield ok(name, f"role {role} owns the tables and is no superuser")
 
 
-def check_schema(at: datetime) -> Iterator[Finding]:
+def check_schema(at: datetime) -> Iterator[DoctorFinding]:
     """Compare migrations and schema with this version, as `migrate --check` does."""
     faults = find_faults(database=DEFAULT_DB_ALIAS)
     if faults:
@@ -103,7 +103,7 @@ def check_schema(at: datetime) -> Iterator[Finding]:
         yield ok("migrations", "all applied, and the schema fits the models")
 
 
-def check_size(at: datetime) -> Iterator[Finding]:
+def check_size(at: datetime) -> Iterator[DoctorFinding]:
     """Report size and growth; where PostgreSQL's disk can be seen, also when it is full."""
     size_bytes = 0
     daily_bytes = 0.0
@@ -119,7 +119,7 @@ def check_size(at: datetime) -> Iterator[Finding]:
     yield growth_finding(seen, free_bytes=free_bytes, daily_bytes=daily_bytes)
 
 
-def growth_finding(seen: str, *, free_bytes: float, daily_bytes: float) -> Finding:
+def growth_finding(seen: str, *, free_bytes: float, daily_bytes: float) -> DoctorFinding:
     """Judge in how many days the disk is full."""
     name = "size of the database"
     if daily_bytes <= 0 or free_bytes / daily_bytes >= WARNING_DAYS:
@@ -133,7 +133,7 @@ def growth_finding(seen: str, *, free_bytes: float, daily_bytes: float) -> Findi
     )
 
 
-def check_backup(at: datetime) -> Iterator[Finding]:
+def check_backup(at: datetime) -> Iterator[DoctorFinding]:
     """Check the age of the newest dump in BACKUP_DIR, and whether PostgreSQL archives its WAL."""
     archived_at, failed_at = _row(
         "SELECT last_archived_time, last_failed_time FROM pg_stat_archiver"
@@ -157,7 +157,7 @@ def check_backup(at: datetime) -> Iterator[Finding]:
         )
 
 
-def dump_finding(directory: Path, at: datetime) -> Finding:
+def dump_finding(directory: Path, at: datetime) -> DoctorFinding:
     """Judge the newest file of a directory of dumps."""
     fix = "Run the nightly `pg_dump`, and read why it failed (docs/production.md)."
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 from apps.core.http.bucket_url import is_object_store
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 from opsportal.env import setting_files
 from opsportal.setup.files import env_faults
 
@@ -21,7 +21,7 @@ PROBLEM_FREE_BYTES = GIGABYTE // 5
 ENVIRONMENT_FILES = (Path("/etc/opsportal/opsportal.env"), settings.BASE_DIR / ".env")
 
 
-def check_directories(at: datetime) -> Iterator[Finding]:
+def check_directories(at: datetime) -> Iterator[DoctorFinding]:
     """Check that the portal can write to its directories, and that they have space."""
     directories = {"VAR_DIR": settings.VAR_DIR}
     if not is_object_store(settings.JOB_ARCHIVE):
@@ -35,7 +35,7 @@ def check_directories(at: datetime) -> Iterator[Finding]:
     yield _static_files()
 
 
-def check_log_roots(at: datetime) -> Iterator[Finding]:
+def check_log_roots(at: datetime) -> Iterator[DoctorFinding]:
     """Check that each directory of LOG_ROOTS is there and can be listed."""
     if not settings.LOG_ROOTS:
         yield ok("LOG_ROOTS", "not set: no log is read from files")
@@ -55,7 +55,7 @@ def check_log_roots(at: datetime) -> Iterator[Finding]:
         )
 
 
-def check_secret_files(at: datetime) -> Iterator[Finding]:
+def check_secret_files(at: datetime) -> Iterator[DoctorFinding]:
     """Check that files with secrets can be read, and changed, by nobody else."""
     paths = list(setting_files().values())
     paths += [path for path in ENVIRONMENT_FILES if path.exists()]
@@ -71,7 +71,7 @@ def check_secret_files(at: datetime) -> Iterator[Finding]:
         yield ok("rights of secrets", f"{len(paths)} files, none open to others")
 
 
-def check_quoting(at: datetime) -> Iterator[Finding]:
+def check_quoting(at: datetime) -> Iterator[DoctorFinding]:
     """Check that systemd, a shell and `opsportal-manage` read the same settings from the file."""
     for path in ENVIRONMENT_FILES:
         try:
@@ -113,7 +113,7 @@ def _nearest(directory: Path) -> Path:
     return directory
 
 
-def _writable(setting: str, directory: Path) -> Finding:
+def _writable(setting: str, directory: Path) -> DoctorFinding:
     name = f"{setting} {directory}"
     if not directory.is_dir():
         seen = "is no directory"
@@ -126,7 +126,7 @@ def _writable(setting: str, directory: Path) -> Finding:
     )
 
 
-def _free_space(setting: str, directory: Path) -> Finding:
+def _free_space(setting: str, directory: Path) -> DoctorFinding:
     name = f"space in {setting}"
     free_bytes = shutil.disk_usage(directory).free
     seen = f"{free_bytes / GIGABYTE:.1f} GB free in {directory}"
@@ -136,7 +136,7 @@ def _free_space(setting: str, directory: Path) -> Finding:
     return judge(name, seen, f"Free space there, or move it to a larger disk by {setting}.")
 
 
-def _static_files() -> Finding:
+def _static_files() -> DoctorFinding:
     name = f"STATIC_DIR {settings.STATIC_ROOT}"
     if (Path(settings.STATIC_ROOT) / "staticfiles.json").is_file():
         return ok(name, "collected")

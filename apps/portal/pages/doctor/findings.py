@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How bad something is. Only a problem makes the doctor fail."""
 
     OK = "ok"
@@ -13,22 +13,22 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """The result of a check; `fix` is one sentence, and empty if all is well."""
 
     check: str
-    level: Level
+    level: FindingLevel
     seen: str
     fix: str = ""
 
 
-def ok(check: str, seen: str) -> Finding:
-    return Finding(check, Level.OK, seen)
+def ok(check: str, seen: str) -> DoctorFinding:
+    return DoctorFinding(check, FindingLevel.OK, seen)
 
 
-def warning(check: str, seen: str, fix: str) -> Finding:
-    return Finding(check, Level.WARNING, seen, fix)
+def warning(check: str, seen: str, fix: str) -> DoctorFinding:
+    return DoctorFinding(check, FindingLevel.WARNING, seen, fix)
 
 
-def problem(check: str, seen: str, fix: str) -> Finding:
-    return Finding(check, Level.PROBLEM, seen, fix)
+def problem(check: str, seen: str, fix: str) -> DoctorFinding:
+    return DoctorFinding(check, FindingLevel.PROBLEM, seen, fix)

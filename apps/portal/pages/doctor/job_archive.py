@@ -11,7 +11,7 @@ from apps.core.http.bucket_url import is_object_store
 from apps.jobs.domain.months.stores.base import BadArchive
 from apps.jobs.domain.months.stores.chosen import job_archive
 from apps.jobs.models import ArchivedMonth
-from apps.portal.pages.doctor.findings import Finding, ok, problem
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem
 
 #: So long a host remembers what the others saw: long enough to run the doctor on each of them.
 SEEN_SECONDS = 3_600
@@ -22,7 +22,7 @@ _SHARE = (
 _MOST_NAMES = 6
 
 
-def check_store(at: datetime) -> Iterator[Finding]:
+def check_store(at: datetime) -> Iterator[DoctorFinding]:
     """Write, read and delete an object of the object store."""
     if not is_object_store(settings.JOB_ARCHIVE):
         return  # one of the directories
@@ -40,7 +40,7 @@ def check_store(at: datetime) -> Iterator[Finding]:
         yield ok(name, "objects can be written, read and deleted")
 
 
-def check_months(at: datetime) -> Iterator[Finding]:
+def check_months(at: datetime) -> Iterator[DoctorFinding]:
     """Check that the months that were dropped from the database are in the store."""
     store = job_archive()
     name = "archived months"
@@ -59,8 +59,8 @@ def check_months(at: datetime) -> Iterator[Finding]:
         yield ok(name, f"{len(months)} in {store.name}")
 
 
-def check_hosts(at: datetime) -> Iterator[Finding]:
-    """Compare the store with that of the host on which the doctor ran before."""
+def check_hosts(at: datetime) -> Iterator[DoctorFinding]:
+    """Compare the store with the store of the host on which the doctor ran before."""
     identity = job_archive().identity()
     if not identity:
         return  # the directory is not there yet

@@ -7,14 +7,14 @@ from django.conf import settings
 
 from apps.core.domain.secrets.signing_keys import key_id, signing_keys
 from apps.notifications.models import Webhook
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 
 _RENEW = (
     "Press New secret beside each, in the settings of notifications, and give it to its receiver."
 )
 
 
-def check_keys(_at: datetime) -> Iterator[Finding]:
+def check_keys(_at: datetime) -> Iterator[DoctorFinding]:
     """Check that no webhook depends on a `SECRET_KEY` that is gone, or about to go."""
     hooks = Webhook.objects.filter(enabled=True)
     ids = [key_id(key) for key in signing_keys()]

@@ -20,7 +20,7 @@ from apps.core.domain.health import (
 from apps.core.models import Heartbeat
 from apps.jobs.domain.records.jobs import collections
 from apps.notifications.enums import Channel
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 from apps.portal.pages.health.page import (
     OTHER_MASKING_KEY,
     capture_state,
@@ -53,7 +53,7 @@ _FIX_OF_KEY = (
 )
 
 
-def check_processes(at: datetime) -> Iterator[Finding]:
+def check_processes(at: datetime) -> Iterator[DoctorFinding]:
     """Check the heartbeats of beat, workers and captures."""
     for component in components(at):
         for name, fix in _FIXES.items():
@@ -62,7 +62,7 @@ def check_processes(at: datetime) -> Iterator[Finding]:
                 break
 
 
-def check_messages(at: datetime) -> Iterator[Finding]:
+def check_messages(at: datetime) -> Iterator[DoctorFinding]:
     """Check that messages of beat reach workers, given that both run."""
     for component in components(at):
         if component.name == QUEUE:
@@ -72,7 +72,7 @@ def check_messages(at: datetime) -> Iterator[Finding]:
             )
 
 
-def check_captures(at: datetime) -> Iterator[Finding]:
+def check_captures(at: datetime) -> Iterator[DoctorFinding]:
     """Check what capture processes report of themselves."""
     for heart in Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name"):
         problems = capture_state(heart)["problems"]
@@ -87,7 +87,7 @@ def check_captures(at: datetime) -> Iterator[Finding]:
             yield ok(name, "no problem")
 
 
-def check_queues(at: datetime) -> Iterator[Finding]:
+def check_queues(at: datetime) -> Iterator[DoctorFinding]:
     """Check that no queue is late, and that none has failing work."""
     late = False
     for figures in all_queues(at=at):
@@ -112,7 +112,7 @@ def check_queues(at: datetime) -> Iterator[Finding]:
         yield ok("queues", f"none is late by more than {WARNING_SECONDS} s, and none fails")
 
 
-def check_sinks(at: datetime) -> Iterator[Finding]:
+def check_sinks(at: datetime) -> Iterator[DoctorFinding]:
     """Check the URLs of ARCHIVE_SINKS, and whether workers reach the sinks."""
     for number, url in enumerate(settings.ARCHIVE_SINKS, 1):
         try:
@@ -150,7 +150,7 @@ def check_sinks(at: datetime) -> Iterator[Finding]:
             yield ok(name, f"{health.behind} jobs behind")
 
 
-def check_search(at: datetime) -> Iterator[Finding]:
+def check_search(at: datetime) -> Iterator[DoctorFinding]:
     """Check the index of logs and ask its engine. A bad SEARCH_URL is a finding of the settings."""
     fix = "Start that server or correct SEARCH_URL; `opsportal search status` says how far it is."
     try:
@@ -165,7 +165,7 @@ def check_search(at: datetime) -> Iterator[Finding]:
     yield _of_component(search_index_check(), fix)
 
 
-def check_accounting(at: datetime) -> Iterator[Finding]:
+def check_accounting(at: datetime) -> Iterator[DoctorFinding]:
     """Check that the accounting of each cluster is reached."""
     for collection in collections():
         name = f"accounting of {collection.cluster.name}"
@@ -179,7 +179,7 @@ def check_accounting(at: datetime) -> Iterator[Finding]:
             yield ok(name, f"collected until {collection.collected_until:%Y-%m-%d %H:%M} UTC")
 
 
-def check_notices(at: datetime) -> Iterator[Finding]:
+def check_notices(at: datetime) -> Iterator[DoctorFinding]:
     """Check that mails and calls of webhooks are delivered."""
     for channel in Channel:
         state = channel_state(channel)
@@ -194,7 +194,7 @@ def check_notices(at: datetime) -> Iterator[Finding]:
             yield ok(name, f"{state['waiting']} waiting, none failed")
 
 
-def _of_component(component: Check, fix: str) -> Finding:
+def _of_component(component: Check, fix: str) -> DoctorFinding:
     if component.ok:
         return ok(component.name, component.detail)
     return problem(component.name, component.detail, fix)

@@ -12,21 +12,21 @@ from django.core import checks
 from django.core.mail.backends.smtp import EmailBackend
 
 from apps.core.http.addresses import ListedServers
-from apps.core.http.client import Limits, send
+from apps.core.http.client import TransferLimits, send
 from apps.core.http.errors import HttpError
 from apps.notifications.domain.mail import mail_is_configured
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 from apps.portal.pages.doctor.support import PYTHON, version_finding
 
-_LIMITS = Limits(connect=3, read=5, total=8, most_bytes=100_000)
+_LIMITS = TransferLimits(connect=3, read=5, total=8, most_bytes=100_000)
 _MAIL_SECONDS = 5
 
 
-def check_python(at: datetime) -> Iterator[Finding]:
+def check_python(at: datetime) -> Iterator[DoctorFinding]:
     yield version_finding(PYTHON, sys.version_info[:3])
 
 
-def check_settings(at: datetime) -> Iterator[Finding]:
+def check_settings(at: datetime) -> Iterator[DoctorFinding]:
     """Report what `check --deploy` reports."""
     is_well = True
     for message in checks.run_checks(include_deployment_checks=True):
@@ -40,7 +40,7 @@ def check_settings(at: datetime) -> Iterator[Finding]:
         yield ok("settings", "`check --deploy` finds nothing")
 
 
-def check_answers(at: datetime) -> Iterator[Finding]:
+def check_answers(at: datetime) -> Iterator[DoctorFinding]:
     """Ask `/healthz` at PORTAL_URL, as a browser would reach it."""
     name = "portal answers"
     fix = (
@@ -58,7 +58,7 @@ def check_answers(at: datetime) -> Iterator[Finding]:
         yield ok(name, settings.PORTAL_URL)
 
 
-def check_ready(at: datetime) -> Iterator[Finding]:
+def check_ready(at: datetime) -> Iterator[DoctorFinding]:
     """Ask `/readyz` whether the running web process can serve."""
     name = "portal is ready"
     fix = "Restart it (`systemctl restart opsportal-web`), and read `journalctl -u opsportal-web`."
@@ -73,7 +73,7 @@ def check_ready(at: datetime) -> Iterator[Finding]:
     yield problem(name, f"/readyz answers {status}{_not_ready(body)}", fix)
 
 
-def check_mail(at: datetime) -> Iterator[Finding]:
+def check_mail(at: datetime) -> Iterator[DoctorFinding]:
     """Connect to the mail server and log in; no mail is sent."""
     if not mail_is_configured():
         yield ok("mail server", "EMAIL_URL is not set: the portal sends no mail")

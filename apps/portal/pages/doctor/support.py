@@ -6,7 +6,7 @@ The same table stands in docs/production.md.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apps.portal.pages.doctor.findings import Finding, ok, problem, warning
+from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 from opsportal.setup.database import OLDEST_VERSION
 
 
@@ -29,7 +29,7 @@ VALKEY = Supported("Valkey", (7, 2), (9,))
 SUPPORTED = (PYTHON, POSTGRESQL, REDIS, VALKEY)
 
 
-def version_finding(supported: Supported, version: Sequence[int]) -> Finding:
+def version_finding(supported: Supported, version: Sequence[int]) -> DoctorFinding:
     """Judge the version of a program, such as (3, 13, 1).
 
     An older one is a problem, a newer one a warning.

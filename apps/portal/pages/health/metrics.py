@@ -248,16 +248,16 @@ def _services(at: datetime) -> Iterator[Metric]:
     incidents = GaugeMetricFamily(
         "opsportal_service_open_incidents", "Open incidents.", labels=["service"]
     )
-    current = {row.service_id: row for row in StateInterval.objects.current(at)}
+    current = {interval.service_id: interval for interval in StateInterval.objects.current(at)}
     unresolved = Counter(open_incidents().values_list("service", flat=True))
     for service in Service.objects.order_by("slug"):
-        row = current.get(service.pk)
+        interval = current.get(service.pk)
         for possible_state in State:
             state.add_metric(
                 [service.slug, possible_state],
-                possible_state == (row.state if row else State.UNKNOWN),
+                possible_state == (interval.state if interval else State.UNKNOWN),
             )
-        if row and row.started_at > BEGINNING:
-            age.add_metric([service.slug], (at - row.started_at).total_seconds())
+        if interval and interval.started_at > BEGINNING:
+            age.add_metric([service.slug], (at - interval.started_at).total_seconds())
         incidents.add_metric([service.slug], unresolved[service.pk])
     yield from (state, age, incidents)

@@ -42,7 +42,7 @@ BY_WORK = Growth("work that waits", _UNTIL_DONE)
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """A table with its growth; `model` is empty for those of libraries."""
+    """A table with its growth; `model` is empty for tables of libraries."""
 
     now: TableNow
     title: str

@@ -7,7 +7,7 @@ from datetime import datetime
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.requirements import Slot
+from apps.production.domain.approvals.requirements import SignatureSlot
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.lifecycle.guards import KnownAnswers, refusal_of
@@ -72,7 +72,7 @@ def actions_on(
     content: RequestContent,
     user: User,
     *,
-    slots: Iterable[Slot],
+    slots: Iterable[SignatureSlot],
     events: Sequence[Event],
     quality: DataQuality | None,
     open_form: str,

@@ -10,8 +10,8 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import ArgumentText, argument_texts
 from apps.production.domain.holds import ActiveHold, holds_over
 from apps.production.domain.requests.status import (
+    RequestTotals,
     RequiredService,
-    Totals,
     required_services,
     totals_of,
 )
@@ -25,7 +25,7 @@ class RequestedContent:
 
     stages: list[tuple[Stage, list[ArgumentText]]]
     ingredients: list[ArgumentText]
-    totals: Totals
+    totals: RequestTotals
     needs: list[RequiredService]
     needs_impaired: list[RequiredService]
     needs_up: list[RequiredService]

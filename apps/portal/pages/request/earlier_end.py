@@ -237,7 +237,7 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
     submissions = reverse("submission:request", args=[request.key])
     for attention in request.attention.all():
         if attention.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:
-            reason = attention.words.rstrip(".")
+            reason = attention.text.rstrip(".")
             yield EndingChange(
                 reason, attention.get_kind_display(), submissions, obstacle=f"{capfirst(reason)}."
             )

@@ -7,7 +7,7 @@ from itertools import chain
 
 from apps.production.domain.estimates.figures import ENOUGH, MEDIAN, Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import find_datasets
-from apps.production.domain.requests.status import Totals
+from apps.production.domain.requests.status import RequestTotals
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow, progress_now
@@ -110,7 +110,7 @@ def quality_of_output(request: Request) -> DataQuality | None:
 def production_of(
     request: Request,
     *,
-    totals: Totals,
+    totals: RequestTotals,
     estimate: Estimate | None,
     quality: DataQuality | None,
     at: datetime,
@@ -200,7 +200,7 @@ def _core_hours(
     estimate: Estimate | None,
     start_estimate: StartEstimate | None,
 ) -> Use:
-    """Compare with the estimate at the start or, if that is unknown, with that of today."""
+    """Compare with the estimate at the start or, if that is unknown, with today's."""
     title = "Core-hours"
     unit = "core-hours"
     if start_estimate:
@@ -230,7 +230,7 @@ def _core_hours(
 
 
 def _projected_core_seconds(stages: Sequence[StageNow]) -> float | None:
-    """Return the core time of all jobs, at what those of each stage have used so far.
+    """Return the core time of all jobs, at what the jobs of each stage have used so far.
 
     None if all have completed, or if it is unknown for a stage.
     """

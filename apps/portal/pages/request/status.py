@@ -11,18 +11,17 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.core.models import Event
 from apps.portal.pages.request.earlier_end import EndingChange
-from apps.production.domain.advice import SubmitAdvice
-from apps.production.domain.approvals.inbox import RESPONSIBLE
+from apps.portal.pages.request.plan import Plan
 from apps.production.domain.approvals.requirements import Approval
-from apps.production.domain.checks.limits import NeededChange
+from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
 from apps.production.domain.forecast import last_stage
-from apps.production.domain.requests.status import Status, status_of
+from apps.production.domain.requests.status import RequestStatus, status_of
 from apps.production.enums import CLOSED, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.progress.domain.expected_end import is_done
 from apps.progress.domain.progress import RequestNow, StageNow
 from apps.submission.domain.arrays.submissions import assignment_of, may_submit
-from apps.submission.domain.arrays.trials import Result, failed_test
+from apps.submission.domain.arrays.trials import TrialResult, failed_test
 from apps.submission.domain.dispatch.start import automatic_clusters
 
 #: States in which someone can choose the cluster that gets the jobs of a request.
@@ -30,33 +29,33 @@ _STARTABLE = (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING)
 
 
 @dataclass(frozen=True)
-class Turn:
+class NextTurn:
     """The status of a request, who must act next, and whether it waits for a cluster.
 
-    `failed_test` is that of a request under test.
+    `failed_test` is the failed test of a request under test.
     """
 
-    status: Status
+    status: RequestStatus
     next_by: str
     lacks_cluster: bool
-    failed_test: Result | None = None
+    failed_test: TrialResult | None = None
 
 
 def next_turn(
     request: Request,
     user: User,
     *,
+    plan: Plan,
     events: Sequence[Event],
-    approval: Approval,
     attention: Sequence[Attention],
     progress: RequestNow | None,
-    needed_changes: Sequence[NeededChange],
     changes: Sequence[EndingChange],
-    advice: SubmitAdvice | None,
-) -> Turn:
-    """Return the status and who must act next.
+) -> NextTurn:
+    """Return the status and who must act next. `changes` would end the request earlier.
 
-    A needed change comes after trouble, and before all else. An idle request waits for it.
+    The status follows from state and attention. More exact ones replace it, the last one that
+    applies: a missing cluster, a needed change, the stage that makes the request late, a failed
+    test. A needed change comes after trouble; an idle request waits for it.
     """
     troubles = kinds_of(attention) - {AttentionKind.LATE}
     without_cluster = not troubles - {AttentionKind.IDLE} and waits_for_cluster(request, progress)
@@ -66,45 +65,51 @@ def next_turn(
         events,
         user,
         attention=attention,
-        to_sign=bool(approval.mine),
+        to_sign=bool(plan.approval.mine),
         starts_by_itself=starts_by_itself,
-        waits_for=advice.waits_for if advice else "",
+        waits_for=plan.advice.waits_for if plan.advice else "",
     )
     whose_turn = next_by(
         request,
-        approval,
+        plan.approval,
         attention,
         starts_by_itself=starts_by_itself,
         waits_for_cluster=without_cluster,
     )
 
     if without_cluster:
-        step = "Choose a cluster, or submit its jobs by hand."
-        if not may_submit(user, request):
-            step = "Approvers and shifters choose a cluster, or submit its jobs by hand."
-        answer = "Started, but no cluster is chosen."
-        status = replace(status, answer=answer, next_step=step)
-    if needed_changes and not troubles - {AttentionKind.IDLE, AttentionKind.NEEDS_CHANGE}:
-        marks = [need.since for need in attention if need.kind == AttentionKind.NEEDS_CHANGE]
-        status = replace(
-            status,
-            answer="Needs a change before it starts.",
-            next_step="",
-            since=marks[0] if marks else None,
-            is_late=False,
-        )
+        status = _status_without_cluster(request, user, status)
+    if plan.needed_changes and not troubles - {AttentionKind.IDLE, AttentionKind.NEEDS_CHANGE}:
+        status = _status_before_change(attention, status)
         whose_turn = f"liaisons of {request.experiment}"
-
     if status.is_late and request.state == RequestState.RUNNING and progress is not None:
         if stage := stage_that_ends_last(progress):
             status = replace(status, next_step=_step_of_late(stage, request, changes))
     failed = failed_test(request) if request.state == RequestState.TESTING else None
     if failed and not troubles:
         status = _status_of_test(failed, status)
-    return Turn(status, whose_turn, without_cluster, failed)
+    return NextTurn(status, whose_turn, without_cluster, failed)
 
 
-def _status_of_test(failed: Result, status: Status) -> Status:
+def _status_without_cluster(request: Request, user: User, status: RequestStatus) -> RequestStatus:
+    step = "Choose a cluster, or submit its jobs by hand."
+    if not may_submit(user, request):
+        step = "Approvers and shifters choose a cluster, or submit its jobs by hand."
+    return replace(status, answer="Started, but no cluster is chosen.", next_step=step)
+
+
+def _status_before_change(attention: Sequence[Attention], status: RequestStatus) -> RequestStatus:
+    marked_at = [need.since for need in attention if need.kind == AttentionKind.NEEDS_CHANGE]
+    return replace(
+        status,
+        answer="Needs a change before it starts.",
+        next_step="",
+        since=marked_at[0] if marked_at else None,
+        is_late=False,
+    )
+
+
+def _status_of_test(failed: TrialResult, status: RequestStatus) -> RequestStatus:
     return replace(
         status,
         answer=f"The test of {failed.test.stage_name} failed.",
@@ -133,10 +138,13 @@ def next_by(
 
     if waits_for_cluster or (state == RequestState.QUEUED and not starts_by_itself):
         return "approvers and shifters"
-    waits = {state, *kinds_of(attention)}
-    roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
+    waits = [wait for wait in WAIT_KINDS if wait in {state, *kinds_of(attention)}]
+    roles: dict[Role, None] = {}  # in order, each once
+    if waits:
+        most_urgent = min(waits, key=urgency)
+        roles |= dict.fromkeys(WAIT_KINDS[most_urgent].roles)
     if AttentionKind.NEEDS_CHANGE in waits:
-        roles = tuple(dict.fromkeys([*roles, *RESPONSIBLE[AttentionKind.NEEDS_CHANGE]]))
+        roles |= dict.fromkeys(WAIT_KINDS[AttentionKind.NEEDS_CHANGE].roles)
     named = {
         Role.LIAISON: f"liaisons of {request.experiment}",
         Role.APPROVER: "approvers",

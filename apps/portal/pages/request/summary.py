@@ -11,9 +11,9 @@ from apps.portal.pages.request.earlier_end import EndingChange
 from apps.portal.pages.request.plan import Plan
 from apps.portal.pages.request.schedule import Schedule
 from apps.portal.pages.request.status import kinds_of, lacks_cluster, next_turn
-from apps.production.domain.approvals.inbox import Action, action_for
+from apps.production.domain.approvals.inbox import NextButton, action_for
 from apps.production.domain.priority.ranks import has_rank
-from apps.production.domain.requests.status import ProgressStep, Status, steps_of
+from apps.production.domain.requests.status import ProgressStep, RequestStatus, steps_of
 from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.progress.domain.progress import RequestNow
@@ -28,13 +28,13 @@ _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestStat
 class Summary:
     """The status of a request, what it waits for, and what would help."""
 
-    status: Status
+    status: RequestStatus
     steps: list[ProgressStep]
     next_by: str
     lacks_cluster: bool
     chooses_cluster: bool
     waits_for: EndingChange | None
-    next_button: Action | None
+    next_button: NextButton | None
     schedule: Schedule | None
     changes_for_earlier_end: Sequence[EndingChange]
     attention: list[Attention]
@@ -58,13 +58,11 @@ def summary_of(
     turn = next_turn(
         request,
         user,
+        plan=plan,
         events=events,
-        approval=plan.approval,
         attention=attention,
         progress=progress,
-        needed_changes=plan.needed_changes,
         changes=changes,
-        advice=plan.advice,
     )
 
     # Other trouble comes before what its jobs wait for.
@@ -103,15 +101,15 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
         if need.kind == AttentionKind.LATE and not is_late:
             continue
         if need.kind == AttentionKind.LATE and schedule is not None:
-            need.words = schedule.late_reason or need.words
+            need.text = schedule.late_reason or need.text
         attention.append(need)
     return attention
 
 
-def _next_button(request: Request, attention: Sequence[Attention], user: User) -> Action | None:
+def _next_button(request: Request, attention: Sequence[Attention], user: User) -> NextButton | None:
     """Return the button for what needs attention or review, if this user may act on it."""
     if request.state == RequestState.DATA_QUALITY and may_waive(user, request):
-        return Action("Review data quality", reverse("quality:request", args=[request.key]))
+        return NextButton("Review data quality", reverse("quality:request", args=[request.key]))
     kinds = kinds_of(attention)
     if AttentionKind.STUCK in kinds and may_submit(user, request):
         return action_for(request, AttentionKind.STUCK, user)

@@ -4,21 +4,20 @@ Reminders go to the same users.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import F, Q
 from django.urls import reverse
 
-from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.domain.approvals.requirements import (
     ApprovalFacts,
+    ApprovalRules,
     Right,
-    Rules,
     approval_facts,
     possible_signers,
     signer_at,
@@ -26,6 +25,7 @@ from apps.production.domain.approvals.requirements import (
     slots_of,
     slots_to_sign,
 )
+from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
 from apps.production.domain.forecast import forecast_of, last_stage
 from apps.production.domain.outlook import find_hindrances
 from apps.production.enums import (
@@ -39,49 +39,8 @@ from apps.production.enums import (
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
 from apps.production.permissions import may_operate, may_prioritise, may_reschedule
 
-_LIAISONS = (Role.LIAISON,)
-_OPG = (Role.APPROVER, Role.SHIFTER)
-#: The roles responsible for the next step, by state and by kind of attention, most urgent first.
-#: Drafts belong to their authors. The required groups give the signatures.
-RESPONSIBLE: Mapping[RequestState | AttentionKind, tuple[Role, ...]] = {
-    AttentionKind.STUCK: _OPG,
-    AttentionKind.TEST_FAILED: _OPG,
-    RequestState.DRAFT: _LIAISONS,
-    RequestState.CHANGES_REQUESTED: _LIAISONS,
-    AttentionKind.NEEDS_CHANGE: _LIAISONS,
-    RequestState.ON_HOLD: _OPG,
-    RequestState.DATA_QUALITY: _OPG,
-    AttentionKind.IDLE: _OPG,
-    AttentionKind.LATE: (Role.APPROVER, Role.LIAISON),
-}
-NEXT_STEPS: Mapping[RequestState | AttentionKind, str] = {
-    AttentionKind.STUCK: "Retry its failed jobs or continue without them",
-    AttentionKind.TEST_FAILED: "Fix the cause and start it again, or cancel it",
-    AttentionKind.NEEDS_CHANGE: "Change it, or ask the OPG to start it as it is",
-    AttentionKind.IDLE: "Start its jobs, or put it on hold with the reason",
-    AttentionKind.LATE: "An approver can raise its priority, a liaison postpone its deadline",
-    RequestState.AWAITING_APPROVAL: "Approve it, request changes or reject it",
-    RequestState.CHANGES_REQUESTED: "Make the changes and submit again",
-    RequestState.DRAFT: "Finish the draft and submit it",
-    RequestState.ON_HOLD: "Release or cancel it",
-    RequestState.DATA_QUALITY: "Review its data quality and close it",
-}
 #: The next step of a request that needs a change although its jobs have started.
 _CHANGE_IN_PRODUCTION = "Fix the cause, or tell the OPG whether to continue without these jobs"
-#: The headings of the inbox, in its order.
-HEADINGS: Mapping[RequestState | AttentionKind | None, str] = {
-    RequestState.AWAITING_APPROVAL: "To sign",
-    AttentionKind.STUCK: "Stuck",
-    AttentionKind.TEST_FAILED: "Test failed",
-    RequestState.CHANGES_REQUESTED: "To change",
-    AttentionKind.NEEDS_CHANGE: "Needs change",
-    RequestState.DATA_QUALITY: "To review",
-    AttentionKind.IDLE: "Idle",
-    AttentionKind.LATE: "Late",
-    RequestState.ON_HOLD: "On hold",
-    RequestState.DRAFT: "Drafts",
-    None: "Others",
-}
 
 
 def _has_left_queue(request: Request) -> bool:
@@ -127,10 +86,10 @@ def _responsibilities(
     They are grouped by the experiments they concern; None stands for all experiments.
     """
     waits: dict[frozenset[int | None], list[str]] = {}
-    for wait, responsible_roles in RESPONSIBLE.items():
+    for wait, kind in WAIT_KINDS.items():
         of_roles = set()
         for role, experiment in roles:
-            if role in responsible_roles:
+            if role in kind.roles:
                 of_roles.add(experiment)
         experiments = frozenset(of_roles)
         if experiments:
@@ -162,7 +121,7 @@ def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: s
         return _CHANGE_IN_PRODUCTION
     if wait == AttentionKind.LATE and _has_left_queue(request):
         return _step_of_late(request)
-    return NEXT_STEPS[wait]
+    return WAIT_KINDS[wait].next_step
 
 
 def step_for(user: User, request: Request, wait: RequestState | AttentionKind, step: str) -> str:
@@ -172,7 +131,7 @@ def step_for(user: User, request: Request, wait: RequestState | AttentionKind, s
     """
     if wait == AttentionKind.STUCK and not may_operate(user, request):
         return "Approvers and shifters retry its failed jobs or continue without them"
-    if wait != AttentionKind.LATE or step != NEXT_STEPS[wait]:
+    if wait != AttentionKind.LATE or step != WAIT_KINDS[wait].next_step:
         return step
     if may_prioritise(user, request):
         return "Raise its priority, or ask its liaisons to postpone its deadline"
@@ -203,12 +162,11 @@ def waits_of(requests: Iterable[Request], at: datetime) -> dict[int, list[Wait]]
     The number of queries is fixed.
     """
     requests = list(requests)
-    order = [RequestState.AWAITING_APPROVAL, *RESPONSIBLE]
     waits: dict[int, list[Wait]] = {request.pk: [] for request in requests}
 
     arrived = arrivals(requests)
     for request in requests:
-        if request.state not in order:
+        if request.state not in WAIT_KINDS:
             continue
         event = arrived.get(request.pk)
         if event:
@@ -227,15 +185,13 @@ def waits_of(requests: Iterable[Request], at: datetime) -> dict[int, list[Wait]]
     waits_for = find_hindrances(idle, at).waits_for if idle else {}
     for mark in marks:
         kind = AttentionKind(mark.kind)
-        if kind not in order:
-            continue
-        why = f"{kind.label.capitalize()}: {mark.words}"
+        why = f"{kind.label.capitalize()}: {mark.text}"
         request = by_pk[mark.request_id]
         step = next_step(request, kind, waits_for.get(request.pk, ""))
         waits[request.pk].append(Wait(kind, mark.since, why, step))
 
     for waits_of_request in waits.values():
-        waits_of_request.sort(key=lambda wait: order.index(wait.of))
+        waits_of_request.sort(key=lambda wait: urgency(wait.of))
     return waits
 
 
@@ -264,7 +220,7 @@ def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | N
     Without an experiment, only roles for all experiments count.
     """
     here = Q(experiment=None) | Q(experiment=experiment_id)
-    held = Membership.objects.filter(here, role__in=RESPONSIBLE[wait], user__is_active=True)
+    held = Membership.objects.filter(here, role__in=WAIT_KINDS[wait].roles, user__is_active=True)
     return sorted(set(held.values_list("user__username", flat=True)))
 
 
@@ -289,7 +245,7 @@ def signable(
     for signature in live.only("request_id", "group_id"):
         signatures[signature.request_id].append(signature)
 
-    rules = Rules()
+    rules = ApprovalRules()
     signer = signer_at(user, at)
     rights_of_equals: dict[tuple[ApprovalFacts, frozenset[int | None]], list[Right]] = {}
     signable_requests = {}
@@ -307,7 +263,7 @@ def signable(
 
 
 @dataclass(frozen=True)
-class Action:
+class NextButton:
     """The button for a wait: its label and target."""
 
     label: str
@@ -325,7 +281,7 @@ class InboxItem:
 
     request: Request
     todo: str
-    action: Action
+    action: NextButton
     why: str
     since: datetime
     for_users: tuple[str, ...] = ()
@@ -355,13 +311,16 @@ def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
         by_wait.setdefault(item.wait, []).append(item)
         elsewhere.update(item.other_waits)
     groups = []
-    for wait, heading in HEADINGS.items():
+    for wait, kind in WAIT_KINDS.items():
         if wait in by_wait:
-            of_wait = by_wait[wait]
+            items_of_wait = by_wait[wait]
             to_sign = wait == RequestState.AWAITING_APPROVAL
-            todos = {item.todo for item in of_wait}
-            todo = NEXT_STEPS[wait] if wait and len(todos) > 1 else of_wait[0].todo
-            groups.append(InboxGroup(heading, todo, of_wait, to_sign, elsewhere[wait]))
+            todo = items_of_wait[0].todo
+            if any(item.todo != todo for item in items_of_wait):
+                todo = kind.next_step
+            groups.append(InboxGroup(kind.heading, todo, items_of_wait, to_sign, elsewhere[wait]))
+    if others := by_wait.get(None):
+        groups.append(InboxGroup("Others", others[0].todo, others, to_sign=False, elsewhere=0))
     return groups
 
 
@@ -378,49 +337,44 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
         }
         mine = []
         for wait in waits[request.pk]:
-            if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}:
+            if request.pk in rights or held & {*WAIT_KINDS[wait.of].roles}:
                 mine.append(wait)
         own_rights = rights.get(request.pk, [])
         items.append(_item(request, user, own_rights, mine or waits[request.pk]))
     return items
 
 
-#: The label of the button for a wait, and its target on the request page: a form or a section.
-_BUTTONS: Mapping[RequestState | AttentionKind, tuple[str, str]] = {
-    AttentionKind.STUCK: ("Retry or continue", "#submissions"),
-    AttentionKind.TEST_FAILED: ("Start test…", f"?do={Verb.TEST}#do"),
-    AttentionKind.IDLE: ("Open submissions", "#submissions"),
-    RequestState.ON_HOLD: ("Release…", f"?do={Verb.RELEASE}#do"),
-    RequestState.DATA_QUALITY: ("Review data quality", "#quality"),
-}
-
-
-def action_for(request: Request, wait: RequestState | AttentionKind | None, user: User) -> Action:
+def action_for(
+    request: Request, wait: RequestState | AttentionKind | None, user: User
+) -> NextButton:
     """Return the button with which this user takes the next step of a request."""
     if wait == RequestState.AWAITING_APPROVAL:
-        return Action("Decide", f"{reverse('production:desk')}?at={request.key}")
+        return NextButton("Decide", f"{reverse('production:desk')}?at={request.key}")
     if wait in EDITABLE:
         if wait == RequestState.DRAFT:
             label = "Continue draft"
         else:
             label = "Make changes"
-        return Action(label, reverse("production:request-edit", args=[request.key]))
+        return NextButton(label, reverse("production:request-edit", args=[request.key]))
 
-    label, place = _BUTTONS.get(wait, ("Open", "")) if wait else ("Open", "")
+    if wait is None:
+        return NextButton("Open", request.get_absolute_url())
+    kind = WAIT_KINDS[wait]
     if wait == AttentionKind.TEST_FAILED and request.state == RequestState.ON_HOLD:
-        label, place = _BUTTONS[RequestState.ON_HOLD]
-    elif wait == AttentionKind.IDLE and request.state == RequestState.QUEUED:
-        label, place = f"{Verb.START.label}…", f"?do={Verb.START}#do"
+        kind = WAIT_KINDS[RequestState.ON_HOLD]
+    label, target = kind.button_label, kind.button_target
+    if wait == AttentionKind.IDLE and request.state == RequestState.QUEUED:
+        label, target = f"{Verb.START.label}…", f"?do={Verb.START}#do"
     elif wait == AttentionKind.NEEDS_CHANGE and request.state in NOT_STARTED:
         edit_url = reverse("production:request-edit", args=[request.key])
-        return Action("Make changes", f"{edit_url}?check=1#checks")
+        return NextButton("Make changes", f"{edit_url}?check=1#checks")
     elif wait == AttentionKind.LATE:
-        label, place = _button_of_late(request, user)
-    return Action(label, request.get_absolute_url() + place)
+        label, target = _button_of_late(request, user)
+    return NextButton(label, request.get_absolute_url() + target)
 
 
 def _button_of_late(request: Request, user: User) -> tuple[str, str]:
-    """Return label and place of the button for a late request: what can still help it."""
+    """Return label and target of the button for a late request: what can still help it."""
     is_ahead = not _has_left_queue(request)
     if is_ahead and may_prioritise(user, request):
         return "Set priority…", "?do=priority#do"

@@ -7,13 +7,13 @@ from django.db.models import Q
 
 from apps.core.domain.events import publish
 from apps.production.domain.approvals.inbox import (
-    RESPONSIBLE,
     Wait,
     responsible_users,
     users_awaited,
     waits_of,
 )
-from apps.production.domain.approvals.requirements import Rules
+from apps.production.domain.approvals.requirements import ApprovalRules
+from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.domain.holds import (
     event_target,
     hold_experiment_id,
@@ -26,10 +26,7 @@ from apps.production.enums import CLOSED, PORTAL, RequestState
 from apps.production.models import Attention, Hold, Reminder, Request
 
 #: Waits with reminders. Drafts have none, because only their author waits for them.
-WAITING = (
-    RequestState.AWAITING_APPROVAL,
-    *(wait for wait in RESPONSIBLE if wait != RequestState.DRAFT),
-)
+WAITING = tuple(wait for wait in WAIT_KINDS if wait != RequestState.DRAFT)
 
 
 def remind_of_waiting(*, at: datetime) -> int:
@@ -39,7 +36,7 @@ def remind_of_waiting(*, at: datetime) -> int:
     )
     waiting = list(Request.objects.filter(named).select_related("workflow").order_by("pk"))
     waits = waits_of(waiting, at)
-    rules = Rules()
+    rules = ApprovalRules()
     reminded = set(
         Reminder.objects.filter(request__in=waiting).values_list("request_id", "state", "since")
     )
@@ -85,7 +82,7 @@ def remind(*, request: Request, wait: Wait, days: int, at: datetime) -> bool:
 
 def remind_of_holds(*, at: datetime) -> int:
     """Publish reminders of active holds at the interval set by their rules. Return their number."""
-    rules = Rules()
+    rules = ApprovalRules()
     count = 0
     for hold in open_holds():
         days = rules.remind_after(hold_experiment_id(hold))

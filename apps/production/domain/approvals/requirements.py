@@ -60,7 +60,7 @@ class Right:
         return str(self.user)
 
 
-class Rules:
+class ApprovalRules:
     """The enabled approval rules, read once for any number of requests."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -
 
 
 @dataclass(frozen=True)
-class Slot:
+class SignatureSlot:
     """A required signature: the signature, or who can give it.
 
     `changes` are the changes since `earlier`, a withdrawn signature.
@@ -200,29 +200,31 @@ def approval_facts(request: Request) -> ApprovalFacts:
     )
 
 
-def slots_of(request: Request, user: User | None = None, at: datetime | None = None) -> list[Slot]:
+def slots_of(
+    request: Request, user: User | None = None, at: datetime | None = None
+) -> list[SignatureSlot]:
     """Return the required signatures of a request, with this user's right to give each."""
     live = Signature.objects.filter(request=request, withdrawn_at=None).select_related(
         "by", "for_user"
     )
     return slots_for(
-        approval_facts(request), rules=Rules(), signatures=live, signer=signer_at(user, at)
+        approval_facts(request), rules=ApprovalRules(), signatures=live, signer=signer_at(user, at)
     )
 
 
 def slots_for(
-    facts: ApprovalFacts, *, rules: Rules, signatures: Iterable[Signature], signer: Signer
-) -> list[Slot]:
+    facts: ApprovalFacts, *, rules: ApprovalRules, signatures: Iterable[Signature], signer: Signer
+) -> list[SignatureSlot]:
     """Return the required signatures under these rules, with the signer's right to give each."""
     signature_by_group = {signature.group_id: signature for signature in signatures}
     slots = []
     for group in rules.groups_for(facts):
         signature = signature_by_group.get(group.pk if group else None)
-        slots.append(Slot(group, signature, signer.right(group, facts)))
+        slots.append(SignatureSlot(group, signature, signer.right(group, facts)))
     return slots
 
 
-def slots_to_sign(slots: Iterable[Slot]) -> list[Slot]:
+def slots_to_sign(slots: Iterable[SignatureSlot]) -> list[SignatureSlot]:
     """Return the slots whose signature is missing; all if none is, for the final approval."""
     slots = list(slots)
     return [slot for slot in slots if slot.signature is None] or slots
@@ -237,7 +239,7 @@ def signers_of(
         or 0
     )
     facts = ApprovalFacts(experiment.pk, type_id, frozenset(requesters))
-    groups = Rules().groups_for(facts)
+    groups = ApprovalRules().groups_for(facts)
     rights = possible_signers(groups, facts, at)
     signers = []
     for group in groups:
@@ -250,7 +252,7 @@ def may_sign(request: Request, user: User, at: datetime | None) -> bool:
     """Whether a user may sign for one of the required groups, even if it has signed."""
     facts = approval_facts(request)
     signer = signer_at(user, at)
-    return any(signer.right(group, facts) for group in Rules().groups_for(facts))
+    return any(signer.right(group, facts) for group in ApprovalRules().groups_for(facts))
 
 
 def possible_signers(
@@ -281,20 +283,20 @@ def possible_signers(
 class Approval:
     """The signatures of a request, and those that the user can give or withdraw."""
 
-    slots: list[Slot]
+    slots: list[SignatureSlot]
     may_withdraw: frozenset[int] = frozenset()
 
     @property
-    def missing(self) -> list[Slot]:
+    def missing(self) -> list[SignatureSlot]:
         return [slot for slot in self.slots if slot.signature is None]
 
     @property
-    def mine(self) -> list[Slot]:
+    def mine(self) -> list[SignatureSlot]:
         return [slot for slot in self.missing if slot.mine]
 
 
 def approval_of(
-    request: Request, user: User, at: datetime, *, slots: Iterable[Slot] | None = None
+    request: Request, user: User, at: datetime, *, slots: Iterable[SignatureSlot] | None = None
 ) -> Approval:
     """Return the signatures that a request requires, or with which it was approved.
 
@@ -309,7 +311,7 @@ def approval_of(
         signed = []
         for signature in signatures:
             if signature.withdrawn_at is None:
-                signed.append(Slot(signature.group, signature))
+                signed.append(SignatureSlot(signature.group, signature))
         return Approval(signed)
     if request.state in {
         RequestState.DRAFT,
@@ -335,10 +337,10 @@ def approval_of(
 
 def _with_people_and_changes(
     request: Request,
-    slot: Slot,
+    slot: SignatureSlot,
     people: Mapping[ApprovalGroup | None, list[Right]],
     signatures: list[Signature],
-) -> Slot:
+) -> SignatureSlot:
     names = [str(person) for person in people.get(slot.group, [])]
     if len(names) > MAX_PEOPLE:
         more = [f"{len(names) - MAX_PEOPLE} more"]

@@ -1,6 +1,5 @@
 """How many requests wait for a user, by what they wait for: `5 to sign · 9 idle · 2 late`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
@@ -10,22 +9,10 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
-from apps.production.domain.approvals.inbox import RESPONSIBLE, signable, waiting_for
+from apps.production.domain.approvals.inbox import signable, waiting_for
+from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.enums import AttentionKind, RequestState
 from apps.production.models import Attention
-
-LABELS: Mapping[RequestState | AttentionKind, str] = {
-    RequestState.AWAITING_APPROVAL: "to sign",
-    AttentionKind.STUCK: "stuck",
-    AttentionKind.TEST_FAILED: "with a failed test",
-    RequestState.CHANGES_REQUESTED: "to change",
-    RequestState.DATA_QUALITY: "to review",
-    AttentionKind.NEEDS_CHANGE: "needing a change",
-    AttentionKind.LATE: "late",
-    RequestState.ON_HOLD: "on hold",
-    AttentionKind.IDLE: "idle",
-    RequestState.DRAFT: "in draft",
-}
 
 
 @dataclass(frozen=True)
@@ -39,7 +26,7 @@ class WaitCount:
 
 @dataclass(frozen=True)
 class WaitCounts:
-    """The counts by what requests wait for, most urgent first.
+    """The counts by what requests wait for, in the order of the inbox.
 
     A request can count twice, such as one that is idle and late; `requests` counts it once.
     """
@@ -68,10 +55,10 @@ def count_waits(user: User, at: datetime) -> WaitCounts:
     requests_by_wait[RequestState.AWAITING_APPROVAL] = to_sign
 
     counts = []
-    for wait, label in LABELS.items():
-        is_own_step = wait not in RESPONSIBLE or held.intersection(RESPONSIBLE[wait])
+    for wait, kind in WAIT_KINDS.items():
+        is_own_step = not kind.roles or held.intersection(kind.roles)
         if is_own_step and requests_by_wait.get(wait):
-            counts.append(WaitCount(label, requests_by_wait[wait], _list_of(wait)))
+            counts.append(WaitCount(kind.count_label, requests_by_wait[wait], _list_of(wait)))
     return WaitCounts(requests, to_sign, counts)
 
 

@@ -54,7 +54,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Window:
+class PlannedWindow:
     title: str
     starts_at: datetime
     ends_at: datetime
@@ -66,7 +66,7 @@ class ServiceNow:
 
     name: str
     state: str
-    windows: tuple[Window, ...] = ()
+    windows: tuple[PlannedWindow, ...] = ()
 
 
 @dataclass(frozen=True)

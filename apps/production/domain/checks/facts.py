@@ -37,9 +37,9 @@ from apps.production.domain.checks.base import (
     Facts,
     Offer,
     Other,
+    PlannedWindow,
     ServiceNow,
     StageBefore,
-    Window,
 )
 from apps.production.domain.checks.rules.declared import ranges
 from apps.production.domain.checks.rules.declared import runs as runs_in
@@ -184,13 +184,13 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     for board_row in board(at, days=0):
         if board_row.service.slug in slugs:
             rows[board_row.service.slug] = board_row
-    windows: dict[str, list[Window]] = defaultdict(list)
+    windows: dict[str, list[PlannedWindow]] = defaultdict(list)
     planned = DowntimeWindow.objects.filter(
         services__slug__in=rows, ends_at__gt=at, cancelled_at=None
     )
     fields = ("services__slug", "title", "starts_at", "ends_at")
     for slug, *window in planned.order_by("starts_at", "pk").values_list(*fields):
-        windows[slug].append(Window(*window))
+        windows[slug].append(PlannedWindow(*window))
     states = {}
     for slug, board_row in rows.items():
         states[slug] = ServiceNow(board_row.service.name, board_row.state, tuple(windows[slug]))

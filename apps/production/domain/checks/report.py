@@ -97,7 +97,7 @@ class CheckReport:
 
     @property
     def fixes(self) -> list[Fix]:
-        """The offered fixes, that of the most severe finding first. Some may exclude others."""
+        """The offered fixes, starting with the most severe finding. Some may exclude others."""
         return [finding.fix for finding in self.findings if finding.fix is not None]
 
     def fix_of(self, rule: str, path: str) -> Fix | None:

@@ -42,7 +42,7 @@ _IN_HEADING = ("title", ".name")
 class SheetField:
     """A field of a request: its text, its threads, and its old text if it changed.
 
-    The old text is that of the last review.
+    The old text is the text at the last review.
     """
 
     path: str

@@ -164,7 +164,7 @@ class Estimate:
 
     @property
     def by_limit(self) -> list[str]:
-        """The stages whose core-hours are those of their time limit."""
+        """The stages whose core-hours are computed from their time limit."""
         if self.core_seconds is None:
             return []
         return self.without

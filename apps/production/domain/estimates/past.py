@@ -39,7 +39,7 @@ _COPIED = [field.name for field in fields(PastStage) if field.name != "request"]
 #: instances would take longer.
 _READ = ("name", *_COPIED, "key")
 _PACE = ("completed", "completed_wall_seconds", "per_day")
-#: A join would read the requests of all rows; the subquery reads only those of the kept rows.
+#: A join would read the requests of all rows; the subquery only requests of kept rows.
 _KEY = Subquery(Request.objects.filter(pk=OuterRef("request")).values("key"))
 
 

@@ -25,7 +25,7 @@ from apps.production.models import Request, Stage
 
 #: A version of a dataset, such as `_v2`. One of several numbers, as `v09_70`, is of a release.
 _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9]|\.[0-9]{1,3}(?![0-9]))")
-#: How many versions after that of the original are looked at for a free name.
+#: How many versions after the original's are tried for a free name.
 MOST_VERSIONS = 50
 
 
@@ -179,7 +179,7 @@ def clone_request(
 ) -> tuple[Request, list[str]]:
     """Create a draft with the content of a request. Return it with notes on dropped values.
 
-    The deadline is not copied: it was that of other work. With `next_names`, outputs get new
+    The deadline is not copied: it belonged to other work. With `next_names`, outputs get new
     names. Raises `NotAllowed`, `InvalidFields`.
     """
     if not is_liaison(by, request.experiment_id):

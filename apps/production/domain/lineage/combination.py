@@ -177,7 +177,7 @@ def _are_parts(names: Sequence[str]) -> bool:
 
 
 def _whole_dataset(names: Sequence[str]) -> str | None:
-    """Return the common name, or that of the dataset if these are all of its parts; else None."""
+    """Return the common name, or the dataset's if these are all of its parts; else None."""
     if len(set(names)) == 1:
         return names[0]
     part = _PART.fullmatch(names[0])

@@ -87,7 +87,7 @@ def order_recovery(
 def held_files(request: Request, name: str) -> list[str] | None:
     """Return the files of a dataset that the portal holds; None if it does not.
 
-    It holds those of recoveries for all requests of their experiment, such as copies.
+    It holds the parts of recoveries for all requests of their experiment, such as copies.
     """
     parts = DatasetPart.objects.filter(
         name=name, is_held=True, request__experiment=request.experiment_id
@@ -153,7 +153,7 @@ def _define(part: DatasetPart, at: datetime) -> bool:
 
 
 def _share_files(part: DatasetPart, catalogue: ListsFiles) -> list[str]:
-    """Divide the files of a dataset among all its parts, and return those of this part.
+    """Divide the files of a dataset among all its parts, and return the files of this part.
 
     The files are listed once.
     """

@@ -135,9 +135,9 @@ def with_input_types(content: RequestContent) -> RequestContent:
 
 
 def _with_free_numbers(content: RequestContent, experiment: Experiment) -> RequestContent:
-    """Fill empty run numbers and the empty seed with numbers after those of all other requests.
+    """Fill empty run numbers and the empty seed with numbers after the ones of all other requests.
 
-    The block is as long as that of the newest request. Without an earlier request, the experiment's
+    The block is as long as the newest request's. Without an earlier request, the experiment's
     first number is unknown, and nothing is proposed.
     """
     declared = {argument.name for argument in content.workflow.arguments}

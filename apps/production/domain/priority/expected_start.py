@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from apps.core.models import Event
 from apps.production.domain.forecast import UNKNOWN, Days
-from apps.production.domain.priority.pace import LOOK_BACK_DAYS, Pace, Throughput, Work
+from apps.production.domain.priority.pace import LOOK_BACK_DAYS, Pace, QueuedWork, Throughput
 from apps.production.enums import RequestState
 from apps.production.models import QueueState
 
@@ -65,12 +65,12 @@ def count_starts(state: QueueState, *, at: datetime) -> None:
 
 
 def expected_start(
-    *, ahead: Work, throughput: Throughput, at: datetime, held: str = "", starts_on: str = ""
+    *, ahead: QueuedWork, throughput: Throughput, at: datetime, held: str = "", starts_on: str = ""
 ) -> Start:
     """Return the expected start of a request.
 
     It is today if the cluster `starts_on` has room for it now and starts it. Otherwise the clusters
-    first do the work left of requests that have started, and that of those `ahead` in the queue.
+    first do the work left of requests that have started, and of requests `ahead` in the queue.
     """
     if held:
         return Start(basis=f"{UNKNOWN} while {held}.", is_held=True)
@@ -94,7 +94,7 @@ def expected_start(
     return Start(early, likely, late, basis)
 
 
-def _basis(ahead: Work, started: Work, pace: Pace) -> str:
+def _basis(ahead: QueuedWork, started: QueuedWork, pace: Pace) -> str:
     """Return what a start follows from, in sentences."""
     work = ahead + started
     if not work.requests:

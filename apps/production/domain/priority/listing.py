@@ -16,8 +16,8 @@ from apps.production.domain.forecast import Forecast, forecast_of
 from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
 from apps.production.domain.priority.pace import (
+    QueuedWork,
     Throughput,
-    Work,
     countable_size,
     read_throughput,
     work_ahead,
@@ -132,7 +132,7 @@ class _QueueReading:
         """Return which hold keeps a request from starting; empty if none does."""
         return held_by(request, self.holds)
 
-    def shown_start(self, request: Request, entry: QueueEntry | None, ahead: Work) -> Start:
+    def shown_start(self, request: Request, entry: QueueEntry | None, ahead: QueuedWork) -> Start:
         """Return the start from the stored forecast.
 
         It is computed while the request is held, or has no forecast since the last change of the
@@ -144,7 +144,9 @@ class _QueueReading:
         early, likely, late = forecast.start or (None, None, None)
         return Start(early, likely, late, forecast.basis)
 
-    def computed_start(self, request: Request, entry: QueueEntry | None, ahead: Work) -> Start:
+    def computed_start(
+        self, request: Request, entry: QueueEntry | None, ahead: QueuedWork
+    ) -> Start:
         """Return the start that follows from the work ahead and the throughput."""
         return expected_start(
             ahead=ahead,

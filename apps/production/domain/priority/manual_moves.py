@@ -145,7 +145,7 @@ def _lock(request: Request, by: User, version: int | None) -> QueueState:
 def _key_between(
     entry: QueueEntry, above: QueueEntry | None, below: QueueEntry | None, others: list[QueueEntry]
 ) -> tuple[float, float]:
-    """Return a sort key and tie between those of two adjacent entries."""
+    """Return a sort key and tie that lie between the keys of two adjacent entries."""
     if above is None or below is None:
         near = above or below
         return (near.sort_key + (1 if above is None else -1) if near else entry.sort_key), float(

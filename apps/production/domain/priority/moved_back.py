@@ -11,7 +11,7 @@ from apps.accounts.permissions import scope_of
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.priority.expected_start import MOST_DAYS, expected_start
 from apps.production.domain.priority.listing import held_by
-from apps.production.domain.priority.pace import Work
+from apps.production.domain.priority.pace import QueuedWork
 from apps.production.domain.priority.prospects import NewEntry, QueueNow
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.slack import Slack, slack_of
@@ -74,8 +74,8 @@ class _Change:
     """The work ahead of a queued request now and then."""
 
     pk: int
-    ahead_now: Work
-    ahead_then: Work
+    ahead_now: QueuedWork
+    ahead_then: QueuedWork
 
 
 def moved_back(
@@ -110,7 +110,7 @@ def _changes(entries: Sequence[NewEntry], queue: QueueNow) -> list[_Change]:
     places = queue.places
     displaced = {entry.displaces for entry in entries}
     waiting = sorted(entries, key=lambda entry: entry.place.index)
-    new_work = Work()
+    new_work = QueuedWork()
     changes = []
     for index, queued in enumerate(places.entries):
         while waiting and waiting[0].place.index <= index:
@@ -150,7 +150,7 @@ def _is_late(slack: Slack | None) -> bool:
 
 
 def _forecast(
-    entry: QueueEntry, ahead: Work, queue: QueueNow, at: datetime, *, starts_on: str = ""
+    entry: QueueEntry, ahead: QueuedWork, queue: QueueNow, at: datetime, *, starts_on: str = ""
 ) -> Forecast:
     held = held_by(entry.request, queue.holds)
     start = expected_start(

@@ -57,42 +57,42 @@ def countable_size(core_seconds: float | None, stop_on: Any) -> float | None:
 
 
 @dataclass(frozen=True)
-class Work:
-    """The work of some requests. That of `unsized` of them is unknown, and not in the sum."""
+class QueuedWork:
+    """The work of some requests. `unsized` of them have unknown work, which is not in the sum."""
 
     requests: int = 0
     core_seconds: float = 0.0
     unsized: int = 0
 
-    def with_request(self, core_seconds: float | None) -> "Work":
-        """Return the work with that of one more request."""
-        return Work(
+    def with_request(self, core_seconds: float | None) -> "QueuedWork":
+        """Return the work with the work of one more request added."""
+        return QueuedWork(
             self.requests + 1,
             self.core_seconds + (core_seconds or 0.0),
             self.unsized + (core_seconds is None),
         )
 
-    def __add__(self, other: "Work") -> "Work":
-        return Work(
+    def __add__(self, other: "QueuedWork") -> "QueuedWork":
+        return QueuedWork(
             self.requests + other.requests,
             self.core_seconds + other.core_seconds,
             self.unsized + other.unsized,
         )
 
-    def __sub__(self, other: "Work") -> "Work":
-        return Work(
+    def __sub__(self, other: "QueuedWork") -> "QueuedWork":
+        return QueuedWork(
             self.requests - other.requests,
             self.core_seconds - other.core_seconds,
             self.unsized - other.unsized,
         )
 
 
-def work_ahead(queue: Iterable[tuple[bool, float | None]]) -> list[Work]:
-    """Return the work ahead of each request of the queue, and at last that of the whole queue.
+def work_ahead(queue: Iterable[tuple[bool, float | None]]) -> list[QueuedWork]:
+    """Return the work ahead of each request of the queue, and at last the work of all of it.
 
     Each request is given by whether it can start, and its size. Those that cannot are passed by.
     """
-    works = [Work()]
+    works = [QueuedWork()]
     for can_start, core_seconds in queue:
         ahead = works[-1]
         works.append(ahead.with_request(core_seconds) if can_start else ahead)
@@ -104,7 +104,7 @@ class Throughput:
     """The measured work of each day, and the work left of requests that have started."""
 
     work_by_day: Sequence[float] = ()
-    started: Work = field(default_factory=Work)
+    started: QueuedWork = field(default_factory=QueuedWork)
 
     @cached_property
     def pace(self) -> Pace | None:
@@ -136,5 +136,5 @@ def read_throughput(state: QueueState) -> Throughput:
         sized=Count("pk", filter=is_countable),
         work=Coalesce(Sum(left, filter=is_countable), 0.0),
     )
-    started = Work(sums["requests"], sums["work"], sums["requests"] - sums["sized"])
+    started = QueuedWork(sums["requests"], sums["work"], sums["requests"] - sums["sized"])
     return Throughput(state.work_by_day, started)

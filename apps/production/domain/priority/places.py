@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.free_clusters import Starter
-from apps.production.domain.priority.pace import Work, countable_size, work_ahead
+from apps.production.domain.priority.pace import QueuedWork, countable_size, work_ahead
 from apps.production.domain.priority.rescoring import facts_of
 from apps.production.domain.priority.score import sort_key, terms_of, total
 from apps.production.enums import RequestState
@@ -19,7 +19,7 @@ from apps.production.models import QueueEntry
 
 @dataclass(frozen=True)
 class Place:
-    """How many requests would be ahead of one, and the work of those of them that can start.
+    """How many requests would be ahead of one, and the work of the ones that can start.
 
     `key` orders places. `index` is the index of the first entry of the queue behind it.
     """
@@ -27,7 +27,7 @@ class Place:
     key: tuple[float, float]
     index: int
     ahead: int
-    work_ahead: Work
+    work_ahead: QueuedWork
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class QueuedEntry:
 
 
 @dataclass(frozen=True)
-class Places:
+class QueuePlaces:
     """The places of the queue in order, and the work before each of the requests that can start.
 
     `starters` are the entries that clusters start now. Two aggregates per entry in the database
@@ -50,7 +50,7 @@ class Places:
     shares: Shares
     entries: Sequence[QueuedEntry]
     keys: Sequence[tuple[float, float]]
-    work_before: Sequence[Work]
+    work_before: Sequence[QueuedWork]
     index: Mapping[int, int]
     starters: Sequence[Starter]
 
@@ -73,7 +73,7 @@ class Places:
         return Place(place_key, index, ahead, before)
 
 
-def read_places() -> Places:
+def read_places() -> QueuePlaces:
     """Return the places of the queue, in two queries."""
     queue = QueueEntry.objects.filter(is_queued=True).order_by("-sort_key", "tie", "pk")
     entries = []
@@ -99,4 +99,4 @@ def read_places() -> Places:
         entries.append(QueuedEntry(pk, can_start, starts_on))
         keys.append((-sort_points, tie))
         sizes.append((can_start, countable_size(size, stop_on)))
-    return Places(read_shares(), entries, keys, work_ahead(sizes), index, starters)
+    return QueuePlaces(read_shares(), entries, keys, work_ahead(sizes), index, starters)

@@ -18,7 +18,7 @@ from apps.production.domain.priority.free_clusters import (
 )
 from apps.production.domain.priority.listing import held_by, queue_state
 from apps.production.domain.priority.pace import Throughput, countable_size, read_throughput
-from apps.production.domain.priority.places import Place, Places, read_places
+from apps.production.domain.priority.places import Place, QueuePlaces, read_places
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank
 from apps.production.enums import SIGNED, RequestedPriority
@@ -62,7 +62,7 @@ class Prospect:
 class QueueNow:
     """The queue as one reading found it, for the prospects of any number of requests."""
 
-    places: Places
+    places: QueuePlaces
     throughput: Throughput
     holds: set[int | None]
     starts: AutomaticStarts

@@ -34,8 +34,8 @@ ONCE_APPROVED = "expected once it is approved"
 def shown_forecasts(requests: Sequence[Request], *, at: datetime) -> list[Forecast]:
     """Return the forecast of each request, in a fixed number of queries.
 
-    That of an approved request is stored, or as of now after a change of the queue. Before
-    approval, it is that of a request approved now.
+    The forecast of an approved request is stored, or as of now after a change of the queue. Before
+    approval, it is computed as if the request was approved now.
     """
     update_forecasts(requests, at=at)
     unapproved = []

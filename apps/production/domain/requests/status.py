@@ -7,7 +7,8 @@ from datetime import datetime
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import NEXT_STEPS, RESPONSIBLE, next_step, step_for
+from apps.production.domain.approvals.inbox import next_step, step_for
+from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.enums import Actor, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.statusboard.domain.board.board import BoardRow, board
@@ -67,7 +68,7 @@ _PLACES = {
 
 
 @dataclass(frozen=True)
-class Status:
+class RequestStatus:
     """The status of a request as text, its next step, since when, and its last move."""
 
     answer: str
@@ -86,7 +87,7 @@ def status_of(
     to_sign: bool,
     starts_by_itself: bool = True,
     waits_for: str = "",
-) -> Status:
+) -> RequestStatus:
     """Return the status for this user, by what needs `attention` if something does.
 
     `to_sign` is whether the request waits for their signature, `starts_by_itself` whether a cluster
@@ -100,14 +101,14 @@ def status_of(
     deciding = _deciding(own_first, state, waits_for_start=waits_for_start)
     if deciding:
         kind = AttentionKind(deciding.kind)
-        answer = f"{kind.label.capitalize()}: {deciding.words.rstrip('.')}."
+        answer = f"{kind.label.capitalize()}: {deciding.text.rstrip('.')}."
         is_late = kind == AttentionKind.LATE
         step = step_for(user, request, kind, next_step(request, kind, waits_for))
-        return Status(answer, f"{step}.", last, deciding.since, is_late)
+        return RequestStatus(answer, f"{step}.", last, deciding.since, is_late)
     summary, step = _status_texts(request, state, user, to_sign=to_sign)
     if waits_for_start:
         step = "An approver or shifter must start it: no cluster does so automatically."
-    return Status(summary, step, last=last, since=since)
+    return RequestStatus(summary, step, last=last, since=since)
 
 
 def _is_own(need: Attention, request: Request, user: User) -> bool:
@@ -123,7 +124,7 @@ def _deciding(
     for need in attention:
         if need.kind != AttentionKind.LATE:
             return need
-    if waits_for_start or state in RESPONSIBLE or state == RequestState.AWAITING_APPROVAL:
+    if waits_for_start or state in WAIT_KINDS:
         return None
     return attention[0] if attention else None
 
@@ -138,7 +139,7 @@ def _status_texts(
         return "Not submitted yet.", f"Liaisons of {request.experiment} are writing it."
 
     if state == RequestState.AWAITING_APPROVAL and to_sign:
-        return "Waiting for you.", f"{NEXT_STEPS[state]}."
+        return "Waiting for you.", f"{WAIT_KINDS[state].next_step}."
 
     if state == RequestState.CHANGES_REQUESTED:
         if may(user, Actor.LIAISON, request):
@@ -168,16 +169,16 @@ _STATUS_TEXTS = {
 
 
 @dataclass(frozen=True)
-class Totals:
+class RequestTotals:
     """Totals over all stages: jobs, and wall seconds if every job runs until its limit."""
 
     jobs: int
     wall_seconds: int
 
 
-def totals_of(request: Request) -> Totals:
+def totals_of(request: Request) -> RequestTotals:
     stages = request.stages.all()
-    return Totals(
+    return RequestTotals(
         jobs=sum(stage.jobs or 0 for stage in stages),
         wall_seconds=sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage in stages),
     )

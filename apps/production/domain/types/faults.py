@@ -10,7 +10,7 @@ Problems = dict[str, list[str]]
 
 NOT_A_MAPPING = "Enter names with values."
 NOT_A_NAME = "Use at most 40 lower-case letters, digits and _."
-#: Messages that replace those of pydantic, which refer to Python.
+#: Messages that replace pydantic's, which refer to Python.
 _WORDS = {
     "bool_parsing": "Enter true or false.",
     "dataclass_type": NOT_A_MAPPING,

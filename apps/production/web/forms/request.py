@@ -328,7 +328,7 @@ class RequestForms:
         return errors | {"stages": [str(message) for message in general]}
 
     def anchors(self) -> list[str]:
-        """Return the anchors of all fields in the order of the form, then those of the stages."""
+        """Return the anchors of all fields in the order of the form, then of the stages."""
         anchors = []
         for form in self._places:
             anchors += [form[name].auto_id for name in form.fields]
@@ -446,7 +446,7 @@ class RequestForms:
         return data
 
     def has_stages_of(self, contents: Iterable[RequestContent]) -> bool:
-        """Return whether the input of the stages equals that of one of these requests."""
+        """Return whether the stages have the same input as those of one of these requests."""
         rows = [_without_empty(row) for row in self.rows()]
         for content in contents:
             _, stages = gather(_typed_stages(content), content.workflow)

@@ -1,4 +1,4 @@
-"""The last sections of the request form: resources next to those of past jobs, and the review."""
+"""The last sections of the request form: resources next to what past jobs used, and the review."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -174,7 +174,7 @@ def _ranks(event: Event) -> str:
 def changed_fields(event: Event) -> list[dict[str, str]]:
     """Return the first changes of an event, each with the label of its field, and plain dates.
 
-    Empty for events of submissions, whose changes are those of resources.
+    Empty for events of submissions, whose changes are changes of resources.
     """
     changes = event.data.get("changes")
     if not isinstance(changes, list):

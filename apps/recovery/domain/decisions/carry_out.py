@@ -20,9 +20,9 @@ from apps.recovery.domain.figures.daily_effects import recount_days
 from apps.recovery.domain.rules.definition import Action, read_definition
 from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
-from apps.submission.domain.retries.eligibility import Limits, RetryCandidate, examine
+from apps.submission.domain.retries.eligibility import RetryCandidate, RetryLimits, examine
 from apps.submission.domain.retries.other_clusters import OtherClusters
 from apps.submission.enums import ALREADY_RETRIED
 
@@ -78,13 +78,17 @@ def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
     due = Decision.objects.to_retry().filter(
         rule=rule, version=version, job__verdict__service=service, act_at__lte=at
     )
-    decisions = {row.job_id: row for row in due.order_by("act_at", "pk")[:room]}
+    decisions = {decision.job_id: decision for decision in due.order_by("act_at", "pk")[:room]}
     verdicts = Verdict.objects.filter(job__in=decisions).select_related(
         "job__cluster", "experiment"
     )
     # A person may have retried some of them since the decision.
-    elsewhere = [row.job_id for row in decisions.values() if Changes.read(row.changes).cluster]
-    dry_run = examine(list(verdicts), limits=Limits(), at=at, elsewhere=elsewhere)
+    elsewhere = [
+        decision.job_id
+        for decision in decisions.values()
+        if ResourceChanges.read(decision.changes).cluster
+    ]
+    dry_run = examine(list(verdicts), limits=RetryLimits(), at=at, elsewhere=elsewhere)
     days = set()
     for reason, left_out in dry_run.left_out.items():
         for verdict in left_out:
@@ -152,7 +156,7 @@ def _choose_clusters(
             decision.changes = {}
             asked.append(decision)
         else:
-            changes = Changes.read(decision.changes)
+            changes = ResourceChanges.read(decision.changes)
             decision.changes = replace(changes, cluster=other.name).as_stored()
             moved.append(candidate)
     rows = [decisions[candidate.verdict.job_id] for candidate in candidates]

@@ -14,7 +14,7 @@ from apps.jobs.models import Job
 from apps.recovery.domain.decisions.match import ReadRule
 from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
 from apps.recovery.enums import ActionKind, Arm, Mode
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 
 #: Retries that may be unfinished before any of them completed.
 FIRST_STEP = 20
@@ -22,7 +22,7 @@ GROWTH = 3
 #: What completed longer ago lets no more retries start: a service that fails again starts small.
 LATELY = timedelta(days=1)
 PAUSE = timedelta(hours=1)
-_UNCHANGED = Changes()
+_UNCHANGED = ResourceChanges()
 #: Equal chances from which the control group is drawn.
 _DRAWS = 1_000_000
 
@@ -60,7 +60,7 @@ class Budget:
 class FailedAttempt:
     """A failed attempt of a job.
 
-    `name` is that of the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
+    `name` names the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
     what was decided about the attempt before, None for a first failure. `request` is the primary
     key of the request whose jobs the portal submitted, None for other jobs. `other_cluster` is as
     for `remedy_for`.
@@ -81,7 +81,7 @@ class Choice:
 
     arm: Arm
     why: str = ""
-    changes: Changes = _UNCHANGED
+    changes: ResourceChanges = _UNCHANGED
 
 
 def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
@@ -110,7 +110,7 @@ def _choose_to_hold(match: ReadRule) -> Choice:
 
 
 def _choose_active(
-    match: ReadRule, attempt: FailedAttempt, changes: Changes, budget: Budget
+    match: ReadRule, attempt: FailedAttempt, changes: ResourceChanges, budget: Budget
 ) -> Choice:
     """Return what an active rule does about a job that it may retry."""
     rule = match.rule.pk

@@ -25,8 +25,8 @@ from apps.recovery.enums import ActionKind, Arm
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.retries.eligibility import (
     DryRun,
-    Limits,
     RetryCandidate,
+    RetryLimits,
     array_of,
     arrays_with_ids_of,
     examine,
@@ -56,7 +56,9 @@ class Decider:
         self.alike_jobs = AlikeJobs(verdict_of.values())
         self.verdict_of = verdict_of
         # Whether a retry stays on the cluster of its job follows from the rule that decides.
-        dry_run = examine(list(verdict_of.values()), limits=Limits(), at=at, elsewhere=verdict_of)
+        dry_run = examine(
+            list(verdict_of.values()), limits=RetryLimits(), at=at, elsewhere=verdict_of
+        )
         self.candidate_of = {candidate.verdict.job_id: candidate for candidate in dry_run.eligible}
         self.reason_of = _reasons(dry_run)
         self.on_hold = _jobs_on_hold(dry_run.left_out.get(LeftOut.NOT_RUNNING, []))

@@ -7,7 +7,7 @@ from apps.jobs.models import Job
 from apps.production.models import Request, Stage
 from apps.recovery.domain.decisions.remedies import RequestedResources
 from apps.recovery.models import Decision
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.submissions import arrays_that_take_events, index_of
 from apps.submission.models import RetryJob, Submission
 
@@ -89,7 +89,7 @@ def resources_of_stages(
         place = (submission.request_id, submission.position)
         of_stage = stages.get(place, RequestedResources())
         if submission.pk in takes_events:
-            part = Changes.read(submission.changes).events_part
+            part = ResourceChanges.read(submission.changes).events_part
             of_stage = replace(of_stage, events_per_job=events.get(place, 0), events_part=part)
         requested[submission.pk] = of_stage
     return requested

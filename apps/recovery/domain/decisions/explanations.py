@@ -13,7 +13,7 @@ from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.recovery.domain.decisions.alike import AlikeJobs
 from apps.recovery.domain.decisions.decide import describe_override
-from apps.recovery.domain.decisions.match import Explanation, Failure, explain, rules_in_order
+from apps.recovery.domain.decisions.match import Failure, RuleMatch, explain, rules_in_order
 from apps.recovery.enums import RETRIED_ARMS, Mode
 from apps.recovery.models import NO_LONGER_RETRIED, Decision
 from apps.statusboard.models import Incident
@@ -31,7 +31,7 @@ class JobExplanation:
 
     decision: Decision | None
     in_batch: BatchedRetry | None
-    rules: list[Explanation]
+    rules: list[RuleMatch]
 
 
 def planned_retry_of(job: Job) -> Decision | None:

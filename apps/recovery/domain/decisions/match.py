@@ -35,7 +35,7 @@ class ReadRule:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class RuleMatch:
     """Whether a rule matches a failed job; `why_not` is empty if it does."""
 
     rule: ReadRule
@@ -66,12 +66,12 @@ def deciding_rule(rules: Sequence[ReadRule], failure: Failure) -> ReadRule | Non
     return passive
 
 
-def explain(rules: Sequence[ReadRule], failure: Failure) -> list[Explanation]:
+def explain(rules: Sequence[ReadRule], failure: Failure) -> list[RuleMatch]:
     """Return for each rule whether it matches and decides, or why not."""
     decides = deciding_rule(rules, failure)
     explanations = []
     for rule in rules:
-        explanations.append(Explanation(rule, mismatch(rule, failure), decides=rule is decides))
+        explanations.append(RuleMatch(rule, mismatch(rule, failure), decides=rule is decides))
     return explanations
 
 

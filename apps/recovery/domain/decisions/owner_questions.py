@@ -13,7 +13,7 @@ from apps.accounts.models import User
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import InvalidTransition
 from apps.production.domain.reasons import checked_reason
-from apps.recovery.domain.decisions.questions import Question, examine_jobs, leave_to_person
+from apps.recovery.domain.decisions.questions import StageQuestion, examine_jobs, leave_to_person
 from apps.recovery.enums import Mode
 from apps.recovery.models import OPEN_OWNER_QUESTION, Decision, RecoveryRule
 from apps.submission.domain.retries.bundle import retry_bundle
@@ -21,7 +21,7 @@ from apps.submission.domain.retries.eligibility import MOST_JOBS
 
 
 @dataclass(frozen=True)
-class OwnerQuestion(Question):
+class OwnerQuestion(StageQuestion):
     """A question about the failed jobs of one owner, stage and failure group."""
 
     @property
@@ -119,7 +119,7 @@ def note_submitted(*, decision: Decision, by: User, at: datetime, reason: str = 
     reason = checked_reason(reason, needed=False)
     jobs = _jobs_to_answer(decision, by, at)
     why = f"Submitted by the owner, noted by {by}. {reason}".strip()
-    Decision.objects.filter(pk__in=[row.pk for row in jobs]).update(why=why[:500])
+    Decision.objects.filter(pk__in=[waiting.pk for waiting in jobs]).update(why=why[:500])
     return len(jobs)
 
 

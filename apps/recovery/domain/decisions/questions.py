@@ -26,12 +26,12 @@ from apps.recovery.domain.figures.daily_effects import recount_days
 from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.enums import ActionKind, Arm, RecoveryOutcome
 from apps.recovery.models import OPEN_QUESTION, OVERRIDDEN_SINCE, Decision
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
 from apps.submission.domain.retries.eligibility import (
     MOST_JOBS,
     DryRun,
-    Limits,
+    RetryLimits,
     array_of,
     arrays_with_ids_of,
     examine,
@@ -41,7 +41,7 @@ from apps.submission.models import RetryBatch, RetryJob
 
 
 @dataclass(frozen=True)
-class Question:
+class StageQuestion:
     """A question about the failed jobs of one stage, as a user sees it.
 
     `dry_run` says which jobs the user can retry, and why not the others.
@@ -54,12 +54,12 @@ class Question:
     @property
     def avoids_hosts(self) -> bool:
         """Whether retries of some of its jobs do not start where the jobs failed."""
-        return any(Changes.read(row.changes).avoided_hosts for row in self.jobs)
+        return any(ResourceChanges.read(decision.changes).avoided_hosts for decision in self.jobs)
 
     @property
     def other_clusters(self) -> list[str]:
         """The names of the clusters on which retries of its jobs run instead of their own."""
-        names = {Changes.read(row.changes).cluster for row in self.jobs}
+        names = {ResourceChanges.read(decision.changes).cluster for decision in self.jobs}
         return sorted(names - {""})
 
     @property
@@ -86,7 +86,7 @@ def _lift_hold_over(job: Job, *, by: User, at: datetime, reason: str) -> None:
 def questions_for(user: User) -> QuerySet[Decision]:
     """Return the decisions on jobs that the user sees which need a person, newest first.
 
-    A job that was retried or completed since needs nobody any more.
+    A job that was retried or completed since needs no decision.
     """
     questions = Decision.objects.visible_to(user).filter(OPEN_QUESTION)
     return questions.select_related("job__cluster", "rule").order_by("-decided_at", "-pk")
@@ -106,7 +106,7 @@ def grouped_questions(user: User) -> QuerySet[Any, Any]:
     return counted.order_by("-last_at", "-newest")
 
 
-def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
+def read_question(*, decision: Decision, user: User, at: datetime) -> StageQuestion:
     """Return the question of a decision with all jobs that it is asked about, 5,000 at most."""
     alike = questions_for(user).filter(
         rule=decision.rule_id,
@@ -116,42 +116,46 @@ def read_question(*, decision: Decision, user: User, at: datetime) -> Question:
         job__stage=decision.job.stage,
     )
     jobs = list(alike[:MOST_JOBS])
-    return Question(decision, jobs, examine_jobs(jobs, user=user, at=at))
+    return StageQuestion(decision, jobs, examine_jobs(jobs, user=user, at=at))
 
 
 def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> DryRun:
     """Return which jobs of decisions the user can retry, and why not the others."""
-    verdicts = Verdict.objects.visible_to(user).filter(job__in=[row.job_id for row in decisions])
+    verdicts = Verdict.objects.visible_to(user).filter(
+        job__in=[decision.job_id for decision in decisions]
+    )
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    elsewhere = [row.job_id for row in decisions if Changes.read(row.changes).cluster]
-    return examine(list(related), limits=Limits(), user=user, at=at, elsewhere=elsewhere)
+    elsewhere = [
+        decision.job_id for decision in decisions if ResourceChanges.read(decision.changes).cluster
+    ]
+    return examine(list(related), limits=RetryLimits(), user=user, at=at, elsewhere=elsewhere)
 
 
-def next_step(decision: Decision) -> Changes:
+def next_step(decision: Decision) -> ResourceChanges:
     """Return what the rule would give next without its bound, within the limits of the cluster.
 
     If the question is not about resources, that is what the rule wanted to give.
     """
     if decision.changes:
-        return Changes.read(decision.changes)
+        return ResourceChanges.read(decision.changes)
     if decision.rule is None:
-        return Changes()
+        return ResourceChanges()
     action = read_definition(decision.rule.definition).action
     job = decision.job
     if action.kind == ActionKind.MORE_MEMORY and job.requested_memory_bytes:
         more = increase(job.requested_memory_bytes, action.factor)
-        return Changes(memory_bytes=min(more, job.cluster.max_memory_bytes or more))
+        return ResourceChanges(memory_bytes=min(more, job.cluster.max_memory_bytes or more))
     if action.kind == ActionKind.MORE_TIME and job.time_limit_seconds:
         more = increase(job.time_limit_seconds, action.factor)
-        return Changes(time_limit_seconds=min(more, job.cluster.max_wall_seconds or more))
-    return Changes()
+        return ResourceChanges(time_limit_seconds=min(more, job.cluster.max_wall_seconds or more))
+    return ResourceChanges()
 
 
 @transaction.atomic
 def retry_beyond(
     *,
     decision: Decision,
-    changes: Changes,
+    changes: ResourceChanges,
     by: User,
     at: datetime,
     reason: str,
@@ -175,15 +179,15 @@ def retry_beyond(
     changes_of_jobs = {}
     cluster_of_job = {}
     clusters = {cluster.name: cluster for cluster in Cluster.objects.all()}
-    for row in question.jobs:
-        of_rule = Changes.read(row.changes)
+    for waiting in question.jobs:
+        of_rule = ResourceChanges.read(waiting.changes)
         own = replace(
             of_rule,
             memory_bytes=changes.memory_bytes,
             time_limit_seconds=changes.time_limit_seconds,
         )
-        changes_of_jobs[row.job_id] = own.as_stored()
-        cluster_of_job[row.job_id] = clusters.get(of_rule.cluster, row.job.cluster)
+        changes_of_jobs[waiting.job_id] = own.as_stored()
+        cluster_of_job[waiting.job_id] = clusters.get(of_rule.cluster, waiting.job.cluster)
     _check_resources([candidate.verdict.job for candidate in candidates], cluster_of_job, changes)
     batch = retry_in_batch(
         candidates=candidates,
@@ -202,7 +206,7 @@ def retry_beyond(
 
 
 def _check_resources(
-    jobs: list[Job], cluster_of_job: Mapping[int, Cluster], changes: Changes
+    jobs: list[Job], cluster_of_job: Mapping[int, Cluster], changes: ResourceChanges
 ) -> None:
     problems = {}
     for job in jobs:
@@ -266,7 +270,7 @@ def leave_failed(
     lock_for_this_transaction("recovery.decisions")
     question = read_question(decision=decision, user=by, at=at)
     may_leave = {candidate.verdict.job_id for candidate in question.dry_run.eligible}
-    left = [row for row in question.jobs if row.job_id in may_leave]
+    left = [decision for decision in question.jobs if decision.job_id in may_leave]
     if not left:
         raise InvalidTransition("You can retry none of these jobs, so you cannot leave them.")
     leave_to_person(left, by=by, reason=reason)
@@ -277,6 +281,6 @@ def leave_failed(
 
 def leave_to_person(decisions: Sequence[Decision], *, by: User, reason: str) -> None:
     """Note that a user leaves the jobs of decisions failed, in the caller's transaction."""
-    rows = Decision.objects.filter(pk__in=[row.pk for row in decisions])
+    rows = Decision.objects.filter(pk__in=[decision.pk for decision in decisions])
     rows.update(arm=Arm.PERSON, why=f"Left failed by {by}: {reason}"[:500])
-    recount_days({row.time.date() for row in decisions})
+    recount_days({decision.time.date() for decision in decisions})

@@ -9,7 +9,7 @@ from apps.jobs.domain.records.jobs import short_host
 from apps.jobs.models import Job
 from apps.recovery.domain.rules.definition import Action
 from apps.recovery.enums import ActionKind
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.scripts import events_of_part
 from apps.submission.domain.retries.eligibility import RetryCandidate
 from apps.submission.domain.retries.other_clusters import OtherClusters
@@ -20,7 +20,7 @@ NO_PLACE = {
     ActionKind.AVOID_SITE: "No cluster of another site may be used.",
 }
 _OF_OWNER = "The portal did not submit the job, so its retry stays on its cluster."
-_UNCHANGED = Changes()
+_UNCHANGED = ResourceChanges()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RequestedResources:
 class Remedy:
     """The changes of the next attempt; or, if they would exceed a bound, the question about it."""
 
-    changes: Changes = _UNCHANGED
+    changes: ResourceChanges = _UNCHANGED
     question: str = ""
 
 
@@ -82,7 +82,7 @@ def remedy_for(
 def _avoid_host(job: Job) -> Remedy:
     if not job.host:
         return Remedy(question="The host of the failed attempt is not known.")
-    return Remedy(Changes(avoided_hosts=(short_host(job.host),)))
+    return Remedy(ResourceChanges(avoided_hosts=(short_host(job.host),)))
 
 
 def _elsewhere(kind: ActionKind, job: Job, other_cluster: str | None) -> Remedy:
@@ -92,7 +92,7 @@ def _elsewhere(kind: ActionKind, job: Job, other_cluster: str | None) -> Remedy:
         return Remedy(question="The site of the failed attempt is not known.")
     if not other_cluster:
         return Remedy(question=NO_PLACE[kind])
-    return Remedy(Changes(cluster=other_cluster))
+    return Remedy(ResourceChanges(cluster=other_cluster))
 
 
 def choose_cluster(
@@ -113,7 +113,7 @@ def _half_events(requested: RequestedResources) -> Remedy:
     part = requested.events_part or 1
     if events_of_part(requested.events_per_job, part) == 1:
         return Remedy(question="It had one event.")
-    return Remedy(Changes(events_part=2 * part))
+    return Remedy(ResourceChanges(events_part=2 * part))
 
 
 def _more_memory(action: Action, job: Job, requested: RequestedResources) -> Remedy:
@@ -125,7 +125,7 @@ def _more_memory(action: Action, job: Job, requested: RequestedResources) -> Rem
     more = min(increase(had, action.factor), bound)
     if more <= had:
         return Remedy(question=f"It had {round_size(had)}; the bound is {round_size(bound)}.")
-    return Remedy(Changes(memory_bytes=more))
+    return Remedy(ResourceChanges(memory_bytes=more))
 
 
 def _more_time(action: Action, job: Job, requested: RequestedResources) -> Remedy:
@@ -139,7 +139,7 @@ def _more_time(action: Action, job: Job, requested: RequestedResources) -> Remed
         return Remedy(
             question=f"It had {round_duration(had)}; the bound is {round_duration(bound)}."
         )
-    return Remedy(Changes(time_limit_seconds=more))
+    return Remedy(ResourceChanges(time_limit_seconds=more))
 
 
 def _lowest_bound(action: Action, requested: int, bounds: Iterable[int | None]) -> int:

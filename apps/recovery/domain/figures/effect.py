@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Max, QuerySet, Sum
 
 from apps.jobs.domain.statistics.intervals import wilson
-from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS, Arm, RecoveryOutcome
+from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import DailyEffect
 
 #: The difference to the control group is not shown before so many of its jobs have ended.
@@ -18,7 +18,7 @@ LEAST_CONTROLS = 30
 
 @dataclass
 class ArmFigures:
-    """The jobs of one arm. Cost in core-seconds; `last_day` is that of the newest decision."""
+    """The jobs of one arm. Cost in core-seconds; `last_day` is the day of the newest decision."""
 
     jobs: int = 0
     completed: int = 0
@@ -68,7 +68,7 @@ class ArmFigures:
 
 @dataclass(frozen=True)
 class Difference:
-    """Success of the action minus that of the control group, with its 95 % interval.
+    """Success of the action minus success of the control group, with its 95 % interval.
 
     By Newcombe's method 10 (Statistics in Medicine 17, 1998, 873-890), from the Wilson intervals of
     both shares.
@@ -125,19 +125,6 @@ class RuleEffect:
     def retried(self) -> ArmFigures:
         """Return the numbers of all retried jobs, also of the control group, without their cost."""
         return add_up(self.arm(arm) for arm in RETRIED_ARMS)
-
-    @property
-    def not_acted(self) -> list[tuple[str, int]]:
-        """Label and number of jobs of each arm that did not act, most jobs first."""
-        counts = []
-        for arm, figures in self.arms.items():
-            if arm not in ACTED_ARMS and figures.jobs:
-                counts.append((Arm(arm).label.lower(), figures.jobs))
-        return sorted(counts, key=lambda count: -count[1])
-
-    @property
-    def needs_a_person(self) -> int:
-        return self.arm(Arm.QUESTION).jobs + self.arm(Arm.BUDGET).jobs
 
     @property
     def last_retry_day(self) -> date | None:

@@ -26,7 +26,7 @@ _NAME_LENGTH = 64
 
 
 def visible_rules(user: User) -> QuerySet[RecoveryRule]:
-    """Return the rules for all experiments, and those of the experiments that the user sees."""
+    """Return the rules for all experiments, and the rules of experiments that the user sees."""
     rules = RecoveryRule.objects.select_related("experiment")
     scope = scope_of(user)
     if scope.sees_all:
@@ -153,15 +153,15 @@ def move_rule(*, rule: RecoveryRule, before: RecoveryRule | None, by: Principal)
     """Try a rule just before another one, or after all others. Raises `NotAllowed`."""
     _check_may_write(by, rule.experiment)
     rules = list(RecoveryRule.objects.select_for_update().order_by("position", "pk"))
-    moved = next(row for row in rules if row.pk == rule.pk)
+    moved = next(other for other in rules if other.pk == rule.pk)
     rules.remove(moved)
     place = len(rules)
     for index, other in enumerate(rules):
         if before is not None and other.pk == before.pk:
             place = index
     rules.insert(place, moved)
-    for number, row in enumerate(rules, 1):
-        row.position = number * 10
+    for number, ordered_rule in enumerate(rules, 1):
+        ordered_rule.position = number * 10
     RecoveryRule.objects.bulk_update(rules, ["position"])
 
 

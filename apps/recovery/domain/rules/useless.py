@@ -29,7 +29,7 @@ def does_not_help(figures: ArmFigures, *, least_success_percent: float) -> bool:
 
 
 def evidence_about(figures_by_day: Mapping[date, ArmFigures], *, today: date) -> ArmFigures:
-    """Add up the retries that say whether a rule helps: those of all days but the worst ones.
+    """Add up the retries that say whether a rule helps: the retries of all days but the worst ones.
 
     A rule that acts on few days must not stay active for a week without effect: all its days count
     after `MOST_DAYS_OF_PATIENCE`, unless retries completed on the others.

@@ -13,7 +13,7 @@ from apps.search.domain.logs.kept_texts import KeptLog
 from apps.search.domain.query.clauses import Query, Source
 from apps.search.models import LogIndex
 
-#: A search stops after this time, and its next page goes on there.
+#: A search stops after this time, and its next page continues there.
 READ_SECONDS = 0.2
 
 
@@ -33,7 +33,7 @@ class SearchUnavailable(DomainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """Who searches, which decides what can be found, and the time that `since:30d` refers to."""
 
     user: User
@@ -41,7 +41,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """A text of a job that fulfils the query.
 
     `key` is the primary key of the job for a log, and of the archived job for a script or an
@@ -85,7 +85,7 @@ class Cursor:
             return None
 
     @staticmethod
-    def after(hit: Hit) -> "Cursor":
+    def after(hit: SearchHit) -> "Cursor":
         return Cursor(hit.at, hit.source, hit.key)
 
 
@@ -97,7 +97,7 @@ class Hits:
     page was full: then everything newer than `after` was searched.
     """
 
-    rows: tuple[Hit, ...]
+    rows: tuple[SearchHit, ...]
     after: Cursor | None = None
     stopped: bool = False
 
@@ -131,7 +131,7 @@ class Engine(Protocol):
     def search(
         self,
         query: Query,
-        scope: Scope,
+        scope: SearchScope,
         *,
         after: Cursor | None = None,
         size: int,

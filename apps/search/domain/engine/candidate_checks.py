@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from apps.archive.domain.search.search import TooWide, in_time
 from apps.core.domain.expressions.runs import TooCostly
-from apps.search.domain.engine.base import Cursor, Hit, Hits, Scope, SearchRefused
+from apps.search.domain.engine.base import Cursor, Hits, SearchHit, SearchRefused, SearchScope
 from apps.search.domain.engine.contents import contents_of, newest_contents
 from apps.search.domain.engine.expressions import ExpressionCheck, expression_check
 from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.logs.kept_texts import joined, texts_of
 from apps.search.domain.query.clauses import Query, Source
-from apps.search.domain.query.matcher import Matcher, in_lower_case, text_of
+from apps.search.domain.query.matcher import QueryMatcher, in_lower_case, text_of
 
 K = TypeVar("K")
 
@@ -26,14 +26,14 @@ MOST_STEP = 200
 
 def search_candidates(
     query: Query,
-    scope: Scope,
+    scope: SearchScope,
     logs: Iterator[HitCandidate],
     *,
     after: Cursor | None,
     size: int,
     seconds: float,
 ) -> Hits:
-    """Return the newest hits behind a cursor: those of `logs`, and scripts and environments.
+    """Return the newest hits behind a cursor: in `logs`, scripts and environments.
 
     `logs` yields jobs behind the cursor whose logs may fulfil the query, in the order of hits; it
     is read only if the query asks for logs. Raises `SearchRefused`.
@@ -58,12 +58,12 @@ class _TextCheck:
 
     def __init__(self, query: Query, check_expressions: ExpressionCheck) -> None:
         self._query = query
-        self._matcher = Matcher(query)
+        self._matcher = QueryMatcher(query)
         self._check_expressions = check_expressions
         #: Whether scripts and environments fulfil the query. Several jobs may share one.
         self._results_by_blob: dict[tuple[Source, int], bool] = {}
 
-    def hits_among(self, candidates: Sequence[HitCandidate]) -> list[Hit]:
+    def hits_among(self, candidates: Sequence[HitCandidate]) -> list[SearchHit]:
         """Return the hits among candidates, in their order. Raises `TooCostly`."""
         candidates = [candidate for candidate in candidates if not candidate.excluded]
         if not self._query.texts:
@@ -121,8 +121,8 @@ def _search(
     candidates: Iterator[HitCandidate], text_check: _TextCheck, size: int, seconds: float
 ) -> Hits:
     end = time.monotonic() + seconds
-    hits: list[Hit] = []
-    last: Hit | None = None
+    hits: list[SearchHit] = []
+    last: SearchHit | None = None
     step = FIRST_STEP
     read = 0
     while part := list(islice(candidates, step)):

@@ -10,7 +10,7 @@ from apps.archive.domain.search import words as word_rules
 from apps.archive.domain.search.word_search import newest_with_words
 from apps.archive.domain.store.contents import DamagedContent, read_start
 from apps.archive.models import ArchivedJob, Blob
-from apps.search.domain.engine.base import Cursor, Hit, Scope
+from apps.search.domain.engine.base import Cursor, SearchHit, SearchScope
 from apps.search.domain.engine.conditions import visible_archived_jobs, with_visible_environment
 from apps.search.domain.engine.places import HitCandidate, behind, in_period
 from apps.search.domain.engine.terms import required_words, tsquery_terms
@@ -21,7 +21,7 @@ SCRIPTS_AT_ONCE = 500
 
 
 def newest_contents(
-    source: Source, query: Query, scope: Scope, after: Cursor | None
+    source: Source, query: Query, scope: SearchScope, after: Cursor | None
 ) -> Iterator[HitCandidate]:
     """Yield archived jobs whose scripts or environments may fulfil the query."""
     rows = visible_archived_jobs(query, scope.user)
@@ -37,7 +37,7 @@ def newest_contents(
             part = rows.filter(behind(after, source, "submitted_at", "pk"))
         places = list(_newest_places(part, source, terms))
         for at, key, blob in places:
-            yield HitCandidate(Hit(at, source, key), blob)
+            yield HitCandidate(SearchHit(at, source, key), blob)
         if len(places) < SCRIPTS_AT_ONCE:
             return
         after = Cursor(places[-1][0], source, places[-1][1])

@@ -47,7 +47,7 @@ def expression_check(query: Query, user: User) -> Iterator[ExpressionCheck]:
 def expression_spans(query: Query, user: User, lines: Sequence[bytes]) -> list[list[Span]]:
     """Return which bytes of each line the expressions match."""
     spans: list[list[Span]] = [[] for _ in lines]
-    expressions = [row for row in expressions_of(query) if not row.negated]
+    expressions = [expression for expression in expressions_of(query) if not expression.negated]
     if not expressions or not lines:
         return spans
     with expression_run(user.pk, seconds=BUDGET_SECONDS) as run:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
-from apps.search.domain.engine.base import Cursor, Hit, Scope
+from apps.search.domain.engine.base import Cursor, SearchHit, SearchScope
 from apps.search.domain.query.clauses import Field, Query, Source, moment
 
 
@@ -15,12 +15,12 @@ class HitCandidate:
     A text that is `excluded` was examined and does not match: the search continues after it.
     """
 
-    hit: Hit
+    hit: SearchHit
     blob: int | None = None
     excluded: bool = False
 
 
-def in_period(query: Query, scope: Scope, column: str) -> Q:
+def in_period(query: Query, scope: SearchScope, column: str) -> Q:
     """Return the condition of `since:` and `until:`."""
     condition = Q()
     for clause in query.of(Field.SINCE):

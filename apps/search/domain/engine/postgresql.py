@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from django.db import connection
 
-from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hit, Hits, Scope
+from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hits, SearchHit, SearchScope
 from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.conditions import visible_jobs
 from apps.search.domain.engine.log_candidates import newest_logs
@@ -56,7 +56,7 @@ class PostgresEngine:
     def search(
         self,
         query: Query,
-        scope: Scope,
+        scope: SearchScope,
         *,
         after: Cursor | None = None,
         size: int,
@@ -101,7 +101,7 @@ def _words(log: KeptLog) -> set[str]:
     return words_of_log(log.data) | set(time_words(log.ended_at))
 
 
-def _logs(query: Query, scope: Scope, after: Cursor | None) -> Iterator[HitCandidate]:
+def _logs(query: Query, scope: SearchScope, after: Cursor | None) -> Iterator[HitCandidate]:
     """Yield jobs whose logs may fulfil the query, newest first."""
     rows = LogWords.objects.filter(in_period(query, scope, "ended_at"))
     if after is not None:
@@ -113,4 +113,4 @@ def _logs(query: Query, scope: Scope, after: Cursor | None) -> Iterator[HitCandi
     if jobs is not None:
         rows = rows.filter(job__in=jobs.values("pk"))
     for at, job in newest_logs(rows, tsquery_terms(required_words(query)), newest=newest):
-        yield HitCandidate(Hit(at, Source.LOG, job))
+        yield HitCandidate(SearchHit(at, Source.LOG, job))

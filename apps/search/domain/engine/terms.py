@@ -68,7 +68,7 @@ def _terms_within(piece: str) -> list[Required]:
 def tsquery_terms(required: Iterable[Required]) -> list[str]:
     """Return the terms of a tsquery that a text with these words matches."""
     terms = []
-    for row in required:
-        quoted = word_rules.quoted(row.word)
-        terms.append(f"{quoted}:*" if row.starts else quoted)
+    for term in required:
+        quoted = word_rules.quoted(term.word)
+        terms.append(f"{quoted}:*" if term.starts else quoted)
     return terms

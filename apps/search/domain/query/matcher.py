@@ -49,7 +49,7 @@ def in_lower_case(text: str) -> str:
     return lowered
 
 
-class Matcher:
+class QueryMatcher:
     """Matches texts with the words and phrases of a query.
 
     The texts are given as `in_lower_case(text_of(data))`.

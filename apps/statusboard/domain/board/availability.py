@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Slot:
+class AvailabilitySlot:
     """One hour or day of a service in the reader's zone: its worst state, and seconds by state.
 
     `incident` is the primary key of its incident if it has exactly one.
@@ -114,7 +114,7 @@ class Availability:
         return self.seconds.get(state, 0) / self.known if self.known else None
 
 
-def availability(slots: Iterable[Slot]) -> Availability:
+def availability(slots: Iterable[AvailabilitySlot]) -> Availability:
     """Return the sums over slots."""
     totals: dict[State, float] = {}
     for slot in slots:
@@ -125,7 +125,7 @@ def availability(slots: Iterable[Slot]) -> Availability:
 
 def daily(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
-) -> dict[int, tuple[Slot, ...]]:
+) -> dict[int, tuple[AvailabilitySlot, ...]]:
     """Return the last `days` of each service in `zone`, by primary key, oldest first.
 
     The last slot ends at `at`.
@@ -137,7 +137,7 @@ def daily(
 
 def hourly(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = HOURLY_DAYS
-) -> dict[int, tuple[Slot, ...]]:
+) -> dict[int, tuple[AvailabilitySlot, ...]]:
     """Return the hours of the last `days` of each service in `zone`, as `daily` does."""
     edges = [_midnight(at.astimezone(zone).date() - timedelta(days=days - 1), zone)]
     while edges[-1] + _HOUR < at:
@@ -151,7 +151,7 @@ def _midnight(day: date, zone: tzinfo) -> datetime:
 
 def _slots(
     services: Iterable[Service], edges: Sequence[datetime], zone: tzinfo, *, is_hour: bool
-) -> dict[int, tuple[Slot, ...]]:
+) -> dict[int, tuple[AvailabilitySlot, ...]]:
     stretches: dict[int, list[Stretch]] = {service.pk: [] for service in services}
     rows = StateInterval.objects.filter(service__in=stretches).overlapping(edges[0], edges[-1])
     columns = ("service_id", "state", "started_at", "ended_at", "incident_id")
@@ -159,12 +159,14 @@ def _slots(
         stretches[pk].append(Stretch(state, started_at, ended_at, incident))
 
     periods = list(pairwise(edge.astimezone(zone) for edge in edges))
-    slots: dict[int, tuple[Slot, ...]] = {}
+    slots: dict[int, tuple[AvailabilitySlot, ...]] = {}
     for pk, of_service in stretches.items():
         in_order = []
         for (start, end), (seconds, incidents) in zip(periods, cut(of_service, edges), strict=True):
             incident = incidents.pop() if len(incidents) == 1 else None
-            in_order.append(Slot(start, end, is_hour, worst(seconds), seconds, incident))
+            in_order.append(
+                AvailabilitySlot(start, end, is_hour, worst(seconds), seconds, incident)
+            )
         slots[pk] = tuple(in_order)
     return slots
 

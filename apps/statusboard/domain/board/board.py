@@ -10,7 +10,7 @@ from apps.accounts.models import User
 from apps.statusboard.domain.board.availability import (
     DAYS,
     Availability,
-    Slot,
+    AvailabilitySlot,
     availability,
     daily,
     hourly,
@@ -52,7 +52,7 @@ class BoardRow:
     cause: Cause
     incident: Incident | None
     next_window: DowntimeWindow | None
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[AvailabilitySlot, ...] = ()
     has_own_state: bool = True
     fault: RawPayload | None = None
 
@@ -105,7 +105,7 @@ class _BoardData:
 
     intervals: dict[int, StateInterval]
     windows: dict[int, DowntimeWindow]
-    slots: Mapping[int, tuple[Slot, ...]]
+    slots: Mapping[int, tuple[AvailabilitySlot, ...]]
     children: Mapping[int | None, list[Service]]
     faults: Mapping[int, RawPayload]
 
@@ -115,7 +115,7 @@ def board(
 ) -> list[BoardRow]:
     """Return all services in tree order, with state, next window, and slots in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
-    slots: dict[int, tuple[Slot, ...]] = {}
+    slots: dict[int, tuple[AvailabilitySlot, ...]] = {}
     if days:
         read_slots = hourly if by_hour else daily
         slots = read_slots(services, at, zone=zone, days=days)
@@ -128,9 +128,9 @@ def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> BoardRow
 
 
 def _tree(
-    services: list[Service], at: datetime, slots: Mapping[int, tuple[Slot, ...]]
+    services: list[Service], at: datetime, slots: Mapping[int, tuple[AvailabilitySlot, ...]]
 ) -> list[BoardRow]:
-    """Return the rows of these services, each followed by those of its components."""
+    """Return the rows of these services, each followed by the rows of its components."""
     intervals = StateInterval.objects.current(at).select_related("incident__source", "window")
     plans = DowntimeWindow.services.through.objects.filter(
         downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
@@ -158,7 +158,7 @@ def _tree(
 
 
 def _branch(service: Service, depth: int, data: _BoardData) -> list[BoardRow]:
-    """Return the row of a service, and those of its components below it."""
+    """Return the row of a service, and the rows of its components below it."""
     rows_below: list[BoardRow] = []
     for child in data.children.get(service.pk, []):
         rows_below += _branch(child, depth + 1, data)
@@ -258,7 +258,7 @@ def state_history(service: Service, started_at: datetime, at: datetime) -> list[
     """
     intervals = StateInterval.objects.filter(service=service).overlapping(started_at, at)
     states = list(intervals.select_related("incident", "window").order_by("-started_at"))
-    for row in states:
-        if row.ended_at and row.ended_at > at and row.state != State.MAINTENANCE:
-            row.ended_at = None
+    for interval in states:
+        if interval.ended_at and interval.ended_at > at and interval.state != State.MAINTENANCE:
+            interval.ended_at = None
     return states

@@ -1,6 +1,6 @@
 """The board in the DOE Integrated Research Infrastructure (IRI) API: resources, incidents, events.
 
-The fields are those of its reference, doe-iri/iri-facility-api-python, app/routers/status/models.py
+The fields follow its reference, doe-iri/iri-facility-api-python, app/routers/status/models.py
 (2026). IRI has neither maintenance nor stale states: a service in maintenance is `down` there, with
 a planned incident.
 """

@@ -107,7 +107,7 @@ def record_state(*, incident: Incident, state: State, at: datetime) -> str:
 
 
 def set_latest_state(incident: Incident) -> None:
-    """Set the state to that of the last change before the end, without saving."""
+    """Set the state to the state of the last change before the end, without saving."""
     changes = incident.changes.all()
     if incident.ended_at is None:
         within = changes

@@ -19,12 +19,12 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.core.domain.background import enqueue
-from apps.statusboard.domain.monitoring.intake_journal import Journal
+from apps.statusboard.domain.monitoring.intake_journal import AlertJournal
 from apps.statusboard.models import MonitoringSource, RawPayload
 
 log = logging.getLogger(__name__)
 
-JOURNAL = Journal(settings.VAR_DIR / "intake")
+JOURNAL = AlertJournal(settings.VAR_DIR / "intake")
 #: Payloads are stored in batches of at most this number and this size.
 BATCH = 500
 BATCH_BYTES = 8_000_000
@@ -54,7 +54,7 @@ def accept_payload(*, source_id: int, body: bytes, at: datetime) -> None:
     JOURNAL.append(json.dumps(entry).encode())
 
 
-def pump(journal: Journal | None = None) -> int:
+def pump(journal: AlertJournal | None = None) -> int:
     """Store the payloads of the journal and queue their parsing; return their number.
 
     Complete files come first, before this process completes its own: while the database is
@@ -67,7 +67,7 @@ def pump(journal: Journal | None = None) -> int:
     return count + _store_ended(journal)
 
 
-def _store_ended(journal: Journal) -> int:
+def _store_ended(journal: AlertJournal) -> int:
     count = 0
     for path in journal.ended_files():
         entries: list[_Entry] = []
@@ -120,7 +120,7 @@ def _entries(path: Path) -> Iterator[_Entry | None]:
 
 @transaction.atomic
 def _store(entries: list[_Entry]) -> None:
-    """Store payloads once each; those of deleted sources are dropped."""
+    """Store payloads once each; payloads of deleted sources are dropped."""
     source_ids = {entry.source_id for entry in entries}
     there = set(MonitoringSource.objects.filter(pk__in=source_ids).values_list("pk", flat=True))
     payloads = []

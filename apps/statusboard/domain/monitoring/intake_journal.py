@@ -18,7 +18,7 @@ from pathlib import Path
 LEAST_FREE_BYTES = 500_000_000
 
 
-class Journal:
+class AlertJournal:
     """The journal in a directory, shared by all processes of a host."""
 
     def __init__(self, directory: Path) -> None:

@@ -14,7 +14,7 @@ from django.conf import settings
 from apps.core.domain.plugins import UnknownPlugin
 from apps.core.errors import InvalidFields
 from apps.core.http.addresses import ListedHosts
-from apps.core.http.client import Limits, send
+from apps.core.http.client import TransferLimits, send
 from apps.core.http.errors import AddressRefused, HttpError, TimedOut
 from apps.statusboard.feeds.registry import FEEDS
 
@@ -57,7 +57,7 @@ def fetch(*, feed: str, url: str) -> bytes:
 def _fetch_one(url: str, headers: dict[str, str], question: bytes, ends: float) -> bytes:
     """Return the body of one response that arrives before `ends`. Raises `PullFailed`."""
     seconds_left = ends - time.monotonic()
-    limits = Limits(
+    limits = TransferLimits(
         connect=CONNECT_SECONDS, read=SECONDS, total=seconds_left, most_bytes=MOST_BYTES
     )
     rule = ListedHosts(settings.FEED_HOSTS)

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.charts import Part, week_strip
 from apps.core.web.templatetags.formatting import sign
-from apps.statusboard.domain.board.availability import Slot
+from apps.statusboard.domain.board.availability import AvailabilitySlot
 from apps.statusboard.domain.board.board import BoardRow
 from apps.statusboard.enums import State, worst
 from apps.statusboard.models import Incident, Service
@@ -47,14 +47,14 @@ def plain_marks(row: BoardRow) -> SafeString:
 
 
 @register.simple_tag
-def week_marks(service: Service, slots: list[Slot]) -> SafeString:
+def week_marks(service: Service, slots: list[AvailabilitySlot]) -> SafeString:
     """Render a row of hours for each day, linked as `day_marks` does.
 
     When clocks are set back, the worse of the two equal hours is shown. When they are set forward,
     the missing hour stays empty.
     """
     page = service.get_absolute_url()
-    days: dict[date, dict[int, Slot]] = {}
+    days: dict[date, dict[int, AvailabilitySlot]] = {}
     for slot in slots:
         hours = days.setdefault(slot.date, {})
         same = hours.get(slot.started_at.hour)
@@ -69,7 +69,7 @@ def week_marks(service: Service, slots: list[Slot]) -> SafeString:
     return week_strip(rows, sentence=f"States of {service} by hour, a row for each day")
 
 
-def _classes(slot: Slot) -> str:
+def _classes(slot: AvailabilitySlot) -> str:
     """Return the classes of a mark. That of a day with a short disruption has only a part in its
     colour: twenty minutes are no lost day.
     """
@@ -81,7 +81,7 @@ def _classes(slot: Slot) -> str:
     return classes
 
 
-def _address(page: str, slot: Slot) -> str:
+def _address(page: str, slot: AvailabilitySlot) -> str:
     if slot.incident is not None:
         return str(Incident(pk=slot.incident).get_absolute_url())
     return f"{page}?day={slot.date.isoformat()}"

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ResourceChanges:
     """Changed resources of a retry. Zero and empty mean: as the stage requests.
 
     `memory_bytes` and `time_limit_seconds` replace the values of the stage; the retry does not
@@ -21,7 +21,7 @@ class Changes:
     events_part: int = 0
 
     @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> "Changes":
+    def read(cls, stored: Mapping[str, Any]) -> "ResourceChanges":
         """Return the changes that `as_stored` returned."""
         return cls(
             memory_bytes=stored.get("memory_bytes", 0),
@@ -46,7 +46,9 @@ class Changes:
         """Return the changed values that are requested of a scheduler, by name."""
         return replace(self, cluster="", events_part=0).as_stored()
 
-    def without_reductions(self, *, memory_bytes: int, time_limit_seconds: int) -> "Changes":
+    def without_reductions(
+        self, *, memory_bytes: int, time_limit_seconds: int
+    ) -> "ResourceChanges":
         """Return the changes without memory and time that do not exceed those of the stage."""
         return replace(
             self,
@@ -56,7 +58,7 @@ class Changes:
             ),
         )
 
-    def on_top_of(self, earlier: "Changes") -> "Changes":
+    def on_top_of(self, earlier: "ResourceChanges") -> "ResourceChanges":
         """Return the changes of a retry of a retry, which had the `earlier` changes.
 
         It never gets fewer resources than before, nor more events. Schedulers do not know the hosts
@@ -65,10 +67,13 @@ class Changes:
         hosts = set(self.avoided_hosts)
         if not self.cluster:
             hosts.update(earlier.avoided_hosts)
-        return Changes(
+        return ResourceChanges(
             memory_bytes=max(self.memory_bytes, earlier.memory_bytes),
             time_limit_seconds=max(self.time_limit_seconds, earlier.time_limit_seconds),
             avoided_hosts=tuple(sorted(hosts)),
             cluster=self.cluster,
             events_part=max(self.events_part, earlier.events_part),
         )
+
+
+NO_CHANGES = ResourceChanges()

@@ -79,7 +79,7 @@ def group_files(
     last: bool,
     are_runs_closed: bool = False,
 ) -> list[list[WaitingFile]]:
-    """Group files in their order; those of groups that wait for more files are left out.
+    """Group files in their order; files of groups that wait for more files are left out.
 
     On the last look nothing waits. With `are_runs_closed` the newest run does not grow either.
     """

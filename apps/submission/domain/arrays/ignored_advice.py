@@ -1,6 +1,6 @@
 """Exceptions from advice: for some hours, jobs of a request are submitted against it.
 
-The advice is that of a service that is down, or of an announcement.
+The advice comes from a service that is down, or from an announcement.
 """
 
 from datetime import datetime, timedelta

@@ -1,8 +1,8 @@
 """Change the limit of concurrent jobs of a request, and split planned arrays that exceed it."""
 
 import logging
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef
@@ -15,10 +15,10 @@ from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.production.domain.reasons import reason_problems
 from apps.production.enums import RequestState
 from apps.production.models import Request
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.files import takes_files
 from apps.submission.domain.arrays.plan import locked, plan_jobs
-from apps.submission.domain.arrays.rows import new_submission, plans_of
+from apps.submission.domain.arrays.rows import NewArray, new_submission, plans_of
 from apps.submission.domain.arrays.submissions import (
     ASSIGNABLE,
     SENDABLE,
@@ -154,32 +154,39 @@ def _cut(pk: int, at: datetime) -> Submission | None:
     except InvalidFields as error:
         log.warning("%s cannot be cut: %s", submission, error)
         return None
-    alike: dict[str, Any] = {
-        "request": request,
-        "cluster": submission.cluster,
-        "plan": plan,
-        "at": at,
-    }
-    alike |= {"retry_of": submission.retry_of, "by": submission.created_by}
-    alike["changes"] = Changes.read(submission.changes)
-    first = new_submission(**alike, number=submission.number, **_jobs(submission, numbers[:limit]))
+    array = NewArray(
+        request=request,
+        cluster=submission.cluster,
+        plan=plan,
+        retry_of=submission.retry_of,
+        changes=ResourceChanges.read(submission.changes),
+    )
+    by = submission.created_by
+    first = new_submission(
+        _with_jobs(array, submission, numbers[:limit]),
+        number=submission.number,
+        by=by,
+        at=at,
+    )
     changed = ("token", "script", "script_sha256", "tasks", "indices")
     for name in changed:
         setattr(submission, name, getattr(first, name))
     submission.save(update_fields=changed)
     publish_event("submission.cut", submission, at, reason=f"No more than {limit:,} jobs at once.")
     plan_jobs(
-        **alike,
+        _with_jobs(array, submission, numbers[limit:]),
+        by=by,
+        at=at,
         reason=f"The rest of array {submission.number}.",
-        **_jobs(submission, numbers[limit:]),
     )
     return submission
 
 
-def _jobs(submission: Submission, part: list[int]) -> dict[str, Any]:
+def _with_jobs(array: NewArray, submission: Submission, numbers: list[int]) -> NewArray:
+    """Return the array with some of the jobs of a submission, numbered as they are there."""
     if submission.indices:
-        return {"indices": part}
-    return {"first": part[0], "tasks": len(part)}
+        return replace(array, indices=numbers)
+    return replace(array, first=numbers[0], tasks=len(numbers))
 
 
 def _describe_limit(limit: int | None) -> str:

@@ -24,7 +24,7 @@ class LoggedOutputs:
     def take(self, job: Job, files: Sequence[Mapping[str, Any]], *, at: datetime) -> None:
         """Store the files, unless the job sent some itself.
 
-        All are stored, or none: a fault is logged, as nobody waits for an answer.
+        All are stored, or none: a fault is logged, since no caller waits for an answer.
         """
         stages = Stage.objects.select_related("request__experiment")
         stage = stages.filter(request__key=job.request_key, name=job.stage).first()

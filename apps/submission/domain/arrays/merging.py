@@ -72,7 +72,7 @@ def _give_up_late_files(stage: Stage, *, keeps_runs: bool, at: datetime) -> None
 
 
 def _of_closed_runs(files: Sequence[WaitingFile], source: Stage) -> list[WaitingFile]:
-    """Return the files without a run, and those of runs of which `source` writes no more files.
+    """Return the files without a run, and all files of runs of which `source` writes no more.
 
     Of a stage that merges itself, this is not known before it has ended. The newest run of
     keep-up processing may still grow.

@@ -114,7 +114,7 @@ def report_job_files(
     """Store files that a job itself reports, in the stage that its token names.
 
     They are added to those that it reported before, or replace all of them. Those of tests and
-    debug re-runs are not stored. Raises `NotAllowed` if the token is that of another array or names
+    debug re-runs are not stored. Raises `NotAllowed` if the token belongs to another array or names
     no stage, `InvalidTransition` if the request has no jobs in its state, `InvalidFields` with
     every fault, and `LimitReached` if the jobs of the experiment reported too many files today.
     """
@@ -233,7 +233,7 @@ def report_output_with_files(
 def _count_files(
     counts: Mapping[str, int | None], files: Sequence[NamedFile]
 ) -> tuple[dict[str, int | None], dict[str, list[str]]]:
-    """Return counts completed by those of the files, and the contradictions by field.
+    """Return counts completed by the counts of the files, and the contradictions by field.
 
     The events are known if they are of all files. If they are of some, there are at least as many.
     """

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
@@ -16,7 +15,7 @@ from apps.production.domain.holds import hold_of
 from apps.production.domain.outputs.datasets import DataFile
 from apps.production.enums import PORTAL, RequestState
 from apps.production.models import Request, Stage
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import NO_CHANGES, ResourceChanges
 from apps.submission.domain.arrays.files import (
     Listing,
     follow_jobs,
@@ -31,10 +30,9 @@ from apps.submission.domain.arrays.files import (
 )
 from apps.submission.domain.arrays.keepup import take_new_files
 from apps.submission.domain.arrays.merging import ended_stages, start_merges, take_groups
-from apps.submission.domain.arrays.rows import new_submission, options_of, plans_of
+from apps.submission.domain.arrays.rows import NewArray, new_submission, options_of, plans_of
 from apps.submission.domain.arrays.scout_resources import resources_after_scouts
 from apps.submission.domain.arrays.scouts import jobs_allowed
-from apps.submission.domain.arrays.scripts import StagePlan
 from apps.submission.domain.arrays.submissions import (
     SENDABLE,
     completed_of,
@@ -110,11 +108,19 @@ def _plan_jobs(
             if not is_ready_to_start(assignment, stage, listing, at=at):
                 return None
             plan = plans_of(request, job=first)[stage.position]
-            changes = Changes()
+            changes = NO_CHANGES
             # All scouts of a scan are of its first point, which says little of the others.
             if options.scouts_measure and scan.count == 1:
                 changes = resources_after_scouts(stage, assignment.cluster, at=at)
-            return _plan(assignment, plan, at, first=first, tasks=tasks, changes=changes)
+            array = NewArray(
+                request=request,
+                cluster=assignment.cluster,
+                plan=plan,
+                first=first,
+                tasks=tasks,
+                changes=changes,
+            )
+            return plan_jobs(array, by=PORTAL, at=at)
 
         if not stage_submissions.is_located:  # the next stage reads its outputs from the catalogue
             return None
@@ -149,7 +155,9 @@ def _plan_files(
         else:
             indices = _indices_to_plan(mine, previous)[:most]
         if indices:
-            return _plan(assignment, plans_of(request)[stage.position], at, indices=indices)
+            plan = plans_of(request)[stage.position]
+            array = NewArray(request, assignment.cluster, plan, indices=indices)
+            return plan_jobs(array, by=PORTAL, at=at)
     return None
 
 
@@ -179,7 +187,9 @@ def _plan_merge(request: Request, assignment: Assignment, at: datetime) -> Submi
         )
         if jobs:
             plan = plans_of(request)[position]
-            return _plan(assignment, plan, at, indices=list(range(first, first + jobs)))
+            indices = range(first, first + jobs)
+            array = NewArray(request, assignment.cluster, plan, indices=indices)
+            return plan_jobs(array, by=PORTAL, at=at)
     return None
 
 
@@ -217,7 +227,9 @@ def _plan_test(
             return None
         events = events_of_test(assignment.cluster)
         plan = plans_of(request, test_events=events)[stage.position]
-        return _plan(assignment, plan, at, tasks=1, files={0: files} if files else None)
+        files_by_job = {0: files} if files else None
+        array = NewArray(request, assignment.cluster, plan, tasks=1, files=files_by_job)
+        return plan_jobs(array, by=PORTAL, at=at)
     return None
 
 
@@ -241,12 +253,6 @@ def events_of_test(cluster: Cluster) -> int:
     return options_of(cluster).test_events or MAX_TEST_EVENTS
 
 
-def _plan(assignment: Assignment, plan: StagePlan, at: datetime, **jobs: Any) -> Submission:
-    return plan_jobs(
-        request=assignment.request, cluster=assignment.cluster, plan=plan, by=PORTAL, at=at, **jobs
-    )
-
-
 def array_size(assignment: Assignment, options: SubmissionOptions) -> int:
     """Return the maximum size of an array: all of it must fit the limits in flight."""
     limits = (
@@ -265,7 +271,7 @@ def plan_retry(
     by: Principal,
     at: datetime,
     reason: str,
-    changes: Changes | None = None,
+    changes: ResourceChanges | None = None,
     cluster: Cluster | None = None,
 ) -> Submission:
     """Plan these jobs of a submission again, with changed resources if there are any.
@@ -273,44 +279,25 @@ def plan_retry(
     They stay on their cluster unless the `changes` name the given one. Raises `InvalidFields` if
     the stage cannot run, `SchedulerError` for invalid options of the cluster.
     """
-    return plan_jobs(
+    array = NewArray(
         request=request,
         cluster=cluster or submission.cluster,
         plan=plans_of(request, job=submission.first)[submission.position],
-        by=by,
-        at=at,
-        reason=reason,
         indices=indices,
         retry_of=submission,
-        changes=changes,
+        changes=changes or NO_CHANGES,
     )
+    return plan_jobs(array, by=by, at=at, reason=reason)
 
 
-def plan_jobs(
-    *,
-    request: Request,
-    cluster: Cluster,
-    plan: StagePlan,
-    by: Principal,
-    at: datetime,
-    reason: str = "",
-    **jobs: Any,
-) -> Submission:
+def plan_jobs(array: NewArray, *, by: Principal, at: datetime, reason: str = "") -> Submission:
     """Store the next array of a request and publish the event.
 
-    The jobs are as for `new_submission`.
+    Raises `SchedulerError` if the options of the cluster are invalid.
     """
-    if plan.purpose == Purpose.PRODUCTION:
-        start_merges(request, plan.position, at=at)
-    submission = new_submission(
-        request=request,
-        cluster=cluster,
-        plan=plan,
-        number=next_number(request),
-        by=by,
-        at=at,
-        **jobs,
-    )
+    if array.plan.purpose == Purpose.PRODUCTION:
+        start_merges(array.request, array.plan.position, at=at)
+    submission = new_submission(array, number=next_number(array.request), by=by, at=at)
     submission.save(force_insert=True)
     follow_jobs(submission, at=at)
     data = {

@@ -3,6 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
@@ -17,7 +18,7 @@ from apps.datasets.domain.ledger import files_of_numbers
 from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import NO_CHANGES, ResourceChanges
 from apps.submission.domain.arrays.scripts import (
     Overlay,
     StagePlan,
@@ -67,68 +68,77 @@ def options_of(cluster: Cluster) -> SubmissionOptions:
         raise SchedulerError(f"options of cluster {cluster}: {error}") from error
 
 
-def new_submission(
-    *,
-    request: Request,
-    cluster: Cluster,
-    plan: StagePlan,
-    number: int,
-    by: Principal,
-    at: datetime,
-    first: int = 0,
-    tasks: int = 0,
-    indices: Sequence[int] = (),
-    retry_of: Submission | None = None,
-    files: Mapping[int, Sequence[str]] | None = None,
-    overlay: Overlay | None = None,
-    changes: Changes | None = None,
-) -> Submission:
-    """Return an unsaved row with its script.
+@dataclass(frozen=True)
+class NewArray:
+    """An array of jobs of one stage, before it is planned.
 
-    Its jobs are `tasks` from number `first` on, or those of `indices`. `changes` are resources that
-    differ from those of the stage; a retry keeps the changes of the array that it retries, but for
-    less memory or wall time than the stage asks for. A retry on another cluster names it in its
-    `changes`.
+    Its jobs are `tasks` from number `first` on, or the numbers of `indices`. `retry_of` is the
+    array whose jobs it runs again; if that ran on another cluster, `changes` name the new one.
+    `files` are the files of each job by its number; None reads them from the ledger. `overlay` is
+    what a debug re-run changes about the script. `changes` are resources that differ from those of
+    the stage.
     """
+
+    request: Request
+    cluster: Cluster
+    plan: StagePlan
+    first: int = 0
+    tasks: int = 0
+    indices: Sequence[int] = ()
+    retry_of: Submission | None = None
+    files: Mapping[int, Sequence[str]] | None = None
+    overlay: Overlay | None = None
+    changes: ResourceChanges = NO_CHANGES
+
+
+def new_submission(array: NewArray, *, number: int, by: Principal, at: datetime) -> Submission:
+    """Return an unsaved row with its script. `number` counts the arrays of the request.
+
+    A retry keeps the changes of the array that it retries, except for memory and wall time below
+    those of the stage. Raises `SchedulerError` if the options of the cluster are invalid.
+    """
+    plan = array.plan
     token = uuid.uuid4()
+    files = array.files
     if plan.reads_files and files is None:
-        stage = request.stages.all()[plan.position]
-        files = files_of_numbers(stage, indices or range(first, first + tasks))
-    options = options_of(cluster)
-    changes = changes or Changes()
-    if retry_of is not None:
-        earlier = Changes.read(retry_of.changes).without_reductions(
+        stage = array.request.stages.all()[plan.position]
+        numbers = array.indices or range(array.first, array.first + array.tasks)
+        files = files_of_numbers(stage, numbers)
+    options = options_of(array.cluster)
+    changes = array.changes
+    if array.retry_of is not None:
+        earlier = ResourceChanges.read(array.retry_of.changes).without_reductions(
             memory_bytes=plan.memory_bytes, time_limit_seconds=plan.wall_seconds
         )
         changes = changes.on_top_of(earlier)
     script = write_script(
         plan,
-        first=first,
-        indices=indices,
+        first=array.first,
+        indices=array.indices,
         token=str(token),
         files=files,
-        overlay=overlay,
+        overlay=array.overlay,
         events_part=changes.events_part,
     )
     return Submission(
-        request=request,
-        cluster=cluster,
+        request=array.request,
+        cluster=array.cluster,
         number=number,
         position=plan.position,
         stage_name=plan.name,
         purpose=plan.purpose,
-        retry_of=retry_of,
+        retry_of=array.retry_of,
         changes=changes.as_stored(),
-        first=indices[0] if indices else first,
-        tasks=len(indices) or tasks,
-        indices=write_ranges(indices),
+        first=array.indices[0] if array.indices else array.first,
+        tasks=len(array.indices) or array.tasks,
+        indices=write_ranges(array.indices),
         token=token,
         script=script,
         script_sha256=hashlib.sha256(script.encode()).hexdigest(),
         asked={
             "memory_bytes": plan.memory_bytes,
             "time_limit_seconds": plan.wall_seconds,
-            "account": options.account_of(request.experiment.key),
+            "account": options.account_of(array.request.experiment.key),
             **options.model_dump(
                 include={"most_at_once", "partition", "qos", "directory", "output"}
             ),

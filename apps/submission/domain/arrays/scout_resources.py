@@ -15,7 +15,7 @@ from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
 from apps.production.enums import PORTAL
 from apps.production.models import Stage
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.enums import Purpose, ScoutState
 from apps.submission.models import StageScouts, Submission
 
@@ -113,7 +113,7 @@ def signed_bound(asked: int, *, signed: int | None, limit_of_cluster: int | None
     return max(asked, bound)
 
 
-def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> Changes:
+def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> ResourceChanges:
     """Return memory and wall time of the next jobs of a stage, in the caller's transaction.
 
     Measures its scouts until all have ended, and keeps what changed in the timeline.
@@ -122,7 +122,7 @@ def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> C
         request=stage.request_id, position=stage.position, state=ScoutState.SOUND
     ).first()
     if scouts is None or not stage.memory_bytes or not stage.wall_seconds:
-        return Changes()
+        return ResourceChanges()
     is_as_asked = (scouts.asked_memory_bytes, scouts.asked_wall_seconds) == (
         stage.memory_bytes,
         stage.wall_seconds,
@@ -130,7 +130,7 @@ def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> C
     if scouts.measured_at is None or not is_as_asked:
         _measure(scouts, stage, cluster, at)
     # They may have been measured on another cluster, whose limits are higher.
-    return Changes(
+    return ResourceChanges(
         memory_bytes=_within(scouts.memory_bytes, cluster.max_memory_bytes),
         time_limit_seconds=_within(scouts.wall_seconds, cluster.max_wall_seconds),
     )

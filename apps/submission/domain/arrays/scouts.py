@@ -18,7 +18,7 @@ _SHARE = 0.02
 _MOST_SCOUTS = 100
 #: A smaller stage has none: its first jobs would be most of what can be saved.
 _WORTH_SCOUTS = 5
-#: The usual failure rate is that of so many earlier stages of the same name.
+#: The usual failure rate is counted over so many earlier stages of the same name.
 _EARLIER_STAGES = 20
 
 

@@ -89,7 +89,7 @@ def events_of_part(events: int, part: int) -> int:
 
 
 def events_of_job(events: int, jobs: int, index: int, *, points: int = 1) -> int:
-    """Return how many events a script gives the job of a number, of all those of its stage.
+    """Return how many of the events of its stage a script gives the job of a number.
 
     The first jobs of each point of a scan have one event more than the others if the events of the
     point cannot be divided evenly.
@@ -179,7 +179,7 @@ def write_script(
     """Return the script of an array. Task n is job `first` + n, or `indices[n]` if given.
 
     Without `first` the script takes it as an argument. `files` are the files of each job, by its
-    number; `overlay` is that of a debug re-run. With `events_part` n, each job produces the first
+    number; `overlay` is of a debug re-run. With `events_part` n, each job produces the first
     nth part of its events, and one at least.
     """
     variables = dict(plan.variables)
@@ -309,7 +309,7 @@ def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> 
 def _texts(key: str, content: RequestContent, position: int, purpose: Purpose) -> dict[str, str]:
     """Return the texts of placeholders known now: arguments of the stage, `request` and `stage`.
 
-    Tests and debug re-runs write separate datasets; tests of later stages read those of tests.
+    Tests and debug re-runs write separate datasets; tests of later stages read what tests wrote.
     """
     stage = content.stages[position]
     declared = content.workflow.stage(stage.kind).arguments

@@ -1,4 +1,4 @@
-"""Events that stages did not produce: those of missing jobs, and of jobs with a part of theirs."""
+"""Events that stages did not produce: of missing jobs, and of jobs that produce only a part."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

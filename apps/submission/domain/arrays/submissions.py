@@ -24,7 +24,7 @@ from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.priority.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.scripts import events_of_job, events_of_part
 from apps.submission.enums import IN_SCHEDULER, Purpose, RetryState, SubmissionState
 from apps.submission.models import Assignment, RetryJob, Submission
@@ -58,7 +58,7 @@ def write_ranges(numbers: Iterable[int]) -> str:
 def read_ranges(text: str) -> Iterator[int]:
     """Yield the numbers of ranges written by `write_ranges` or Slurm.
 
-    Those of Slurm may have a step (`0-8:4`) and a limit (`%5`).
+    IDs of Slurm may have a step (`0-8:4`) and a limit (`%5`).
     """
     for part in filter(None, text.partition("%")[0].split(",")):
         span, _, step = part.partition(":")
@@ -327,7 +327,7 @@ def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInP
     missing = 0
     is_exact = True
     for submission in submissions:
-        part = Changes.read(submission.changes).events_part
+        part = ResourceChanges.read(submission.changes).events_part
         if part and submission.completed:
             failed = set(read_ranges(submission.failed_indices))
             good = [index for index in indices_of(submission) if index not in failed]
@@ -494,7 +494,7 @@ def stage_submissions_of(request: Request) -> list[StageSubmissions]:
 def measure(by_stage: Iterable[StageSubmissions]) -> None:
     """Set what the ended jobs of each stage used, in one query.
 
-    The longest run time and the peak memory are those of completed jobs, the GB-hours of all.
+    The longest run time and the peak memory are of completed jobs, the GB-hours of all jobs.
     """
     by_array: dict[tuple[int, str], tuple[StageSubmissions, Submission]] = {}
     for stage_submissions in by_stage:

@@ -152,7 +152,7 @@ def measured(test: Submission) -> str:
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """The last test of a stage in a word and a sentence; `sign` is the state shown."""
 
     test: Submission
@@ -161,12 +161,12 @@ class Result:
     text: str
 
 
-def results_of(request: Request) -> list[Result]:
+def results_of(request: Request) -> list[TrialResult]:
     """Return the last test of each stage that has one, in order."""
     return [_result(test) for _, test in sorted(last_tests(request).items())]
 
 
-def failed_test(request: Request) -> Result | None:
+def failed_test(request: Request) -> TrialResult | None:
     """Return the first test that ended and failed, if the last test of a stage did."""
     for _, test in sorted(last_tests(request).items()):
         if test.settled_at and not test.completed:
@@ -174,20 +174,20 @@ def failed_test(request: Request) -> Result | None:
     return None
 
 
-def _result(test: Submission) -> Result:
+def _result(test: Submission) -> TrialResult:
     if test.state != SubmissionState.SENT:
-        return Result(test, "unknown", test.get_state_display(), test.last_error)
+        return TrialResult(test, "unknown", test.get_state_display(), test.last_error)
     if not test.settled_at:
-        return Result(test, "running", "running", "")
+        return TrialResult(test, "running", "running", "")
     if test.completed:
-        return Result(test, "completed", "good", measured(test))
+        return TrialResult(test, "completed", "good", measured(test))
     verdict = verdict_of(test)
     if verdict is None:
-        return Result(
+        return TrialResult(
             test, "failed", "failed", "Waiting for the verdict." if not test.answered_at else ""
         )
 
     problem = f"{verdict.verdict} problem: {verdict.summary}"
     if verdict.verdict == VerdictKind.SERVICE and not test.answered_at:
         problem += " The test is repeated once the service is up."
-    return Result(test, "failed", "failed", problem)
+    return TrialResult(test, "failed", "failed", problem)

@@ -23,7 +23,7 @@ from apps.jobs.models import Job
 from apps.submission.enums import HostChoice
 from apps.submission.models import DebugProfile
 
-#: Variables that the scheduler sets for each job; those of the original job would mislead the
+#: Variables that the scheduler sets for each job; the values of the original job would mislead the
 #: re-run.
 _OF_JOB = re.compile(rb"SLURM_|SLURMD_|PBS_|_CONDOR_|TMPDIR$|OPSPORTAL_PHASE_TOKEN$")
 _MASKED = re.compile(rb"<masked:[0-9a-f]{16}>")

@@ -28,7 +28,7 @@ from apps.production.domain.outputs.datasets import DataFile
 from apps.production.domain.reasons import checked_reason
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.assignment import check_cluster
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.files import Listing, list_files, with_listing
 from apps.submission.domain.arrays.plan import (
     events_of_test,
@@ -36,7 +36,7 @@ from apps.submission.domain.arrays.plan import (
     locked,
     next_number,
 )
-from apps.submission.domain.arrays.rows import new_submission
+from apps.submission.domain.arrays.rows import NewArray, new_submission
 from apps.submission.domain.arrays.scripts import Overlay, make_stage_plan
 from apps.submission.domain.arrays.submissions import (
     check_may_submit,
@@ -53,7 +53,7 @@ TRACE = DebugProfile(name="trace", description="Prints every command of the scri
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class RerunPreview:
     """A debug re-run before it is submitted.
 
     It has the row, the lines of both scripts, and the options with old and new value.
@@ -113,7 +113,7 @@ def debugged_by(job: Job) -> Job | None:
     return run.debug_of
 
 
-def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Preview:
+def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> RerunPreview:
     """Return what a debug re-run of a job of the portal would submit. Changes nothing.
 
     Raises `NotAllowed`, `InvalidTransition` if the portal did not send the job, `InvalidFields` if
@@ -126,7 +126,7 @@ def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Previ
     line_pairs = compare_fully(before, after, exact=True).rows or []
     # A new array has a new token, whatever the profile.
     shown = [pair for pair in line_pairs if "OPSPORTAL_SUBMISSION" not in pair.right_text]
-    return Preview(run, shown, _changed_options(origin.submission, run))
+    return RerunPreview(run, shown, _changed_options(origin.submission, run))
 
 
 def start_debug_run(
@@ -213,18 +213,16 @@ def _unsaved_run(
         for number, names in files_of_numbers(stage, [origin.index]).items():
             files[number] = names[:most_files]
 
-    run = new_submission(
+    array = NewArray(
         request=request,
         cluster=original.cluster,
         plan=plan,
-        number=next_number(request),
-        by=by,
-        at=at,
         indices=[origin.index],
         files=files,
         overlay=overlay_of(profile),
-        changes=Changes(events_part=Changes.read(original.changes).events_part),
+        changes=ResourceChanges(events_part=ResourceChanges.read(original.changes).events_part),
     )
+    run = new_submission(array, number=next_number(request), by=by, at=at)
     run.debug_of = job
     run.profile = profile.name
 

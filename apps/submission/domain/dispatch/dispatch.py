@@ -124,7 +124,7 @@ def _most_in_flight(request: Request) -> int:
 def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
     """Return whether the limits of its request and experiment allow a submission.
 
-    That of the request holds on all clusters together.
+    The limit of the request holds on all clusters together.
     """
     request = submission.request
     of_experiment = Submission.objects.filter(

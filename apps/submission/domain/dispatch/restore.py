@@ -28,7 +28,7 @@ from apps.production.models import Hold, Request
 from apps.submission.enums import RetryState, SubmissionState
 from apps.submission.models import KnownDatabase, RetryJob, Submission, UnknownArray
 
-#: So long after a restore, jobs that the portal does not know are looked for.
+#: For so long after a restore, the portal searches for jobs that it does not know.
 LOOKED_FOR = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
 #: A portal that was not at work for longer did not just go through a failover.
@@ -116,7 +116,7 @@ def _is_in_use(identity: str, at: datetime) -> bool:
 
 
 def _went_back(newest: KnownDatabase, at: datetime) -> bool:
-    """Return whether a new timeline is that of a restore, and not of a promoted standby.
+    """Return whether a new timeline comes from a restore, and not from a promoted standby.
 
     A standby has all that was committed, and is promoted within seconds. A restore to the end of
     the archived WAL has no target, but takes longer, and lacks the last commits.
@@ -159,7 +159,7 @@ def note_restore(*, at: datetime) -> KnownDatabase:
 
 
 def newest_restore(*, at: datetime) -> KnownDatabase | None:
-    """Return the last restore, unless it is so long ago that nothing is looked for any more."""
+    """Return the last restore, unless it is so long ago that the search has ended."""
     restores = KnownDatabase.objects.filter(state_at__isnull=False, noticed_at__gte=at - LOOKED_FOR)
     return restores.order_by("-pk").first()
 
@@ -190,7 +190,7 @@ def note_unknown_arrays(*, cluster: Cluster, at: datetime) -> list[UnknownArray]
 
 
 def _arrays_of(cluster: Cluster, since: datetime) -> Iterator[_NamedArray]:
-    """Yield the jobs since a time, of any name: unfinished ones, then those of accounting."""
+    """Yield the jobs since a time, of any name: unfinished ones, then jobs of accounting."""
     adapter = adapter_of(cluster)
     if isinstance(adapter, KnowsSubmissions):
         for job in adapter.submissions():
@@ -205,7 +205,7 @@ def _arrays_of(cluster: Cluster, since: datetime) -> Iterator[_NamedArray]:
 def _unknown(
     arrays: Iterable[_NamedArray], cluster: Cluster, at: datetime
 ) -> Iterator[UnknownArray]:
-    """Yield those of a request of this portal whose token no submission has."""
+    """Yield the jobs of a request of this portal whose token no submission has."""
     parts = {}
     for array in arrays:
         if match := _NAME.fullmatch(array.name):

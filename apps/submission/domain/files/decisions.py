@@ -141,7 +141,7 @@ def _stage_to_decide(request: Request, position: int, by: User) -> tuple[Request
 def _checked_names(
     stage: Stage, names: Sequence[str], states: frozenset[FileState] | set[FileState], fault: str
 ) -> list[str]:
-    """Return the names of files in these states: those of `names`, or all if it is empty."""
+    """Return the names of files in these states: only these `names`, or all if it is empty."""
     rows = InputFile.objects.filter(stage=stage, state__in=states).order_by("pk")
     if not names:
         chosen = list(rows.values_list("name", flat=True)[: MOST_FILES + 1])

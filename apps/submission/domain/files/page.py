@@ -45,7 +45,7 @@ class StageTab:
 class MissingFiles:
     """Files that are not done for one reason.
 
-    `verdict` and `group` are those of the jobs that failed with them, if these were analysed.
+    `verdict` and `group` belong to the jobs that failed with them, if these were analysed.
     """
 
     state: FileState
@@ -57,7 +57,7 @@ class MissingFiles:
 
 
 @dataclass(frozen=True)
-class Result:
+class FileResult:
     """A completed job of a file that was done twice, with what it wrote.
 
     The job is None if its row was moved to the files of old months.
@@ -84,7 +84,7 @@ class DoubledFile:
     """A file that several jobs completed with."""
 
     file: InputFile
-    results: Sequence[Result]
+    results: Sequence[FileResult]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class FilesPage:
 def files_page(request: Request, position: int | None) -> FilesPage | None:
     """Return the files of a stage in a fixed number of queries; None if it does not exist.
 
-    Without a position, these are those of the first stage that is not done, of those with a ledger.
+    Without a position: of the first stage that has a ledger and is not done.
     """
     totals = totals_of(request)
     stages = list(request.stages.all())
@@ -277,6 +277,6 @@ def _doubled_files(stage: Stage) -> list[DoubledFile]:
         for key in keys_by_file[file.pk]:
             job = jobs.get(key)
             outputs = outputs_by_job.get((file.number, job.job_id), []) if job else []
-            results.append(Result(key, job, key == file.job_key, outputs))
+            results.append(FileResult(key, job, key == file.job_key, outputs))
         doubled.append(DoubledFile(file, results))
     return doubled

@@ -19,7 +19,7 @@ from apps.hosts.domain.known_hosts import full_name, known_hosts
 from apps.jobs.domain.records.jobs import short_host
 from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
 from apps.jobs.models import Job
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.eligibility import RetryCandidate
 
 #: A host is proposed if at least so many jobs to retry failed there, and this share of those on its
@@ -29,7 +29,7 @@ LEAST_SHARE = 0.2
 MOST_CHANCE = 1e-3
 #: At most so many hosts are proposed. More have a cause that is not theirs.
 MOST_PROPOSED = 3
-#: The rates are those of so long before the newest failure of the batch.
+#: The rates are counted over so long before the newest failure of the batch.
 WITHIN = timedelta(days=1)
 
 
@@ -138,7 +138,7 @@ class _Rates:
 
 def changes_avoiding(
     hosts: Collection[str], candidates: Sequence[RetryCandidate], *, at: datetime
-) -> dict[int, Changes]:
+) -> dict[int, ResourceChanges]:
     """Return the changes of the retries of jobs, by primary key, that avoid these hosts.
 
     Only jobs of clusters on which a job failed on such a host have some, as schedulers refuse jobs
@@ -161,7 +161,7 @@ def changes_avoiding(
         if avoided.issuperset(known_hosts(cluster, at=at)):
             raise InvalidFields({"avoid_hosts": [f"{cluster} has no other host."]})
         names = sorted(full_name(cluster, host, at=at) for host in avoided)
-        changes[cluster.pk] = Changes(avoided_hosts=tuple(names))
+        changes[cluster.pk] = ResourceChanges(avoided_hosts=tuple(names))
     changes_of_job = {}
     for candidate in candidates:
         job = candidate.verdict.job

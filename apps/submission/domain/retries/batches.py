@@ -21,13 +21,13 @@ from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.domain.reasons import checked_reason
 from apps.statusboard.models import Incident
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.submissions import may_submit, may_submit_as_owner
 from apps.submission.domain.retries.bad_hosts import changes_avoiding
 from apps.submission.domain.retries.eligibility import (
     DryRun,
-    Limits,
     RetryCandidate,
+    RetryLimits,
     Source,
     array_of,
     arrays_with_ids_of,
@@ -54,11 +54,11 @@ MOST_ATTEMPTS = 20
 MOST_OF_STAGE = 1_000_000
 MOST_AVOIDED = 20
 #: The changes of a retry that asks for what its failed attempt did.
-UNCHANGED = Changes()
+UNCHANGED = ResourceChanges()
 
 
 def dry_run(
-    *, source: Source, user: User, limits: Limits, at: datetime, with_planned: bool = False
+    *, source: Source, user: User, limits: RetryLimits, at: datetime, with_planned: bool = False
 ) -> DryRun:
     """Return which jobs a batch would retry, and why others are left out. Changes nothing.
 
@@ -107,7 +107,7 @@ def plan_batch(
     reason = checked_reason(reason, needed=False)
     lock_planning()
 
-    limits = Limits(attempts, of_stage)
+    limits = RetryLimits(attempts, of_stage)
     preview = dry_run(source=source, user=by, limits=limits, at=at, with_planned=with_planned)
     if not preview.eligible:
         raise InvalidTransition("No job can be retried. The dry run shows the reasons.")

@@ -34,7 +34,7 @@ MOST_JOBS = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RetryLimits:
     """The maximum number of attempts of a job, and of retried jobs of a stage.
 
     None for no limit.
@@ -123,7 +123,7 @@ def failed_jobs_of(source: Source, user: User) -> list[Verdict]:
 def examine(
     verdicts: Sequence[Verdict],
     *,
-    limits: Limits,
+    limits: RetryLimits,
     at: datetime,
     user: User | None = None,
     batch: RetryBatch | None = None,
@@ -240,7 +240,7 @@ class _Known:
         return next((reason for reason, applies in checks.items() if applies), None)
 
     def obstacle_as_owner(
-        self, verdict: Verdict, limits: Limits, user: User | None
+        self, verdict: Verdict, limits: RetryLimits, user: User | None
     ) -> LeftOut | None:
         """Return why this user cannot retry a job as its owner within these limits, or None."""
         if user is not None and not may_submit_as_owner(user, verdict.experiment_id):

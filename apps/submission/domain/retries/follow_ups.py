@@ -11,7 +11,7 @@ from apps.accounts.models import User
 from apps.diagnosis.enums import FollowUp
 from apps.diagnosis.models import Verdict
 from apps.submission.domain.retries.batches import ATTEMPTS
-from apps.submission.domain.retries.eligibility import Limits, examine
+from apps.submission.domain.retries.eligibility import RetryLimits, examine
 from apps.submission.domain.retries.planned import planned_among
 from apps.submission.enums import ONLY_BY_OWNER, LeftOut
 from apps.submission.models import RetryBatch
@@ -67,7 +67,7 @@ def follow_ups_of(verdicts: Sequence[int], *, user: User, at: datetime) -> Mappi
 def _examine(keys: Sequence[int], user: User, at: datetime) -> dict[int, FollowUp]:
     verdicts = Verdict.objects.filter(pk__in=keys).select_related("job__cluster", "experiment")
     newest_first = list(verdicts.order_by("-ended_at", "-pk"))
-    dry_run = examine(newest_first, limits=Limits(ATTEMPTS), user=user, at=at)
+    dry_run = examine(newest_first, limits=RetryLimits(ATTEMPTS), user=user, at=at)
     follow_ups = {}
     for candidate in dry_run.eligible:
         follow_ups[candidate.verdict.pk] = FollowUp.OPEN

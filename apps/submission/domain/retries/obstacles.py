@@ -11,7 +11,7 @@ from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Stage
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.eligibility import RetryCandidate, array_of, arrays_with_ids_of
 from apps.submission.domain.retries.owned import jobs_ignoring_advice
 from apps.submission.enums import IN_BATCH, BatchState, RetryState
@@ -155,7 +155,7 @@ def find_batched_retry(verdict: Verdict, at: datetime) -> BatchedRetry | None:
         return BatchedRetry(retry.batch, is_released=True)
 
     candidate = RetryCandidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
-    elsewhere = [verdict.job_id] if Changes.read(retry.changes).cluster else []
+    elsewhere = [verdict.job_id] if ResourceChanges.read(retry.changes).cluster else []
     obstacles = find_obstacles([candidate], outlook(at), elsewhere=elsewhere)
     return BatchedRetry(retry.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
 
@@ -178,7 +178,7 @@ def obstacles_by_batch(
     elsewhere = set()
     for job, batch, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
         batch_of_job[job] = batch
-        if Changes.read(changes).cluster:
+        if ResourceChanges.read(changes).cluster:
             elsewhere.add(job)
     verdicts = (
         Verdict.objects.visible_to(user)

@@ -16,7 +16,7 @@ from apps.diagnosis.enums import FollowUp, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.submission.domain.retries.batches import ATTEMPTS, dry_run
-from apps.submission.domain.retries.eligibility import DryRun, Limits, Source
+from apps.submission.domain.retries.eligibility import DryRun, RetryLimits, Source
 from apps.submission.domain.retries.follow_ups import FOLLOW_UP_OF
 from apps.submission.domain.retries.obstacles import Needs, needs_by_job
 from apps.submission.enums import ALREADY_RETRIED, ONLY_BY_OWNER, LeftOut
@@ -117,7 +117,7 @@ class RetryOffer:
     def who_retries(self) -> str:
         """Return a sentence that divides all failed jobs by who retries them.
 
-        Empty if nobody retries any of them yet.
+        Empty if none of them is retried yet.
         """
         follow_ups = self.follow_ups
         by_opg = self._by_opg
@@ -244,7 +244,7 @@ def retry_offer(*, source: Source, user: User, at: datetime, planned: int = 0) -
 
     numbers = _kept(key)
     if numbers is None:
-        jobs = dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at)
+        jobs = dry_run(source=source, user=user, limits=RetryLimits(ATTEMPTS), at=at)
         numbers = replace(_numbers_of(jobs, user, at), planned=planned)
         with suppress(Exception):  # Redis may be down: each page makes its own dry run meanwhile
             cache.set(key, numbers, SHOWN_SECONDS)

@@ -31,7 +31,7 @@ class _Target:
     chosen: Counter[int] = field(default_factory=Counter)
 
     def preference(self, submission: Submission) -> tuple[bool, int, str]:
-        """Return the key by which clusters are compared; that of the best one is the largest.
+        """Return the key by which clusters are compared; the best cluster has the largest.
 
         Clusters with room come first. Retries fill one cluster, then the next one, so that they are
         few arrays.

@@ -37,7 +37,7 @@ from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Request
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
 from apps.submission.domain.dispatch.dispatch import grace_of
 from apps.submission.domain.dispatch.excluded_hosts import (
@@ -243,7 +243,7 @@ def owned_job(retry: RetryJob) -> OwnedJob:
     if masked:
         raise InvalidTransition(f"secrets are not archived: {', '.join(masked)}")
     _, _, task = job.job_id.partition("_")
-    changes = Changes.read(retry.changes)
+    changes = ResourceChanges.read(retry.changes)
     return OwnedJob(
         name=retry.name,
         owner=job.user,

@@ -20,11 +20,11 @@ from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import outlook
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
-from apps.submission.domain.arrays.changed_resources import Changes
+from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.plan import locked, plan_retry
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.retries.batches import counts_of, publish_of
-from apps.submission.domain.retries.eligibility import DryRun, Limits, RetryCandidate, examine
+from apps.submission.domain.retries.eligibility import DryRun, RetryCandidate, RetryLimits, examine
 from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.obstacles import find_obstacles
 from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
@@ -143,7 +143,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     elsewhere = _jobs_elsewhere(batch)
     dry_run = examine(
         list(verdicts.order_by("ended_at", "pk")),
-        limits=Limits(),
+        limits=RetryLimits(),
         at=at,
         batch=batch,
         elsewhere=elsewhere,
@@ -199,7 +199,7 @@ def _release_request(
     # Another process may have planned a retry of these jobs before the request was locked.
     dry_run = examine(
         [candidate.verdict for candidate in candidates],
-        limits=Limits(),
+        limits=RetryLimits(),
         at=at,
         batch=batch,
         elsewhere=elsewhere,
@@ -208,7 +208,7 @@ def _release_request(
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
 
     changes_of_job = _changes_by_job(batch, dry_run.eligible)
-    by_array: dict[tuple[Submission, Changes], list[RetryCandidate]] = defaultdict(list)
+    by_array: dict[tuple[Submission, ResourceChanges], list[RetryCandidate]] = defaultdict(list)
     for candidate in dry_run.eligible:
         if candidate.submission:
             changes = changes_of_job[candidate.verdict.job_id]
@@ -248,7 +248,7 @@ def _jobs_elsewhere(batch: RetryBatch) -> set[int]:
 
 
 def _arrays(
-    members: list[RetryCandidate], cluster: Cluster, changes: Changes
+    members: list[RetryCandidate], cluster: Cluster, changes: ResourceChanges
 ) -> Iterator[list[RetryCandidate]]:
     """Yield the retries of each array: another cluster may not take as many jobs in one."""
     members = sorted(members, key=lambda candidate: candidate.index)
@@ -270,7 +270,7 @@ def _plan_array(
     submission: Submission,
     request: Request,
     cluster: Cluster,
-    changes: Changes,
+    changes: ResourceChanges,
     at: datetime,
 ) -> int:
     """Plan an array of retries of jobs of `submission`, on a cluster; return how many.
@@ -300,11 +300,13 @@ def _plan_array(
     return planned
 
 
-def _changes_by_job(batch: RetryBatch, candidates: list[RetryCandidate]) -> dict[int, Changes]:
+def _changes_by_job(
+    batch: RetryBatch, candidates: list[RetryCandidate]
+) -> dict[int, ResourceChanges]:
     """Return the changes of the retries of these jobs, by primary key of the job."""
     jobs = [candidate.verdict.job_id for candidate in candidates]
     rows = batch.jobs.filter(job__in=jobs).values_list("job__pk", "changes")
-    return {job: Changes.read(stored) for job, stored in rows}
+    return {job: ResourceChanges.read(stored) for job, stored in rows}
 
 
 def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:

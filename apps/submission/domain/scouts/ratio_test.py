@@ -53,7 +53,7 @@ class RatioTest:
         `failures` says of each job whether it failed; None if it has not ended. Jobs that fail end
         sooner than others, so the first ends are mostly failures in a sound stage, too. A job that
         has not ended therefore speaks against a break, as if it had completed: whatever it turns
-        out to be, the evidence is never more than that of all ends.
+        out to be, the evidence is never more than the evidence of all ends.
         """
         evidence = 0.0
         ended = 0.0

@@ -16,7 +16,7 @@ from apps.core.errors import InvalidFields
 from apps.diagnosis.models import CauseAnalysis
 
 if TYPE_CHECKING:
-    from apps.diagnosis.domain.causes.common.columns import Period
+    from apps.diagnosis.domain.causes.common.columns import JobPeriod
     from apps.diagnosis.domain.causes.common.peeling import Codes, FoundCause
 
 MOST_DAYS = 31
@@ -162,13 +162,13 @@ def _scope(user: User) -> str:
 
 def _computed(analysis: CauseAnalysis, at: datetime) -> Causes:
     """Read the jobs of a period and find what their failures have in common."""
-    from apps.diagnosis.domain.causes.common.columns import Period, read_columns
+    from apps.diagnosis.domain.causes.common.columns import JobPeriod, read_columns
     from apps.diagnosis.domain.causes.common.peeling import find_causes
 
     pks = None
     if analysis.scope != _ALL:
         pks = [int(pk) for pk in analysis.scope.split(",") if pk]
-    period = Period(analysis.since, analysis.until, experiments=pks)
+    period = JobPeriod(analysis.since, analysis.until, experiments=pks)
     columns = read_columns(period)
 
     causes = [_named(period, cause, columns.stored) for cause in find_causes(columns.jobs)]
@@ -192,7 +192,7 @@ def _fields(causes: Causes) -> dict[str, Any]:
     }
 
 
-def _named(period: "Period", cause: "FoundCause", stored: "dict[str, Codes]") -> CommonCause:
+def _named(period: "JobPeriod", cause: "FoundCause", stored: "dict[str, Codes]") -> CommonCause:
     from apps.diagnosis.domain.causes.common.columns import job_list_query, text_of
 
     if cause.attribute.startswith("service "):

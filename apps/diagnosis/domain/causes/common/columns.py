@@ -84,7 +84,7 @@ _HEADER_BYTES = 19  # of PostgreSQL's binary COPY format
 
 
 @dataclass(frozen=True)
-class Period:
+class JobPeriod:
     """The jobs of some experiments (None for all) that ended in [since, until).
 
     Only jobs that completed or failed count.
@@ -114,7 +114,7 @@ class ReadColumns:
     stored: dict[str, Codes]
 
 
-def read_columns(period: Period) -> ReadColumns:
+def read_columns(period: JobPeriod) -> ReadColumns:
     """Read the jobs of a period, and which of them ran during an outage of a needed service."""
     failed, submission, started, ended, cluster, needs, hour, *others = _copied(period)
     attributes = {_HOUR: hour.astype(np.int64)}
@@ -128,7 +128,7 @@ def read_columns(period: Period) -> ReadColumns:
     return ReadColumns(columns, stored)
 
 
-def text_of(period: Period, attribute: str, number: int) -> str:
+def text_of(period: JobPeriod, attribute: str, number: int) -> str:
     """Return the text of a value, such as the name of a host, read from any job with the value."""
     if attribute == _HOUR:
         return f"{number:02}:00"
@@ -136,7 +136,7 @@ def text_of(period: Period, attribute: str, number: int) -> str:
     return str(values[0]).strip() if values else ""
 
 
-def job_list_query(period: Period, attribute: str, number: int) -> str:
+def job_list_query(period: JobPeriod, attribute: str, number: int) -> str:
     """Return the query of the job list for the jobs of a period with a value.
 
     Return "" if the list has no such filter.
@@ -165,7 +165,7 @@ def job_list_query(period: Period, attribute: str, number: int) -> str:
 
 
 def _first_row(
-    period: Period, attribute: str, number: int, expressions: str
+    period: JobPeriod, attribute: str, number: int, expressions: str
 ) -> tuple[Any, ...] | None:
     """Return the values of SQL expressions for any job with a value; None without such a job."""
     sql = f"SELECT {expressions} {_PERIOD} AND {_CODES[attribute]} = %(number)s LIMIT 1"
@@ -175,7 +175,7 @@ def _first_row(
         return values
 
 
-def _copied(period: Period) -> list[Codes]:
+def _copied(period: JobPeriod) -> list[Codes]:
     """Return one array per expression.
 
     Every field has four bytes, so all rows have equal length.
@@ -199,7 +199,7 @@ def _copied(period: Period) -> list[Codes]:
 
 
 def _outages(
-    period: Period, started: Codes, ended: Codes, cluster: Codes, needs: Codes
+    period: JobPeriod, started: Codes, ended: Codes, cluster: Codes, needs: Codes
 ) -> dict[str, Mask]:
     """Return for each service with an outage which jobs needed it and ran during the outage."""
     rows = StateInterval.objects.filter(state__in=(State.DOWN, State.DEGRADED))

@@ -312,7 +312,7 @@ def _exact_tail(least: int, drawn: Numbers, jobs: Numbers, failed: Numbers) -> f
     In each submission, `failed` of `jobs` fail. If a submission fails on only one host, the bound
     of `_poisson_tails` is far from this probability.
     """
-    # Probabilities of 0, 1, … failures; the last item is that of `least` or more together.
+    # Probabilities of 0, 1, … failures; the last item is for `least` or more together.
     below = np.ones(1)
     for drawn_jobs, all_jobs, all_failed in zip(
         drawn.astype(int), jobs.astype(int), failed.astype(int), strict=True

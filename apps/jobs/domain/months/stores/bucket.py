@@ -34,7 +34,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True)
-class Target:
+class BucketTarget:
     """The store and the keys for it. `ca` is a PEM file."""
 
     url: ObjectStoreURL
@@ -51,7 +51,7 @@ class Bucket:
     Each method raises `Unavailable`, and `Missing` for an object that is not there.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: BucketTarget) -> None:
         from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
         url = target.url
@@ -155,7 +155,7 @@ def _named_errors(name: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=4)
-def open_bucket(target: Target) -> Bucket:
+def open_bucket(target: BucketTarget) -> Bucket:
     return Bucket(target)
 
 
@@ -165,7 +165,7 @@ def object_name(month: str, table: str, sha256: str) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProcessResult:
     """What a process of the pool found: a text, or why there is none."""
 
     text: str = ""
@@ -175,13 +175,13 @@ class Answer:
 
 
 def fetch_month(
-    target: Target,
+    target: BucketTarget,
     cache: FileCache,
     month: str,
     tables: Sequence[str],
     is_careful: bool = False,
-) -> Answer:
-    """Return the manifest of a month, with those of `tables` that it has in the cache.
+) -> ProcessResult:
+    """Return the manifest of a month, with the files of `tables` that it has in the cache.
 
     With `is_careful`, copies that are there already are checked again.
     """
@@ -196,14 +196,14 @@ def fetch_month(
                     cache.drop_damaged(sha256)
                 _fetch(bucket, cache, object_name(month, table, sha256))
     except Missing as error:
-        return Answer(missing=str(error))
+        return ProcessResult(missing=str(error))
     except Unavailable as error:
-        return Answer(problem=str(error), is_unavailable=True)
+        return ProcessResult(problem=str(error), is_unavailable=True)
     except WrongContent as error:
-        return Answer(problem=str(changed_file(str(error))))
+        return ProcessResult(problem=str(changed_file(str(error))))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        return Answer(problem=f"{type(error).__name__}: {error}")
-    return Answer(text)
+        return ProcessResult(problem=f"{type(error).__name__}: {error}")
+    return ProcessResult(text)
 
 
 def _fetch(bucket: Bucket, cache: FileCache, name: str) -> None:
@@ -216,7 +216,7 @@ def _fetch(bucket: Bucket, cache: FileCache, name: str) -> None:
         raise WrongContent(name) from None
 
 
-def probe(target: Target) -> Answer:
+def probe(target: BucketTarget) -> ProcessResult:
     """Write, list, read and delete an object."""
     name, text = f"probe-{uuid.uuid4().hex}", "probe"
     try:
@@ -226,7 +226,7 @@ def probe(target: Target) -> Answer:
         is_read = bucket.read_text(name) == text
         bucket.delete(name)
     except (Missing, Unavailable) as error:
-        return Answer(problem=str(error), is_unavailable=True)
+        return ProcessResult(problem=str(error), is_unavailable=True)
     if not (is_listed and is_read):
-        return Answer(problem="an object that was written is not there")
-    return Answer(text)
+        return ProcessResult(problem="an object that was written is not there")
+    return ProcessResult(text)

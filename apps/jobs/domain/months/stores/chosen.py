@@ -7,7 +7,7 @@ from django.conf import settings
 
 from apps.core.http.bucket_url import ObjectStoreURL, is_object_store
 from apps.jobs.domain.months.stores.base import MonthStore
-from apps.jobs.domain.months.stores.bucket import Target
+from apps.jobs.domain.months.stores.bucket import BucketTarget
 from apps.jobs.domain.months.stores.directory import Directory
 from apps.jobs.domain.months.stores.object_store import ObjectStore
 
@@ -18,7 +18,7 @@ def job_archive() -> MonthStore:
     """Return the store of archived months."""
     if not is_object_store(settings.JOB_ARCHIVE):
         return Directory(Path(settings.JOB_ARCHIVE))
-    target = Target(
+    target = BucketTarget(
         ObjectStoreURL.parse(str(settings.JOB_ARCHIVE)),
         access_key=settings.JOB_ARCHIVE_ACCESS_KEY,
         secret_key=settings.JOB_ARCHIVE_SECRET_KEY,
@@ -28,6 +28,6 @@ def job_archive() -> MonthStore:
 
 
 @lru_cache(maxsize=4)
-def _object_store(target: Target, local: Path, max_bytes: int) -> ObjectStore:
+def _object_store(target: BucketTarget, local: Path, max_bytes: int) -> ObjectStore:
     # One for all threads of a process: it knows when the store was last away.
     return ObjectStore(target, local=local, max_bytes=max_bytes)

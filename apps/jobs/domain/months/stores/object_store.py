@@ -24,10 +24,10 @@ from apps.jobs.domain.months.stores.base import (
     name_of,
 )
 from apps.jobs.domain.months.stores.bucket import (
-    Answer,
     Bucket,
+    BucketTarget,
     Missing,
-    Target,
+    ProcessResult,
     Unavailable,
     fetch_month,
     object_name,
@@ -42,14 +42,14 @@ POOL = BoundedPool(memory_bytes=2 * 1024**3)
 PROBE_SECONDS = 15.0
 #: After a failure, pages do not ask again so soon: each of many months would wait for its own.
 PAUSE_SECONDS = 10.0
-#: Of work that nobody waits for.
+#: For background work.
 ATTEMPTS = 4
 
 
 class ObjectStore:
     """A store in a bucket. `local` is a directory for local copies and new files."""
 
-    def __init__(self, target: Target, *, local: Path, max_bytes: int) -> None:
+    def __init__(self, target: BucketTarget, *, local: Path, max_bytes: int) -> None:
         self._target = target
         self._patient = replace(target, attempts=ATTEMPTS)
         self._local = local
@@ -157,11 +157,11 @@ class ObjectStore:
             raise BadArchive(f"{self.place(month)} cannot be read: {answer.problem}")
         return self._parsed(answer.text, month)
 
-    def _ask(self, month: date, tables: Sequence[str], seconds: float | None) -> Answer:
+    def _ask(self, month: date, tables: Sequence[str], seconds: float | None) -> ProcessResult:
         if seconds is None:
             return fetch_month(self._patient, self._cache, name_of(month), tables, is_careful=True)
         if time.monotonic() < self._paused_until:
-            return Answer(problem=self._failure, is_unavailable=True)
+            return ProcessResult(problem=self._failure, is_unavailable=True)
         arguments = (self._target, self._cache, name_of(month), tables)
         try:
             answer = POOL.call(fetch_month, *arguments, seconds=seconds)
@@ -183,7 +183,7 @@ class ObjectStore:
 
     @contextmanager
     def _opened(self) -> Iterator[Bucket]:
-        """Yield the bucket, for work that nobody waits for."""
+        """Yield the bucket, for background work."""
         try:
             yield open_bucket(self._patient)
         except Missing as error:

@@ -34,7 +34,7 @@ LONG_JOB = 2 * 86_400
 GENEROUS = 4
 #: Times of past jobs beyond this many times the limit cannot be a matter of how they are scaled.
 FAR_BEYOND = 4
-#: How far from the best number of jobs one is looked for that divides the events.
+#: How far around the best number of jobs to search for one that divides the events.
 FARTHEST_EVEN = 5_000
 
 

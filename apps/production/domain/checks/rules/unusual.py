@@ -1,4 +1,4 @@
-"""Rules for figures far above those of past jobs and earlier requests: often an extra zero."""
+"""Rules for figures far above the usual of past jobs and earlier requests: often an extra zero."""
 
 from collections import defaultdict
 from collections.abc import Iterator

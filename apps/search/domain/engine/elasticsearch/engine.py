@@ -6,13 +6,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from apps.archive.sinks.base import BadSink, SinkUnavailable
-from apps.archive.sinks.elasticsearch.bulk import Refusal
+from apps.archive.sinks.elasticsearch.bulk import BulkRejected
 from apps.jobs.domain.records.calendar_months import dropped_months
-from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hits, Scope, SearchUnavailable
+from apps.search.domain.engine.base import (
+    READ_SECONDS,
+    Cursor,
+    Hits,
+    SearchScope,
+    SearchUnavailable,
+)
 from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.elasticsearch.log_candidates import newest_logs
 from apps.search.domain.engine.elasticsearch.target import LAYOUT, Target
-from apps.search.domain.engine.elasticsearch.writer import Writer, document_of
+from apps.search.domain.engine.elasticsearch.writer import IndexWriter, document_of
 from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.logs.index_state import (
     first_index,
@@ -37,7 +43,7 @@ class ElasticsearchEngine:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._writer = Writer(target)
+        self._writer = IndexWriter(target)
         self.name = target.name
 
     @classmethod
@@ -67,7 +73,7 @@ class ElasticsearchEngine:
     def search(
         self,
         query: Query,
-        scope: Scope,
+        scope: SearchScope,
         *,
         after: Cursor | None = None,
         size: int,
@@ -84,7 +90,9 @@ class ElasticsearchEngine:
             log.warning("search index %s: %s", self.name, error.reason)
             raise
 
-    def _logs(self, query: Query, scope: Scope, after: Cursor | None) -> Iterator[HitCandidate]:
+    def _logs(
+        self, query: Query, scope: SearchScope, after: Cursor | None
+    ) -> Iterator[HitCandidate]:
         # Not before the first log is asked for: scripts need no server.
         index = serving_index(self.name)
         if index is not None:
@@ -196,6 +204,6 @@ def _unavailable() -> Iterator[None]:
     """Raise `SearchUnavailable` for whatever keeps the server from its work."""
     try:
         yield
-    except (SinkUnavailable, Refusal) as error:
+    except (SinkUnavailable, BulkRejected) as error:
         reason = str(error)
         raise SearchUnavailable(f"The index of logs does not answer: {reason}") from error

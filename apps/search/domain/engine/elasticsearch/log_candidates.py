@@ -6,9 +6,9 @@ from typing import Any
 
 from apps.accounts.permissions import scope_of
 from apps.archive.sinks.base import SinkUnavailable
-from apps.archive.sinks.elasticsearch.bulk import Refusal
+from apps.archive.sinks.elasticsearch.bulk import BulkRejected
 from apps.jobs.models import Job
-from apps.search.domain.engine.base import Cursor, Hit, Scope, SearchUnavailable
+from apps.search.domain.engine.base import Cursor, SearchHit, SearchScope, SearchUnavailable
 from apps.search.domain.engine.conditions import visible_jobs
 from apps.search.domain.engine.elasticsearch.target import (
     Target,
@@ -49,7 +49,7 @@ Place = tuple[int, int]
 
 
 def newest_logs(
-    target: Target, index: LogIndex, query: Query, scope: Scope, after: Cursor | None
+    target: Target, index: LogIndex, query: Query, scope: SearchScope, after: Cursor | None
 ) -> Iterator[HitCandidate]:
     """Yield jobs behind a cursor whose logs may fulfil the query.
 
@@ -68,14 +68,16 @@ def newest_logs(
             yield from _verified(query, scope, places)
 
 
-def _period(query: Query, scope: Scope) -> tuple[int | None, int | None]:
+def _period(query: Query, scope: SearchScope) -> tuple[int | None, int | None]:
     """Return the earliest end of a job that is searched, and the one before which, if any."""
     first = [microseconds_of(moment(term.value, at=scope.at)) for term in query.of(Field.SINCE)]
     end = [microseconds_of(moment(term.value, at=scope.at)) for term in query.of(Field.UNTIL)]
     return max(first, default=None), min(end, default=None)
 
 
-def _condition(query: Query, scope: Scope, first: int | None, end: int | None) -> dict[str, Any]:
+def _condition(
+    query: Query, scope: SearchScope, first: int | None, end: int | None
+) -> dict[str, Any]:
     filters: list[dict[str, Any]] = []
     required = required_words(query)
     if required:
@@ -166,7 +168,7 @@ class _Request:
                 )
         except SinkUnavailable as error:
             raise SearchUnavailable(_AWAY, reason=str(error)) from error
-        except Refusal as error:
+        except BulkRejected as error:
             message = _NO_ACCESS if error.status in _NO_ACCESS_STATUSES else _PARTIAL
             raise SearchUnavailable(message, reason=str(error)) from error
         shards = answer["_shards"]
@@ -175,7 +177,7 @@ class _Request:
         return [(hit["sort"][0], hit["sort"][1]) for hit in answer.get("hits", {}).get("hits", ())]
 
 
-def _verified(query: Query, scope: Scope, places: Sequence[Place]) -> Iterator[HitCandidate]:
+def _verified(query: Query, scope: SearchScope, places: Sequence[Place]) -> Iterator[HitCandidate]:
     """Yield the jobs that the user may see and that still ended at their time.
 
     Those that do not fulfil the fields of the query are excluded.
@@ -194,5 +196,5 @@ def _verified(query: Query, scope: Scope, places: Sequence[Place]) -> Iterator[H
         fulfilling = kept_of(fulfilling)
     for at, job in places:
         if job in visible and microseconds_of(visible[job]) == at:
-            hit = Hit(visible[job], Source.LOG, job)
+            hit = SearchHit(visible[job], Source.LOG, job)
             yield HitCandidate(hit, excluded=job not in fulfilling)

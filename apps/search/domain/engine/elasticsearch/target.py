@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from apps.archive.sinks.base import BadSink, SinkURL
-from apps.archive.sinks.elasticsearch.connection import Connection
+from apps.archive.sinks.elasticsearch.connection import ElasticsearchConnection
 from apps.archive.sinks.elasticsearch.index import (
     CODECS,
     INDEX_NAME,
@@ -45,7 +45,7 @@ ORDER = {"field": ["ended_at", "job"], "order": ["desc", "desc"]}
 class Target:
     """A cluster and the prefix of the indexes in it, with the options for new ones."""
 
-    connection: Connection
+    connection: ElasticsearchConnection
     prefix: str
     shards: int | None = None
     replicas: int | None = None
@@ -65,7 +65,7 @@ class Target:
                 "letters, digits, . _ and -"
             )
         return cls(
-            Connection.from_url(url),
+            ElasticsearchConnection.from_url(url),
             prefix,
             number_option(url, "shards", least=1),
             number_option(url, "replicas", least=0),

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection as database
 
 from apps.archive.sinks.base import SinkUnavailable
-from apps.archive.sinks.elasticsearch.bulk import Bulk, Operation, Refusal
+from apps.archive.sinks.elasticsearch.bulk import Bulk, BulkRejected, Operation
 from apps.archive.sinks.elasticsearch.connection import timed_out
 from apps.archive.sinks.elasticsearch.documents import as_json
 from apps.search.domain.engine.elasticsearch.target import (
@@ -25,7 +25,7 @@ from apps.search.models import LogIndex
 _EXISTS = "resource_already_exists_exception"
 
 
-class Writer:
+class IndexWriter:
     """Writes documents whose ID is the primary key of the job, so that a rewrite replaces it."""
 
     def __init__(self, target: Target) -> None:
@@ -35,7 +35,7 @@ class Writer:
     def write(self, index: LogIndex, logs: Sequence[KeptLog]) -> dict[int, str]:
         """Replace what an index has of these logs; return why logs were refused, by job.
 
-        Raises `SinkUnavailable` and `Refusal`.
+        Raises `SinkUnavailable` and `BulkRejected`.
         """
         self._add_months(index, {month_of(log.ended_at) for log in logs if log.texts})
         refused = self._bulk.write(list(self._operations(index, logs)))
@@ -57,7 +57,7 @@ class Writer:
                         mappings=MAPPINGS,
                         aliases=aliases,
                     )
-            except Refusal as refusal:
+            except BulkRejected as refusal:
                 if refusal.error.get("type") != _EXISTS:
                     raise
         if not add_months(index, new):
@@ -86,7 +86,7 @@ class Writer:
         """Return the indexes that have documents of these jobs: one whose end was corrected moves.
 
         A document of the last second may be overlooked. It is never found, since its time is not
-        that of its job.
+        the end of its job.
         """
         places: dict[int, set[str]] = {}
         if not index.months:

@@ -11,7 +11,7 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first, read_position
 from apps.core.web.turns import one_at_a_time
-from apps.jobs.domain.months.history import INSTANT, JobHistory
+from apps.jobs.domain.months.archived_records import INSTANT, JobHistory
 from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.jobs import with_columns
 from apps.jobs.filters import JobFilter, with_probe_choice

@@ -1,6 +1,6 @@
 """The history of a record: who changed what, from which value to which, and when.
 
-Changes in the admin are stored by Django with their values; those of pages, commands and the API
+Changes in the admin are stored by Django with their values; changes by pages, commands and the API
 are events.
 """
 
@@ -35,7 +35,7 @@ from apps.core.web.form_errors import label_of
 MOST = 200
 #: More events of the portal than this are only shown on demand: a cluster has thousands each day.
 FEW_OF_THE_PORTAL = 10
-#: What people did is looked for among this many events of a record: about a month of a cluster.
+#: Changes by people are searched among this many events of a record: about a month of a cluster.
 MOST_SEARCHED = 100_000
 #: A page stores its change and its event at almost the same time.
 _TOGETHER = timedelta(seconds=5)
@@ -59,7 +59,7 @@ class Change:
 
 
 @dataclass
-class Entry:
+class HistoryEntry:
     """One change of a record, by a person or a component of the portal."""
 
     at: datetime
@@ -73,7 +73,7 @@ class Entry:
 class History:
     """The changes of a record, newest first, and how many events of the portal are left out."""
 
-    entries: list[Entry]
+    entries: list[HistoryEntry]
     left_out: int = 0
 
     @property
@@ -92,9 +92,9 @@ def with_values(
     added_forms = []
     changed_forms = []
     for formset in formsets or ():
-        forms_by_object = {id(row.instance): row for row in formset.forms}
-        added_forms += [forms_by_object[id(row)] for row in formset.new_objects]
-        changed_forms += [forms_by_object[id(row)] for row, _ in formset.changed_objects]
+        forms_by_object = {id(inline.instance): inline for inline in formset.forms}
+        added_forms += [forms_by_object[id(record)] for record in formset.new_objects]
+        changed_forms += [forms_by_object[id(record)] for record, _ in formset.changed_objects]
 
     added = [part["added"] for part in message if "added" in part]
     changed = [part["changed"] for part in message if "changed" in part]
@@ -307,9 +307,9 @@ def _event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
     return event
 
 
-def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> Entry:
+def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> HistoryEntry:
     """Return the entry of a change in the admin, with the words and reason of its event."""
-    entry = Entry(log_entry.action_time, log_entry.user.get_username(), "")
+    entry = HistoryEntry(log_entry.action_time, log_entry.user.get_username(), "")
     sentences = []
     for part in _parts_of(log_entry):
         sentences.append(_sentence(part))
@@ -343,10 +343,10 @@ def _sentence(part: dict[str, Any]) -> str:
     return f"{capfirst(verb)}{name}{separator}{fields}."
 
 
-def _entry_of_event(event: Event) -> Entry:
+def _entry_of_event(event: Event) -> HistoryEntry:
     changes = _changes_of_event(event)
     what = str(capfirst(what_was_done(event)))
-    return Entry(event.at, event.actor, what, changes, event.reason)
+    return HistoryEntry(event.at, event.actor, what, changes, event.reason)
 
 
 def _changes_of_event(event: Event) -> list[Change]:

@@ -12,10 +12,10 @@ from apps.accounts.api import ApiRequest, ApiViewSet
 from apps.core.domain.pagination import newest_first
 from apps.core.web.turns import one_at_a_time
 from apps.jobs.api.serializers import JobSerializer
-from apps.jobs.domain.months.history import JobHistory, archived_job
+from apps.jobs.domain.months.archived_records import JobHistory, archived_job
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
-from apps.jobs.web.history import months_of
+from apps.jobs.web.archived_jobs import months_of
 
 
 class UnreadableMonthReader(serializers.Serializer[Any]):

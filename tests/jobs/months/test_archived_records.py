@@ -14,14 +14,14 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.bounded_pool import BoundedPool
 from apps.core.domain.pagination import newest_first
 from apps.diagnosis.models import Verdict
-from apps.jobs.domain.months import history, parquet_sql
-from apps.jobs.domain.months.history import JobHistory, Unreadable, archived_rows
+from apps.jobs.domain.months import archived_records, parquet_sql
+from apps.jobs.domain.months.archived_records import JobHistory, MonthUnreadable, archived_rows
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable
 from apps.jobs.domain.months.retention import drop_month
 from apps.jobs.enums import PROBE_JOB_PREFIX
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
-from apps.jobs.web.history import months_of
+from apps.jobs.web.archived_jobs import months_of
 from tests.factories.jobs import bare, failed, store
 from tests.factories.verdicts import verdict
 from tests.jobs.months.test_retention import count_all
@@ -151,7 +151,7 @@ def test_pages_of_any_size_and_time_have_the_same_jobs(years, shifter, monkeypat
     drop_both()
     for size in (3, 25):
         assert listed(shifter, "", size=size, reader=JobHistory([])) == before
-    monkeypatch.setattr(history, "PAGE_SECONDS", 0)
+    monkeypatch.setattr(archived_records, "PAGE_SECONDS", 0)
     assert listed(shifter, "", size=40, reader=JobHistory([])) == before
 
 
@@ -196,21 +196,21 @@ def test_months_are_read_with_the_others_if_one_is_damaged(years, shifter, direc
 
 def test_a_question_that_needs_too_much_says_so_and_the_next_one_works(years, shifter, monkeypatch):
     drop_both()
-    monkeypatch.setattr(history, "MONTH_SECONDS", 0.001)
-    with pytest.raises(Unreadable, match="no result within"):
+    monkeypatch.setattr(archived_records, "MONTH_SECONDS", 0.001)
+    with pytest.raises(MonthUnreadable, match="no result within"):
         archived_rows(Job.objects.all(), MARCH)
     monkeypatch.undo()
-    monkeypatch.setattr(history, "POOL", BoundedPool(memory_bytes=100 * 1024**2))
-    with pytest.raises(Unreadable, match="March 2026"):
+    monkeypatch.setattr(archived_records, "POOL", BoundedPool(memory_bytes=100 * 1024**2))
+    with pytest.raises(MonthUnreadable, match="March 2026"):
         archived_rows(Job.objects.all(), MARCH)
 
 
 def test_process_that_was_killed_costs_one_question(years):
     drop_both()
     assert archived_rows(Job.objects.all(), MARCH)
-    for process in history.POOL._idle:
+    for process in archived_records.POOL._idle:
         process._process.kill()
-    with pytest.raises(Unreadable, match="its process died"):
+    with pytest.raises(MonthUnreadable, match="its process died"):
         archived_rows(Job.objects.all(), MARCH)
     assert archived_rows(Job.objects.all(), MARCH)
 

@@ -14,12 +14,12 @@ from django.db.models import QuerySet
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster, Site
 from apps.core.bounded_pool import BoundedPool, BudgetExceeded, PoolBusy
-from apps.core.domain.pagination import Found
+from apps.core.domain.pagination import FoundRows
 from apps.core.errors import DomainError
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable, run
 from apps.jobs.domain.months.stores.base import BadArchive, file_name
 from apps.jobs.domain.months.stores.chosen import job_archive
-from apps.jobs.domain.months.tables import Table, tables
+from apps.jobs.domain.months.tables import MonthTable, tables
 from apps.jobs.domain.records.calendar_months import start_of
 from apps.jobs.models import ArchivedMonth, Job
 
@@ -46,7 +46,7 @@ _TYPES = {
 }
 
 
-class Unreadable(DomainError):
+class MonthUnreadable(DomainError):
     """An archived month cannot be read, or not in time; the message says which and why."""
 
 
@@ -54,7 +54,7 @@ def archived_rows(rows: QuerySet[M], month: date) -> list[M]:
     """Return the rows of a queryset as they are in an archived month.
 
     It may join only tables that are archived with the month. Arrays are texts, as PostgreSQL
-    writes them. Raises `Unreadable`.
+    writes them. Raises `MonthUnreadable`.
     """
     fields = rows.model._meta.concrete_fields
     names = [str(row_field.attname) for row_field in fields]
@@ -71,7 +71,7 @@ def archived_rows(rows: QuerySet[M], month: date) -> list[M]:
 def _first_jobs(jobs: QuerySet[Job], size: int, month: date) -> list[Job]:
     """Return the first jobs of an ordered queryset.
 
-    They are looked for in the few columns that the query needs: to read all columns of all jobs of
+    They are found by the few columns that the query needs: to read all columns of all jobs of
     a large month takes four times as long.
     """
     keys = [key for (key,) in _values(jobs[:size], ["pk"], month)]
@@ -89,11 +89,11 @@ def _values(rows: QuerySet[M], names: Sequence[str], month: date) -> list[tuple[
         with _file_tables(sql, month) as file_tables:
             return POOL.call(run, sql, parameters, file_tables, seconds=MONTH_SECONDS)
     except PoolBusy:
-        raise Unreadable(
+        raise MonthUnreadable(
             "Too many archived months are being read. Try again in a moment."
         ) from None
     except (BadArchive, BudgetExceeded, OSError) as error:
-        raise Unreadable(f"The archive of {month:%B %Y} cannot be read: {error}") from None
+        raise MonthUnreadable(f"The archive of {month:%B %Y} cannot be read: {error}") from None
 
 
 def _converted(value: Any, converters: Sequence[Any]) -> Any:
@@ -114,7 +114,7 @@ class JobHistory:
     read: list[date] = field(default_factory=list)
     unreadable: dict[date, str] = field(default_factory=dict)
 
-    def find(self, jobs: QuerySet[Job], size: int) -> Found[Job]:
+    def find(self, jobs: QuerySet[Job], size: int) -> FoundRows[Job]:
         """Return the first jobs of a queryset in descending order of their end."""
         end = time.monotonic() + PAGE_SECONDS
         matching: list[Job] = []
@@ -124,14 +124,14 @@ class JobHistory:
                 break
             if time.monotonic() > end:
                 # The next page begins with the last job before this month.
-                return Found(_with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
-        return Found(_with_related(matching))
+                return FoundRows(_with_related(matching), (start_of(month) - INSTANT, _ANY_KEY))
+        return FoundRows(_with_related(matching))
 
     def _jobs_of(self, month: date, jobs: QuerySet[Job], size: int) -> list[Job]:
         """Return the first jobs of a month; none if it cannot be read, which is noted."""
         try:
             rows = _first_jobs(jobs, size, month)
-        except Unreadable as error:
+        except MonthUnreadable as error:
             self.unreadable[month] = str(error)
             return []
         self.read.append(month)
@@ -151,7 +151,7 @@ def archived_job(pk: int, *, user: User) -> Job | None:
     ):
         try:
             rows = archived_rows(visible, archived.month)
-        except Unreadable:
+        except MonthUnreadable:
             # The disk of the archive may be unmounted.
             continue
         if rows:
@@ -188,7 +188,7 @@ def _file_tables(sql: str, month: date) -> Iterator[list[FileTable]]:
         yield file_tables
 
 
-def _columns_of(table: Table) -> Iterable[FileColumn]:
+def _columns_of(table: MonthTable) -> Iterable[FileColumn]:
     for column, row_field in table.fields.items():
         default = None
         if not row_field.null and row_field.has_default():

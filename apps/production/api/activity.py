@@ -163,7 +163,7 @@ class HistoryRoutes(RequestRoutes):
         return kept[number]
 
 
-class Rules(StrictView):
+class RuleListView(StrictView):
     @extend_schema(operation_id="checks_list", responses=RuleReader(many=True))
     def get(self, request: ApiRequest) -> Response:
         """List the rules for checking requests, most severe first."""
