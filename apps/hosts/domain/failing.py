@@ -9,7 +9,6 @@ from operator import attrgetter
 from apps.accounts.models import User
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import KnownError
-from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.questions import Answer, AnswerRow, Question, whole_hours
 from apps.jobs.domain.statistics.slices import failing_hosts
@@ -113,6 +112,9 @@ def _outages(since: datetime, until: datetime) -> list[Incident]:
 
 def _count_explained(user: User, question: Question, outages: Iterable[Incident]) -> Counter[Place]:
     """Return how many failed jobs of each host outages explain; each job counts once."""
+    # It loads numpy, which no process needs at its start.
+    from apps.jobs.domain.statistics.explorer import Explorer
+
     explorer = Explorer(user)
     explained: Counter[Place] = Counter()
     for service, periods in _periods_by_service(question, outages).items():
