@@ -47,9 +47,9 @@ from apps.statusboard.domain.maintenance.announcements import post_announcement_
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident, Service
 
-#: Hosts that failed their last job so recently fail at the same time.
+#: Hosts whose last jobs failed within this time fail at the same time.
 SAME_TIME = timedelta(hours=1)
-#: So long an announcement of a central cause is shown.
+#: How long the announcement of a central cause is shown.
 ANNOUNCED = timedelta(days=1)
 
 

@@ -30,10 +30,10 @@ HOST_CHANCE = 1e-6
 #: A suspect: minimum number of failures in `SUSPECT_WITHIN`, with the same share.
 SUSPECT_JOBS = 2
 SUSPECT_WITHIN = timedelta(hours=1)
-#: Failures of so many kinds are compared with all jobs of other hosts, of fewer with jobs of the
-#: same kinds.
+#: Minimum number of kinds of jobs with failures to compare a host with all jobs of other hosts;
+#: with fewer kinds, only jobs of the same kinds are compared.
 HOST_KINDS = 2
-#: A kind of jobs fails on a host if so many of its jobs did in a run.
+#: Minimum number of failed jobs of a kind in a run, for the kind to count as failing on a host.
 _OF_A_KIND = 2
 #: Jobs elsewhere are counted by periods of this length.
 _PERIOD = timedelta(minutes=5)
@@ -105,7 +105,7 @@ def find_suspects(*, at: datetime, started_after: StartedAfter | None = None) ->
 def _find_hosts(
     least: int, within: timedelta, at: datetime, started_after: StartedAfter | None
 ) -> list[FailingHost]:
-    """Return the hosts with at least so many failures in a run of the time before `at`."""
+    """Return the hosts with a run of `least` or more failures in the time before `at`."""
     blamed = recent_host_verdicts(at, within).annotate(short=_short_host("job__host"))
     counted = blamed.order_by().values_list("job__cluster", "short").annotate(jobs=Count("pk"))
     often = counted.filter(jobs__gte=least)

@@ -277,7 +277,7 @@ def estimate(
 
 
 def _limited(figures: StageEstimate, most_at_once: int) -> StageEstimate:
-    """Return the figures of a stage if at most so many of its jobs run at once."""
+    """Return the figures of a stage of which at most `most_at_once` jobs run at once."""
     days = figures.days
     if days is None or not figures.at_once or figures.at_once <= most_at_once:
         return figures
@@ -408,7 +408,7 @@ def _from_past_jobs(
 
 
 def is_enough(completed: int, jobs: int) -> bool:
-    """Return whether the pace of so many completed jobs shows how long these jobs take."""
+    """Return whether the pace of the completed jobs shows how long `jobs` take."""
     return completed >= ENOUGH or jobs <= completed * MOST_EXTRAPOLATED
 
 

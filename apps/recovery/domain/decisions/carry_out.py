@@ -28,8 +28,8 @@ from apps.submission.enums import ALREADY_RETRIED
 
 #: Jobs retried in one transaction.
 MOST_AT_ONCE = 500
-#: So many jobs are retried at once; fewer wait until the first of them has waited `GATHERING`, so
-#: that jobs that fail one by one do not each become an array of their own.
+#: Minimum number of jobs to retry at once. Fewer wait until the first of them has waited
+#: `GATHERING`, so that jobs that fail one by one do not each become an array.
 WORTH_AN_ARRAY = 50
 GATHERING = timedelta(minutes=2)
 

@@ -150,8 +150,8 @@ def is_control(*, rule: int, job: str, percent: float) -> bool:
 def retries_that_may_start(*, completed: int, failed: int, unfinished: int) -> int:
     """Return how many more retries of one step may start.
 
-    So many may be unfinished as `GROWTH` times those that `completed` within `LATELY`, and
-    `FIRST_STEP` at least. Those that `failed` within `PAUSE` take up room, too: a service that is
+    The limit of unfinished retries is `GROWTH` times those that `completed` within `LATELY`, at
+    least `FIRST_STEP`. Those that `failed` within `PAUSE` count as unfinished: a service that is
     still down gets a few retries an hour, and the other jobs keep their attempts.
     """
     return max(0, max(FIRST_STEP, GROWTH * completed) - failed - unfinished)

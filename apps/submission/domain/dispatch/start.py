@@ -37,7 +37,7 @@ from apps.submission.models import Assignment, FilesCheck, Submission
 
 #: How many requests of the queue one run considers.
 MOST_LOOKED_AT = 100
-#: What was learned of the files of a request is stored again after so long, even if unchanged.
+#: An unchanged result about the files of a request is stored again after this time.
 _NOTED_EVERY = timedelta(minutes=1)
 #: The last event of these decides whether a request starts without a person.
 _KINDS = (

@@ -29,7 +29,7 @@ from apps.submission.models import RetryBatch, RetryJob, Submission
 
 #: What failed jobs are retried for.
 Source = FailureGroup | Incident | Job
-#: At most so many jobs, the newest, are in one batch.
+#: Maximum number of jobs in one batch: the newest.
 MOST_JOBS = 5000
 
 

@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 STOP_ALIKE_SHARE = 0.1
 #: A batch also stops if more than this share of its finished retries failed, whatever the causes.
 STOP_ANY_SHARE = 0.5
-#: These rules do not stop a batch before so many retries have finished.
+#: Finished retries from which these rules may stop a batch.
 STOP_FROM = 10
-#: A batch stops earlier, after so many finished retries, if this share of them failed again.
+#: A batch stops earlier if this share of its retries failed again, once `STOP_EARLY_FROM` finished.
 STOP_EARLY_SHARE = 0.8
 STOP_EARLY_FROM = 5
 
