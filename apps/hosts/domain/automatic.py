@@ -24,7 +24,7 @@ from apps.diagnosis.domain.groups.broken_hosts import (
     StartedAfter,
     find_failing_hosts,
     find_suspects,
-    those_that_stand_out,
+    select_broken_hosts,
 )
 from apps.diagnosis.domain.groups.triage import HOST_WITHIN
 from apps.diagnosis.enums import GroupKind
@@ -166,7 +166,7 @@ def _follow_cluster(
         return 0
     broken = {}
     failing = [host for host in failing if host.host not in excluded]
-    for host in those_that_stand_out(failing, at=at):
+    for host in select_broken_hosts(failing, at=at):
         broken[host.host] = BrokenHost(host, _reason(host))
 
     suspects = [host for host in suspects if host.host not in excluded]
