@@ -460,9 +460,9 @@ def _scale(stage: StageContent, past_stage: PastStage) -> float:
 
 
 def _scale_within_limit(stage: StageContent, past_stage: PastStage) -> float:
-    """Return `_scale`, but no more than takes the median past job to the time limit of the stage.
+    """Return `_scale`, but at most the factor by which the median past job reaches the time limit.
 
-    A job ends at its limit, however long past jobs took.
+    A job ends at the limit of its stage, however long past jobs took.
     """
     scale = _scale(stage, past_stage)
     median = past_stage.wall_seconds[MEDIAN] if past_stage.wall_seconds else 0.0
@@ -506,7 +506,7 @@ def _days(
     walls: "Distribution",
     at_once: Range | None,
 ) -> Range | None:
-    """Return the days for all jobs at the pace of past jobs, at least the time of one job.
+    """Return how many days all jobs take at the pace of past jobs, at least the time of one job.
 
     A past stage of few jobs is slow because it has few jobs, not because few can run. Therefore the
     pace is at least that of `at_once` jobs running at the same time.
