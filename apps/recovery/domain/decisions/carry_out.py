@@ -100,7 +100,7 @@ def _retry_due(rule_id: int, version: int, service: str | None, at: datetime) ->
             moving_jobs.add(decision.job_id)
 
     # A person may have retried some of the jobs since the decision.
-    dry_run = examine(list(verdicts), limits=RetryLimits(), at=at, elsewhere=moving_jobs)
+    dry_run = examine(list(verdicts), limits=RetryLimits(), at=at, moving_jobs=moving_jobs)
     days = _store_left_out(dry_run, decisions)
     moving = []
     candidates = []

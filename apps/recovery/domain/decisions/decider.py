@@ -57,7 +57,7 @@ class Decider:
         self.verdict_of = verdict_of
         # Whether a retry stays on the cluster of its job follows from the rule that decides.
         dry_run = examine(
-            list(verdict_of.values()), limits=RetryLimits(), at=at, elsewhere=verdict_of
+            list(verdict_of.values()), limits=RetryLimits(), at=at, moving_jobs=verdict_of
         )
         self.candidate_of = {candidate.verdict.job_id: candidate for candidate in dry_run.eligible}
         self.reason_of = _reasons(dry_run)

@@ -125,10 +125,10 @@ def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> 
         job__in=[decision.job_id for decision in decisions]
     )
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    elsewhere = [
+    moving_jobs = [
         decision.job_id for decision in decisions if ResourceChanges.read(decision.changes).cluster
     ]
-    return examine(list(related), limits=RetryLimits(), user=user, at=at, elsewhere=elsewhere)
+    return examine(list(related), limits=RetryLimits(), user=user, at=at, moving_jobs=moving_jobs)
 
 
 def next_step(decision: Decision) -> ResourceChanges:

@@ -127,16 +127,16 @@ def examine(
     at: datetime,
     user: User | None = None,
     batch: RetryBatch | None = None,
-    elsewhere: Collection[int] = (),
+    moving_jobs: Collection[int] = (),
 ) -> DryRun:
     """Divide failed jobs into those to retry and the others, in a fixed number of queries.
 
     Without `user` rights are not checked. Jobs that wait in `batch` itself are not left out.
     Submission to the cluster of a job must be switched on, unless its retry runs on another one:
-    `elsewhere` are the primary keys of these jobs.
+    `moving_jobs` has the primary keys of these jobs.
     """
     dry_run = DryRun()
-    facts = _RetryFacts(verdicts, batch, at, elsewhere)
+    facts = _RetryFacts(verdicts, batch, at, moving_jobs)
     # By request (primary key) and position of the stage.
     retries: Counter[tuple[int, int]] = Counter(facts.retried_by_stage)
     allowed: dict[int, bool] = {}
@@ -182,9 +182,9 @@ class _RetryFacts:
         verdicts: Sequence[Verdict],
         batch: RetryBatch | None,
         at: datetime,
-        elsewhere: Collection[int],
+        moving_jobs: Collection[int],
     ) -> None:
-        self.elsewhere = elsewhere
+        self.moving_jobs = moving_jobs
         jobs = [verdict.job for verdict in verdicts]
         self.submissions = arrays_with_ids_of(jobs)
         self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
@@ -227,7 +227,7 @@ class _RetryFacts:
 
     def _of_array(self, submission: Submission, job: Job) -> LeftOut | None:
         index = index_of(submission, job.job_id)
-        stays_here = job.pk not in self.elsewhere
+        stays_here = job.pk not in self.moving_jobs
         checks = {
             LeftOut.TEST: submission.is_test,
             LeftOut.DEBUG: submission.purpose == Purpose.DEBUG,
