@@ -5,8 +5,8 @@ import os
 import time
 from contextlib import suppress
 
-#: For `sys.setswitchinterval`. The threads make many small calls, and with Python's 5 ms each call
-#: would wait so long for a busy thread.
+#: For `sys.setswitchinterval`. The threads make many small calls, each of which would wait up to
+#: Python's default of 5 ms for a busy thread.
 SWITCH_SECONDS = 0.0005
 _TRIM_SECONDS = 2.0
 #: How much the nice value is lowered.

@@ -16,7 +16,7 @@ from dev.processes import ROOT
 FOLDERS = ("apps", "capture", "dev", "opsportal")
 #: Names that fit everything and say nothing.
 VAGUE_NAMES = frozenset({"found", "one", "each", "wanted", "given", "words"})
-#: At most so many per 1,000 lines. They only ever go down.
+#: Maximum number per 1,000 lines. These limits only ever go down.
 MOST_PER_1000_LINES = {
     "comprehensions": 20,
     "nested comprehensions": 0.0,

@@ -34,7 +34,7 @@ class StallWatch:
     def is_stalled(self, *, waiting: int, taken: int, is_busy: bool, now: float) -> bool:
         """Return whether the worker has stalled.
 
-        `waiting` messages are in its queues, and it has `taken` so many since its start.
+        `waiting` is the number of messages in its queues, `taken` of those taken since its start.
         """
         # A process that was stopped, or had no processor, took none for that reason.
         was_paused = now - self._looked > 3 * LOOK_SECONDS

@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 #: Words are indexed for no longer than this at a time, so that other tasks get their turn.
 INDEX_SECONDS = 8
-#: So many batches of expired jobs are deleted before other tasks get their turn.
+#: Number of batches of expired jobs to delete before other tasks get their turn.
 EXPIRY_BATCHES = 20
-#: A worker of batches takes its next message after so long at the latest.
+#: How long a worker routes batches before it takes its next message.
 TURN_SECONDS = 5
 PAUSE_SECONDS = 0.2
 _NICE = 5

@@ -37,7 +37,7 @@ class PoolBusy(BudgetExceeded):
 
 
 class BoundedPool:
-    """A pool of up to `PROCESSES` processes of so much address space, started on demand and kept.
+    """A pool of up to `PROCESSES` processes of limited memory, started on demand and kept.
 
     It is thread-safe and can be used after a fork.
     """

@@ -22,7 +22,7 @@ from apps.diagnosis.models import LogHarvest
 
 #: A worker takes its next message after at most this time, since a user may be waiting for it.
 TURN_SECONDS = 2
-#: Logs of completed jobs are read for so long at a time: nobody waits for them.
+#: How long a task reads logs of completed jobs: nobody waits for them.
 COMPLETED_SECONDS = 5
 
 

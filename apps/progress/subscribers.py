@@ -35,7 +35,7 @@ def on_progress(event: Event) -> None:
     if event.kind == kind_of_move(Verb.QUEUE):
         note_starts(at=now)
     keep_forecasts(at=now, requests=Request.objects.filter(pk=pk))
-    note_attention(at=now, request=pk)
+    note_attention(at=now, request_id=pk)
 
 
 @subscribe(

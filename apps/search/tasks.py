@@ -11,7 +11,7 @@ from apps.search.domain.indexing import fill, new_logs
 
 log = logging.getLogger(__name__)
 
-#: New logs are indexed for so long at a time.
+#: How long a task indexes new logs.
 INDEX_SECONDS = 5
 
 

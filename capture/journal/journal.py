@@ -116,7 +116,7 @@ class Journal:
             return len(new_places)
 
     def _check_free_space(self, size_bytes: int) -> None:
-        """Raise `OSError` if so many bytes cannot be added without using the reserve."""
+        """Raise `OSError` if this number of bytes cannot be added without using the reserve."""
         # SQLite writes first to its log, and then to the file, which may have free pages.
         free_in_file = self._count("freelist_count") * PAGE_BYTES
         growth = max(0, size_bytes - free_in_file)

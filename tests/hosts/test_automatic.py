@@ -273,13 +273,13 @@ def test_two_workers_at_once_exclude_each_host_once_and_keep_the_bound(
     break_host(alps, "bad-2")
     # Both decide before either of them stores anything.
     together = threading.Barrier(2)
-    decide = automatic.those_that_stand_out
+    decide = automatic.select_broken_hosts
 
     def wait_for_the_other(failing_hosts, *, at):
         together.wait(timeout=20)
         return decide(failing_hosts, at=at)
 
-    monkeypatch.setattr(automatic, "those_that_stand_out", wait_for_the_other)
+    monkeypatch.setattr(automatic, "select_broken_hosts", wait_for_the_other)
     done = []
 
     def work():

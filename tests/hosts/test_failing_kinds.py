@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, strategies
 from hypothesis import settings as hypothesis_settings
 
 from apps.diagnosis.domain.groups.blame import group_failures_of_broken_hosts
-from apps.diagnosis.domain.groups.broken_hosts import find_failing_hosts, those_that_stand_out
+from apps.diagnosis.domain.groups.broken_hosts import find_failing_hosts, select_broken_hosts
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.models import CentralCause, HostExclusion
@@ -130,11 +130,11 @@ def test_number_of_queries_does_not_grow_with_the_hosts(
     run("bad-0", "reco", 8, failed=True)
     run("bad-1", "reco", 8, failed=True, array="1")
     with django_assert_num_queries(6):
-        assert len(those_that_stand_out(find_failing_hosts(at=at), at=at)) == 1
+        assert len(select_broken_hosts(find_failing_hosts(at=at), at=at)) == 1
     for number in range(2, 12):
         run(f"bad-{number}", "reco", 8, failed=True, array=str(number))
     with django_assert_num_queries(6):
-        those_that_stand_out(find_failing_hosts(at=at), at=at)
+        select_broken_hosts(find_failing_hosts(at=at), at=at)
 
 
 @hypothesis_settings(
@@ -150,7 +150,7 @@ def test_a_host_is_never_blamed_for_less_than_five_failures_of_which_few_fail_el
             run(host, stage, data.draw(strategies.integers(0, 6)))
             run(host, stage, data.draw(strategies.integers(0, 7)), failed=True, first=6)
     failing_hosts = find_failing_hosts(at=at)
-    for failing in those_that_stand_out(failing_hosts, at=at):
+    for failing in select_broken_hosts(failing_hosts, at=at):
         failures = Job.objects.filter(host=failing.host, state="failed")
         assert failing.failed >= 5
         assert set(failing.failed_jobs) <= set(failures.values_list("pk", flat=True))

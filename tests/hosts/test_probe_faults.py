@@ -8,7 +8,7 @@ from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
 from apps.clusters.models import Cluster, Host
-from apps.diagnosis.domain.groups.broken_hosts import find_failing_hosts, those_that_stand_out
+from apps.diagnosis.domain.groups.broken_hosts import find_failing_hosts, select_broken_hosts
 from apps.hosts import tasks
 from apps.hosts.domain.automatic import exclude_failing_hosts
 from apps.hosts.domain.probes import probe_jobs as probe_jobs_module
@@ -59,7 +59,7 @@ class TestRuleForHosts:
         Job.objects.filter(host="probed").update(name="opsportal-probe-1234")
         failing_hosts = [host for host in find_failing_hosts(at=at) if host.host == "wn-bad"]
         assert len(failing_hosts) == 1
-        assert those_that_stand_out(failing_hosts, at=at) == []
+        assert select_broken_hosts(failing_hosts, at=at) == []
 
 
 @pytest.mark.django_db(transaction=True)

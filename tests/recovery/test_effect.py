@@ -37,12 +37,12 @@ def test_nothing_is_said_before_enough_controls_have_ended():
 
 def test_control_group_has_its_size_and_is_the_same_each_time():
     jobs = [f"NOVA-0001/0/{number}" for number in range(20_000)]
-    chosen = [job for job in jobs if is_control(rule=1, job=job, percent=5)]
+    chosen = [job for job in jobs if is_control(rule_id=1, job_name=job, percent=5)]
     assert 0.045 < len(chosen) / len(jobs) < 0.055
-    assert all(is_control(rule=1, job=job, percent=5) for job in chosen)
-    again = [job for job in chosen if is_control(rule=2, job=job, percent=5)]
+    assert all(is_control(rule_id=1, job_name=job, percent=5) for job in chosen)
+    again = [job for job in chosen if is_control(rule_id=2, job_name=job, percent=5)]
     assert len(again) < 0.1 * len(chosen), "the groups of two rules are independent"
-    assert not any(is_control(rule=1, job=job, percent=0) for job in jobs)
+    assert not any(is_control(rule_id=1, job_name=job, percent=0) for job in jobs)
 
 
 @given(ended=st.integers(0, 300), completed=st.integers(0, 300))

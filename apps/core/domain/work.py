@@ -36,7 +36,7 @@ class BackOff:
     seconds: tuple[float, ...]
 
     def after(self, failures: int) -> timedelta:
-        """Return how long to wait after so many failures, which are at least one."""
+        """Return how long to wait after this number of failures, which is at least 1."""
         index = min(failures, len(self.seconds)) - 1
         return timedelta(seconds=self.seconds[index])
 

@@ -22,11 +22,11 @@ from apps.datasets.domain.steps import is_possible_name
 from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.domain.outputs.datasets import CatalogueError, DataFile, Dataset
 
-#: An answer is asked for again after so long, if it is needed.
+#: Age of an answer from which it is refreshed when it is needed.
 FRESH = timedelta(hours=1)
-#: That a dataset does not exist is believed for so long, while the catalogue is asked again.
+#: How long an answer that a dataset does not exist is trusted while it is refreshed.
 ABSENT_FOR = timedelta(days=1)
-#: Answers that were not needed for so long are deleted.
+#: Answers are deleted this long after they were last needed.
 KEPT = timedelta(days=90)
 #: No more look-ups than this wait: users can type any number of names.
 MOST_WAITING = 20_000

@@ -11,7 +11,7 @@ from apps.datasets.catalogues.base import Catalogue, DatasetSummary, Location, M
 MOST_LOCATED = 10_000
 #: Files whose replicas one call asks for; the adapters divide it further.
 CHUNK = 1_000
-#: No further files are located after so long.
+#: Time limit for locating the files of a dataset; the rest is not located.
 LOCATING_TIME = timedelta(minutes=2)
 
 _TOO_MANY = f"The portal locates the files of datasets of up to {MOST_LOCATED:,} files."

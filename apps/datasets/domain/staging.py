@@ -27,7 +27,7 @@ from apps.production.domain.actors import may
 from apps.production.enums import CLOSED, PORTAL, Actor
 from apps.production.models import Request
 
-#: The portal waits so long for a dataset.
+#: How long the portal waits for a dataset.
 DEADLINE = timedelta(days=7)
 #: Pauses between two questions grow with the age of the request, within these.
 SHORTEST_PAUSE = timedelta(minutes=1)

@@ -19,7 +19,7 @@ from apps.statusboard.enums import State
 from apps.statusboard.models import Service, StateInterval
 
 PERIODS = {"1": "24 hours", "7": "7 days", "30": "30 days"}
-#: So many causes are shown at most; the others are folded.
+#: Maximum number of causes to show; the others are folded.
 MOST_SHOWN = 5
 #: The columns by which causes can be sorted.
 COLUMNS = {

@@ -24,7 +24,7 @@ from apps.diagnosis.domain.groups.broken_hosts import (
     StartedAfter,
     find_failing_hosts,
     find_suspects,
-    those_that_stand_out,
+    select_broken_hosts,
 )
 from apps.diagnosis.domain.groups.triage import HOST_WITHIN
 from apps.diagnosis.enums import GroupKind
@@ -47,9 +47,9 @@ from apps.statusboard.domain.maintenance.announcements import post_announcement_
 from apps.statusboard.enums import State
 from apps.statusboard.models import Incident, Service
 
-#: Hosts that failed their last job so recently fail at the same time.
+#: Hosts whose last jobs failed within this time fail at the same time.
 SAME_TIME = timedelta(hours=1)
-#: So long an announcement of a central cause is shown.
+#: How long the announcement of a central cause is shown.
 ANNOUNCED = timedelta(days=1)
 
 
@@ -166,7 +166,7 @@ def _follow_cluster(
         return 0
     broken = {}
     failing = [host for host in failing if host.host not in excluded]
-    for host in those_that_stand_out(failing, at=at):
+    for host in select_broken_hosts(failing, at=at):
         broken[host.host] = BrokenHost(host, _reason(host))
 
     suspects = [host for host in suspects if host.host not in excluded]

@@ -14,11 +14,11 @@ from apps.jobs.domain.statistics.questions import Answer, AnswerRow, Question, w
 from apps.jobs.domain.statistics.slices import failing_hosts
 from apps.statusboard.models import Incident
 
-#: So many hosts, those with the highest rates of all failures, are compared.
+#: Maximum number of hosts to compare: those with the highest rates of all failures.
 MOST_HOSTS = 1000
-#: So many outages of the period are looked at, the newest.
+#: Maximum number of outages of the period to consider: the newest.
 MOST_OUTAGES = 8
-#: So many known errors of a service are looked for: a question takes no more values.
+#: Maximum number of known errors of a service to look for: a question takes no more values.
 MOST_CAUSES = 100
 #: The name of a host, and its cluster.
 Place = tuple[str, str]

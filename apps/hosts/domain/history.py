@@ -18,7 +18,7 @@ from apps.hosts.models import HostSpan
 
 #: Spans that ended longer ago are deleted.
 KEPT = timedelta(days=400)
-#: Without a look for so long, the state of a host is unknown; looks come every 15 minutes.
+#: The state of a host is unknown this long after the last look; looks come every 15 minutes.
 UNKNOWN_AFTER = timedelta(hours=1)
 #: The scheduler reckons the time of a boot from the uptime, so that it varies by seconds.
 _SAME_BOOT = timedelta(minutes=2)

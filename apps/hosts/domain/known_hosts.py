@@ -10,9 +10,9 @@ from apps.clusters.models import Cluster, Host
 from apps.jobs.domain.records.jobs import matches_host, short_host
 from apps.jobs.models import SHORT_HOST, Job
 
-#: Hosts count as listed for so long after the last listing that has them.
+#: How long a host counts as listed after the last listing that has it.
 LISTED_WITHIN = timedelta(days=1)
-#: Without a listing, the hosts of a cluster are the hosts of jobs that ended so recently.
+#: Without a listing, the hosts of a cluster are those of the jobs that ended in this time.
 SEEN_WITHIN = timedelta(days=1)
 #: Names that schedulers accept as one host; brackets and commas would name several.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")

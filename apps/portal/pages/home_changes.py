@@ -43,7 +43,7 @@ class Changes:
 
 
 def changes_since(*, since: datetime, user: User, at: datetime, most: int = MOST_SHOWN) -> Changes:
-    """Return what changed since a visit, at most so many changes, in a fixed number of queries.
+    """Return what changed since a visit, at most `most` changes, in a fixed number of queries.
 
     These are outages, new and regressed failure groups, and requests: for the OPG those that need
     attention, for others the moves of their own.

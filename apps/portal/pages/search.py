@@ -37,7 +37,7 @@ from apps.statusboard.models import Incident, Service
 SHOWN = 20
 #: Maximum number of failure groups found by words of their titles.
 MOST_GROUPS = 10
-#: Known errors without failed jobs are listed up to so many known errors.
+#: Known errors without failed jobs are listed only until the list has this many known errors.
 MOST_WITHOUT_JOBS = 8
 #: Failures by known errors are counted over this time.
 ERRORS_SINCE = timedelta(days=30)

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.text import Truncator
 
-#: An error of accounting is shortened to so many characters; its own page has all of it.
+#: Length to which an error of accounting is shortened; its own page has all of it.
 _MOST_CHARACTERS = 120
 
 

@@ -11,7 +11,7 @@ from apps.search.domain.engine.base import SearchRefused, SearchUnavailable
 from apps.search.domain.query.clauses import QueryError
 from apps.search.domain.query.parser import LONGEST_QUERY
 
-#: A reader whose search is refused comes back after so many seconds.
+#: When a reader whose search was refused should retry.
 RETRY_SECONDS = 300
 
 

@@ -44,16 +44,15 @@ _QUIET = {
 _MOST_QUEUED = 50
 
 
-def note_attention(*, at: datetime, request: int | None = None) -> int:
+def note_attention(*, at: datetime, request_id: int | None = None) -> int:
     """Store and publish changes of the needs for attention. Return how many requests changed.
 
-    `request` is the primary key of the only request to update. List, inbox and pages read the
-    stored rows.
+    `request_id` limits the update to one request. List, inbox and pages read the stored rows.
     """
-    if request is None:
+    if request_id is None:
         requests = Request.objects.all()
     else:
-        requests = Request.objects.filter(pk=request)
+        requests = Request.objects.filter(pk=request_id)
     open_requests = list(
         requests.exclude(state__in=[*CLOSED, RequestState.DRAFT]).select_related("experiment")
     )

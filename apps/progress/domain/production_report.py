@@ -26,7 +26,7 @@ from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.models import Request, StageAcceptance
 from apps.progress.models import ProductionReport
 from apps.submission.domain.arrays.stage_events import events_not_produced
-from apps.submission.domain.arrays.submissions import count_completed_twice, sent_again
+from apps.submission.domain.arrays.submissions import count_completed_twice, count_retried_jobs
 
 #: Maximum number of rows in the tables of causes, sites and slowest jobs.
 MOST = 20
@@ -50,21 +50,21 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         dict(stage) for stage in jobs.values("stage").annotate(**_sums())
     ]
     stages.sort(key=lambda stage: (chain.get(stage["stage"], len(chain)), stage["stage"]))
-    again = sent_again([request.pk])
+    retried_by_stage = count_retried_jobs([request.pk])
     for stage in stages:
-        stage["retried"] += again.get((request.pk, chain.get(stage["stage"], -1)), 0)
+        stage["retried"] += retried_by_stage.get((request.pk, chain.get(stage["stage"], -1)), 0)
     total = jobs.aggregate(**_sums())
-    total["retried"] += sum(again.values())
-    _count_completed_once(request, stages, chain, again)
+    total["retried"] += sum(retried_by_stage.values())
+    _count_completed_once(request, stages, chain, retried_by_stage)
     total["completed_jobs"] = sum(stage["completed_jobs"] for stage in stages)
     sites: list[dict[str, Any]] = [
         dict(site) for site in jobs.values("site__name").annotate(**_sums())
     ]
     sites.sort(key=lambda site: (-site["jobs"], site["site__name"] or ""))
-    as_they_are = []
+    accepted_stages = []
     accepted = acceptances_of([request])
     for acceptance in accepted.values():
-        as_they_are.append(
+        accepted_stages.append(
             {
                 "stage": acceptance.stage.name,
                 "by": acceptance.by,
@@ -82,7 +82,7 @@ def report_of(request: Request, *, at: datetime) -> dict[str, Any]:
         "stages": [{"stage": stage["stage"], **_figures(stage)} for stage in stages],
         "sites": [{"site": site["site__name"] or "", **_figures(site)} for site in sites[:MOST]],
         "causes": _causes(request),
-        "taken_as_they_are": as_they_are,
+        "taken_as_they_are": accepted_stages,
         "events_not_produced": _events_not_produced(request, accepted),
         "files": _files(request),
         "slowest": _slowest(jobs),
@@ -138,7 +138,7 @@ def _count_completed_once(
     request: Request,
     stages: Sequence[dict[str, Any]],
     chain: Mapping[str, int],
-    again: Mapping[tuple[int, int], int],
+    retried_by_stage: Mapping[tuple[int, int], int],
 ) -> None:
     """Set `completed_jobs` of the stages as the progress does: each production job counts once."""
     outside = count_outside_production([request])
@@ -147,7 +147,7 @@ def _count_completed_once(
         others = outside.pop((request.key, stage["stage"].casefold()), JobsOutsideProduction())
         stage["completed_jobs"] = max(0, stage["completed"] - others.completed)
         key = request.pk, chain.get(stage["stage"], -1)
-        if stage["completed_jobs"] and key in again:
+        if stage["completed_jobs"] and key in retried_by_stage:
             retried[key] = stage
     if not retried:
         return

@@ -19,7 +19,7 @@ from apps.progress.domain.expected_end import expected_ends, is_done, why_no_end
 from apps.progress.domain.points import PointProgress, points_of
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.submission.domain.arrays.stage_events import events_in_part_of
-from apps.submission.domain.arrays.submissions import EventsInPart, sent_here
+from apps.submission.domain.arrays.submissions import EventsInPart, requests_run_by_portal
 from apps.submission.models import Submission
 
 
@@ -287,7 +287,7 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
 
     is_running = request.state == RequestState.RUNNING
     is_short = is_running and any(stage.is_short for stage in stages)
-    by_portal = is_short and bool(sent_here([request.pk]))
+    by_portal = is_short and bool(requests_run_by_portal([request.pk]))
     return RequestNow(
         request,
         stages,

@@ -19,7 +19,7 @@ from apps.jobs.enums import NONE
 from apps.production.domain.priority.ranks import by_place, startable_requests
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Attention, Request, Stage
-from apps.submission.domain.arrays.submissions import count_completed_twice, sent_again
+from apps.submission.domain.arrays.submissions import count_completed_twice, count_retried_jobs
 
 #: How many requests the home page shows.
 MOST_REQUESTS = 3
@@ -99,7 +99,7 @@ def _progress(
 ) -> dict[int, list[StageProgress]]:
     totals = stage_sums(requests)
     outside = count_outside_production(requests)
-    again = sent_again([request.pk for request in requests])
+    retried_by_stage = count_retried_jobs([request.pk for request in requests])
     progress = {}
     for request in requests:
         left = totals[request.pk]
@@ -121,19 +121,19 @@ def _progress(
                 "stage": stage_progress.stage or NONE,
             }
             stage_progress.sums.retried += (
-                again.get((request.pk, stage_progress.requested_stage.position), 0)
+                retried_by_stage.get((request.pk, stage_progress.requested_stage.position), 0)
                 if stage_progress.requested_stage
                 else 0
             )
             key = (request.key, stage_progress.stage.casefold())
             stage_progress.outside_production = outside.get(key, JobsOutsideProduction())
         progress[request.pk] = rows
-    _note_completed_twice(progress, again)
+    _note_completed_twice(progress, retried_by_stage)
     return progress
 
 
 def _note_completed_twice(
-    progress: Mapping[int, list[StageProgress]], again: Mapping[tuple[int, int], int]
+    progress: Mapping[int, list[StageProgress]], retried_by_stage: Mapping[tuple[int, int], int]
 ) -> None:
     """Set `twice` of the stages with retried jobs. No query is needed if there are none."""
     retried = {}
@@ -141,7 +141,7 @@ def _note_completed_twice(
         for stage_progress in rows:
             if stage_progress.requested_stage and stage_progress.completed:
                 key = pk, stage_progress.requested_stage.position
-                if key in again:
+                if key in retried_by_stage:
                     retried[key] = stage_progress
     if not retried:
         return

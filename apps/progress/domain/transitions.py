@@ -19,7 +19,7 @@ from apps.production.domain.outputs.counts import is_located
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import StageProgress, progress_of_many
-from apps.submission.domain.arrays.submissions import sent_here
+from apps.submission.domain.arrays.submissions import requests_run_by_portal
 
 #: How long nothing must happen before failed jobs that were submitted by hand count as final.
 SETTLED = timedelta(hours=6)
@@ -69,7 +69,7 @@ def complete_ended(*, at: datetime) -> list[Request]:
     progress = progress_of_many(running)
     accepted = acceptances_of(running)
     busy = set(QueueCount.objects.filter(request__in=running).values_list("request_id", flat=True))
-    waited_for = busy | sent_here([request.pk for request in running])
+    waited_for = busy | requests_run_by_portal([request.pk for request in running])
     knows = all_queues_are_known(at)
     moved = []
     for request in running:

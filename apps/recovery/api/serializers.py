@@ -68,8 +68,8 @@ class RecoveryConditionSerializer(serializers.Serializer[Any]):
         min_value=0,
         max_value=MOST_ALIKE_JOBS,
         required=False,
-        help_text="So many jobs, this one counted, fail by the same known error and service "
-        "within about an hour.",
+        help_text="Minimum number of jobs, including this one, that fail by the same known error "
+        "and service within about an hour.",
     )
 
 
@@ -88,7 +88,7 @@ class RecoveryActionSerializer(serializers.Serializer[Any]):
         min_value=1,
         max_value=MOST_FACTOR,
         required=False,
-        help_text="Bound: at most so many times what the stage asks for.",
+        help_text="Bound, as a multiple of what the stage requests.",
     )
     wait_minutes = serializers.IntegerField(min_value=0, max_value=10_080, required=False)
 

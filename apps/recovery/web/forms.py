@@ -137,14 +137,14 @@ class RuleForm(forms.Form):
         min_value=1,
         max_value=MOST_FACTOR,
         initial=1.5,
-        help_text="The next attempt gets so many times the memory or wall time.",
+        help_text="Multiplies the memory or wall time of the next attempt.",
     )
     most_factor = forms.FloatField(
         min_value=1,
         max_value=MOST_FACTOR,
         initial=2,
         label="Bound",
-        help_text="At most so many times what the stage asks for.",
+        help_text="Maximum, as a multiple of what the stage requests.",
     )
     wait_minutes = forms.IntegerField(
         min_value=0,

@@ -15,12 +15,13 @@ from apps.search.models import LineTemplate, TemplateTotals
 
 #: A page ranks this many of the newest templates.
 MOST_RANKED = 5_000
-#: Lines that spread are announced if so many failed jobs have them, and no completed one.
+#: Minimum number of failed jobs with a line to announce it; no completed job may have it.
 LEAST_JOBS = 3
 ANNOUNCED_WITHIN = timedelta(days=1)
 #: Completed jobs of the same time may have the line too: their logs are read a little later.
 SETTLED = timedelta(minutes=30)
-#: Before the lines of an experiment were read for so long, everything is new.
+#: Lines of an experiment are not announced until its logs have been read for this long: before,
+#: every line is new.
 LEARNT_WITHIN = timedelta(days=7)
 
 

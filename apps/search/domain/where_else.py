@@ -23,12 +23,12 @@ from apps.search.models import LineTemplate, ReadLogs, TemplateTotals, signed
 #: How many of the newest failed jobs are compared, and in how many hours at most.
 COMPARED = 2_000
 COMPARED_HOURS = 400
-#: So many times as many failed jobs are read, to find enough of the same stages.
+#: Failed jobs to read for each one to compare, to find enough of the same stages.
 MOST_READ = 8
-#: A value is compared if at least this many of the jobs have it, and at most so many per attribute.
+#: Minimum number of jobs with a value to compare it, and maximum number of values per attribute.
 LEAST_JOBS = 3
 MOST_VALUES = 3
-#: So many values that stand out are shown at most; the others are folded.
+#: Maximum number of values that stand out to show; the others are folded.
 MOST_FINDINGS = 4
 #: A value stands out if the interval of its lift lies above this.
 STANDS_OUT = 1.5

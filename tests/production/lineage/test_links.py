@@ -340,7 +340,7 @@ def test_page_says_why_not(nova, liaison, approver, browse):
     [
         ({"size": "0"}, "from 1 to 19,999,999"),
         ({"size": "much"}, "Enter a whole"),
-        ({"by": "runs"}, "Select"),
+        ({"by": "runs"}, "for “Split by”"),
         ({}, "3 parts"),
     ],
 )

@@ -42,10 +42,10 @@ _COMMON_KEPT_SECONDS = 600
 def newest_with_words(
     archived_jobs: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]
 ) -> Iterator[T]:
-    """Yield the first `count` of `rows`, given newest first, whose scripts contain all terms.
+    """Yield the first `count` archived jobs, newest first, whose scripts contain all terms.
 
-    `terms` are terms of a tsquery. The search starts with the newest day, and goes further back
-    until there are enough jobs.
+    `archived_jobs` are ordered newest first, `terms` are terms of a tsquery. The search starts with
+    the newest day, and goes further back until there are enough jobs.
     """
     newest = archived_jobs.values_list("submitted_at", flat=True).first()
     if newest is None:

@@ -13,7 +13,7 @@ from apps.diagnosis.domain.causes.totals import mark_dirty
 from apps.diagnosis.domain.groups.broken_hosts import (
     find_failing_hosts,
     recent_host_verdicts,
-    those_that_stand_out,
+    select_broken_hosts,
 )
 from apps.diagnosis.domain.groups.fingerprints import Fingerprint
 from apps.diagnosis.domain.groups.triage import RELEASE_VERDICTS
@@ -38,17 +38,19 @@ def group_failures_of_broken_hosts(*, at: datetime) -> list[FailureGroup]:
     """Group the failures of each host on which nearly every job failed in the hours before `at`."""
     recent = recent_host_verdicts(at)
     groups = []
-    for failing in those_that_stand_out(find_failing_hosts(at=at), at=at):
+    for failing in select_broken_hosts(find_failing_hosts(at=at), at=at):
         verdicts = recent.filter(job__in=failing.failed_jobs)
         groups.append(_host_group(failing.cluster_id, failing.host, verdicts, at))
     return groups
 
 
-def _host_group(cluster: int, host: str, verdicts: QuerySet[Verdict], at: datetime) -> FailureGroup:
-    key = Fingerprint(VerdictKind.SERVICE, cause="host", service=str(cluster), message=host)
+def _host_group(
+    cluster_id: int, host: str, verdicts: QuerySet[Verdict], at: datetime
+) -> FailureGroup:
+    key = Fingerprint(VerdictKind.SERVICE, cause="host", service=str(cluster_id), message=host)
     title = f"{host}: nearly every job fails"
     return _blame(
-        key, verdicts, at, kind=GroupKind.HOST, cluster_id=cluster, host=host, title=title
+        key, verdicts, at, kind=GroupKind.HOST, cluster_id=cluster_id, host=host, title=title
     )
 
 
@@ -73,16 +75,10 @@ def group_failures_of_bad_releases(*, at: datetime) -> list[FailureGroup]:
         )
     )
     groups = []
-    for experiment, release, *_ in counted:
-        if _is_bad(experiment, release, at):
-            groups.append(
-                _release_group(
-                    experiment,
-                    release,
-                    recent.filter(experiment=experiment, job__release=release),
-                    at,
-                )
-            )
+    for experiment_id, release, *_ in counted:
+        if _is_bad(experiment_id, release, at):
+            verdicts = recent.filter(experiment=experiment_id, job__release=release)
+            groups.append(_release_group(experiment_id, release, verdicts, at))
     return groups
 
 
@@ -92,18 +88,20 @@ def _submission() -> Concat:
     )
 
 
-def _is_bad(experiment: int, release: str, at: datetime) -> bool:
+def _is_bad(experiment_id: int, release: str, at: datetime) -> bool:
     """Return whether most jobs of a release fail, but few of other releases in the same stages."""
-    within: dict[str, Any] = {"ended_at__gte": at - RELEASE_WITHIN, "ended_at__lte": at}
-    jobs = Job.objects.filter(experiment=experiment, **within).exclude(stage__endswith=DEBUG_STAGE)
+    jobs = Job.objects.filter(
+        experiment=experiment_id, ended_at__gte=at - RELEASE_WITHIN, ended_at__lte=at
+    ).exclude(stage__endswith=DEBUG_STAGE)
     stages = jobs.filter(release=release, state__in=FAILED_STATES).values("stage")
-    has = Q(release=release)
-    failed = Q(state__in=FAILED_STATES)
+    is_of_release = Q(release=release)
+    is_of_others = ~is_of_release & ~Q(release="")
+    has_failed = Q(state__in=FAILED_STATES)
     sums = jobs.filter(stage__in=stages).aggregate(
-        own=Count("pk", filter=has),
-        bad=Count("pk", filter=has & failed),
-        others=Count("pk", filter=~has & ~Q(release="")),
-        others_bad=Count("pk", filter=~has & ~Q(release="") & failed),
+        own=Count("pk", filter=is_of_release),
+        bad=Count("pk", filter=is_of_release & has_failed),
+        others=Count("pk", filter=is_of_others),
+        others_bad=Count("pk", filter=is_of_others & has_failed),
     )
     # If a stage has no other release, the stage itself may be to blame.
     if sums["others"] < RELEASE_JOBS:
@@ -114,16 +112,18 @@ def _is_bad(experiment: int, release: str, at: datetime) -> bool:
 
 
 def _release_group(
-    experiment: int, release: str, verdicts: QuerySet[Verdict], at: datetime
+    experiment_id: int, release: str, verdicts: QuerySet[Verdict], at: datetime
 ) -> FailureGroup:
-    key = Fingerprint(VerdictKind.CODE, cause="release", service=str(experiment), message=release)
+    key = Fingerprint(
+        VerdictKind.CODE, cause="release", service=str(experiment_id), message=release
+    )
     title = f"Release {release}: most jobs fail"
     return _blame(
         key,
         verdicts,
         at,
         kind=GroupKind.RELEASE,
-        experiment_id=experiment,
+        experiment_id=experiment_id,
         release=release,
         title=title,
     )

@@ -30,10 +30,10 @@ HOST_CHANCE = 1e-6
 #: A suspect: minimum number of failures in `SUSPECT_WITHIN`, with the same share.
 SUSPECT_JOBS = 2
 SUSPECT_WITHIN = timedelta(hours=1)
-#: Failures of so many kinds are compared with all jobs of other hosts, of fewer with jobs of the
-#: same kinds.
+#: Minimum number of kinds of jobs with failures to compare a host with all jobs of other hosts;
+#: with fewer kinds, only jobs of the same kinds are compared.
 HOST_KINDS = 2
-#: A kind of jobs fails on a host if so many of its jobs did in a run.
+#: Minimum number of failed jobs of a kind in a run, for the kind to count as failing on a host.
 _OF_A_KIND = 2
 #: Jobs elsewhere are counted by periods of this length.
 _PERIOD = timedelta(minutes=5)
@@ -105,27 +105,27 @@ def find_suspects(*, at: datetime, started_after: StartedAfter | None = None) ->
 def _find_hosts(
     least: int, within: timedelta, at: datetime, started_after: StartedAfter | None
 ) -> list[FailingHost]:
-    """Return the hosts with at least so many failures in a run of the time before `at`."""
+    """Return the hosts with a run of `least` or more failures in the time before `at`."""
     blamed = recent_host_verdicts(at, within).annotate(short=_short_host("job__host"))
     counted = blamed.order_by().values_list("job__cluster", "short").annotate(jobs=Count("pk"))
     often = counted.filter(jobs__gte=least)
-    suspects = sorted((cluster, host) for cluster, host, _ in often)
+    suspects = sorted((cluster_id, host) for cluster_id, host, _ in often)
     if not suspects:
         return []
 
-    of_suspects = Q(job__cluster__in={cluster for cluster, _ in suspects})
+    of_suspects = Q(job__cluster__in={cluster_id for cluster_id, _ in suspects})
     blamed = blamed.filter(of_suspects, short__in={host for _, host in suspects})
     blamed_jobs = set(blamed.values_list("job_id", flat=True))
     jobs_by_host = _ended_jobs(suspects, blamed_jobs, _recent(at, within))
     failing_hosts = []
-    for cluster, host in suspects:
-        since = started_after(cluster, host) if started_after else None
-        jobs = jobs_by_host[cluster, host]
+    for cluster_id, host in suspects:
+        since = started_after(cluster_id, host) if started_after else None
+        jobs = jobs_by_host[cluster_id, host]
         if since is not None:
             jobs = [job for job in jobs if job.started_at > since]
-        failing = _failing_in_all(cluster, host, jobs, least)
+        failing = _failing_in_all(cluster_id, host, jobs, least)
         if failing is None:
-            failing = _failing_in_kinds(cluster, host, jobs, least)
+            failing = _failing_in_kinds(cluster_id, host, jobs, least)
         if failing is not None:
             failing_hosts.append(failing)
     return failing_hosts
@@ -151,7 +151,7 @@ def _ended_jobs(
 
     A job that started before the host broke may complete long after.
     """
-    recent = Job.objects.filter(is_recent, cluster__in={cluster for cluster, _ in hosts})
+    recent = Job.objects.filter(is_recent, cluster__in={cluster_id for cluster_id, _ in hosts})
     ended = recent.annotate(short=SHORT_HOST).filter(
         short__in={host for _, host in hosts},
         started_at__isnull=False,
@@ -170,7 +170,7 @@ def _ended_jobs(
     )
     jobs: dict[tuple[int, str], list[_EndedJob]] = defaultdict(list)
     for row in ended.order_by("started_at", "pk").values_list(*columns):
-        cluster, host, pk, experiment, stage, array, started_at, ended_at, state = row
+        cluster_id, host, pk, experiment, stage, array, started_at, ended_at, state = row
         job = _EndedJob(
             pk=pk,
             kind=(experiment, stage),
@@ -180,7 +180,7 @@ def _ended_jobs(
             has_failed=state != JobState.COMPLETED,
             is_blamed=pk in blamed_jobs,
         )
-        jobs[cluster, host].append(job)
+        jobs[cluster_id, host].append(job)
     return jobs
 
 
@@ -191,18 +191,18 @@ def _recent(at: datetime, within: timedelta = HOST_WITHIN) -> Q:
 
 
 def _failing_in_all(
-    cluster: int, host: str, jobs: Sequence[_EndedJob], least: int
+    cluster_id: int, host: str, jobs: Sequence[_EndedJob], least: int
 ) -> FailingHost | None:
     """Return the run of jobs in which nearly every job failed, of several kinds; None without."""
     run = _failing_run(jobs)
     blamed_kinds = {job.kind for job in run if job.is_blamed}
     if len(blamed_kinds) < HOST_KINDS:
         return None
-    return _failing_host(cluster, host, run, least)
+    return _failing_host(cluster_id, host, run, least)
 
 
 def _failing_in_kinds(
-    cluster: int, host: str, jobs: Sequence[_EndedJob], least: int
+    cluster_id: int, host: str, jobs: Sequence[_EndedJob], least: int
 ) -> FailingHost | None:
     """Return the run of the kinds of jobs of which nearly every job failed; None without."""
     jobs_by_kind: dict[Kind, list[_EndedJob]] = defaultdict(list)
@@ -214,7 +214,7 @@ def _failing_in_kinds(
         if sum(job.is_blamed for job in run) >= _OF_A_KIND:
             failing_kinds.add(kind)
     run = _failing_run([job for job in jobs if job.kind in failing_kinds])
-    return _failing_host(cluster, host, run, least, of_kinds=True)
+    return _failing_host(cluster_id, host, run, least, of_kinds=True)
 
 
 def _failing_run(jobs: Sequence[_EndedJob]) -> Sequence[_EndedJob]:
@@ -222,7 +222,7 @@ def _failing_run(jobs: Sequence[_EndedJob]) -> Sequence[_EndedJob]:
 
 
 def _failing_host(
-    cluster: int, host: str, run: Sequence[_EndedJob], least: int, *, of_kinds: bool = False
+    cluster_id: int, host: str, run: Sequence[_EndedJob], least: int, *, of_kinds: bool = False
 ) -> FailingHost | None:
     failed = [job for job in run if job.has_failed]
     blamed = [job for job in run if job.is_blamed]
@@ -231,7 +231,7 @@ def _failing_host(
     ends = [job.ended_at for job in failed]
     arrays = {job.array for job in failed}
     return FailingHost(
-        cluster_id=cluster,
+        cluster_id=cluster_id,
         host=host,
         failed_jobs=tuple(job.pk for job in failed),
         ended=len(run),
@@ -292,11 +292,11 @@ class _Tallies:
 class _Comparison:
     """The jobs of a cluster in the hours before `at`, to compare some hosts with all others."""
 
-    def __init__(self, cluster: int, hosts: Sequence[FailingHost], at: datetime) -> None:
+    def __init__(self, cluster_id: int, hosts: Sequence[FailingHost], at: datetime) -> None:
         self._at = at
         self._on_all_hosts = _Tallies()
         self._by_host: dict[str, _Tallies] = defaultdict(_Tallies)
-        recent = Job.objects.filter(_recent(at), cluster=cluster)
+        recent = Job.objects.filter(_recent(at), cluster=cluster_id)
         jobs = recent.annotate(period=_period("ended_at"))
         counts = {
             "ended_jobs": Count("pk"),
@@ -357,9 +357,7 @@ class _Comparison:
         return ended - own_ended, failed - own_failed
 
 
-def those_that_stand_out(
-    failing_hosts: Sequence[FailingHost], *, at: datetime
-) -> list[FailingHost]:
+def select_broken_hosts(failing_hosts: Sequence[FailingHost], *, at: datetime) -> list[FailingHost]:
     """Return the hosts that fail far more of their jobs than the other hosts of their cluster.
 
     Takes three queries for each cluster.
@@ -368,8 +366,8 @@ def those_that_stand_out(
     for failing in failing_hosts:
         hosts_by_cluster[failing.cluster_id].append(failing)
     standing_out = []
-    for cluster, hosts in hosts_by_cluster.items():
-        comparison = _Comparison(cluster, hosts, at)
+    for cluster_id, hosts in hosts_by_cluster.items():
+        comparison = _Comparison(cluster_id, hosts, at)
         for failing in hosts:
             if _stands_out(failing, *comparison.failed_shares(failing)):
                 standing_out.append(failing)

@@ -14,7 +14,7 @@ from apps.core.domain.plugins import Registry
 from apps.diagnosis.enums import FollowUp
 from apps.diagnosis.models import Verdict
 
-#: So many jobs, the newest of those that did not succeed since, are examined. Older ones count as
+#: Maximum number of jobs to examine: the newest without a later success. Older ones count as
 #: without a planned retry.
 MOST_EXAMINED = 5000
 

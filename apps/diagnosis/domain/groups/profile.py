@@ -35,7 +35,7 @@ MOST_VALUES = 12
 STANDS_OUT = 1.5
 #: A finding applies to at least this share of the group's jobs: a few share a host by chance.
 LEAST_SHARE = 0.25
-#: So many findings are shown at most; the other values are folded.
+#: Maximum number of findings to show; the other values are folded.
 MOST_FINDINGS = 4
 #: The texts of the traits of jobs, by attribute.
 _PHRASES = {

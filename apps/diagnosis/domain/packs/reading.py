@@ -4,7 +4,7 @@ Reading compiles no expressions. `check_expressions` compiles all of them within
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,54 +80,58 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
             Fault(1, "Start with “experiment:” and the key of the experiment.")
         ]
         return Pack(None, faults=list(faults))
-    experiment = _experiment(parsed.data.get("experiment"), by)
-    pack = Pack(experiment, faults=list(parsed.faults))
-    if experiment is None:
-        key = parsed.data.get("experiment")
+    key = parsed.data.get("experiment")
+    pack = Pack(_experiment(key, by), faults=list(parsed.faults))
+    if pack.experiment is None:
         what = NO_EXPERIMENT.format(key) if key else "Name the experiment: “experiment: KEY”."
         pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
         return pack
+    _check_part_names(pack, parsed)
+    _read_known_errors(pack, parsed)
+    for path, entry in _entries(parsed, "exit_codes", CODE_FIELDS, pack.faults):
+        _read_exit_code(pack, parsed, path, entry)
+    _read_phases(pack, parsed)
+    _read_levels(pack, parsed)
+    _read_other_parts(pack, parsed)
+    pack.faults.sort(key=lambda fault: fault.line)
+    return pack
+
+
+def _check_part_names(pack: Pack, parsed: Parsed) -> None:
     part_names = [*MOST, *PACK_PARTS.names()]
-    known_parts = {"experiment", *part_names}
-    unknown_parts = [name for name in parsed.data if name not in known_parts]
-    for name in unknown_parts[:MOST_UNKNOWN]:
+    known_names = {"experiment", *part_names}
+    unknown_names = [name for name in parsed.data if name not in known_names]
+    for name in unknown_names[:MOST_UNKNOWN]:
         pack.faults.append(
             Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(part_names)}.")
         )
     if not parsed.data.keys() & set(part_names):
         pack.faults.append(Fault(1, f"The pack is empty. Use {', '.join(part_names)}."))
-    others = {
-        known_error.pk: known_error.pack
-        for known_error in KnownError.objects.exclude(
-            pack=experiment.key, experiment=experiment
-        ).only("pk", "pack")
-    }
-    for path, entry in _entries(parsed, "known_errors", PATTERN_FIELDS | {"id"}, pack.faults):
-        _read_known_error(pack, parsed, path, entry, others)
-    for path, entry in _entries(parsed, "exit_codes", CODE_FIELDS, pack.faults):
-        _read_exit_code(pack, parsed, path, entry)
-    for path, entry in _entries(parsed, "phases", ("start", "end"), pack.faults):
-        start = _regex(pack, parsed, f"{path}.start", entry.get("start"), group="name")
-        end = _regex(pack, parsed, f"{path}.end", entry["end"]) if "end" in entry else ""
-        pack.phases.append({"start": start, "end": end})
-    for path, entry in _entries(parsed, "levels", ("level", "regex"), pack.faults):
-        if entry.get("level") not in LEVELS:
-            pack.faults.append(
-                Fault(
-                    parsed.line(f"{path}.level"), f"level: Use one of: {', '.join(LEVELS)}.", path
-                )
-            )
-        regex = _regex(pack, parsed, f"{path}.regex", entry.get("regex"))
-        pack.levels.append({"level": str(entry.get("level")), "regex": regex})
-    _read_other_parts(pack, parsed)
-    pack.faults.sort(key=lambda fault: fault.line)
-    return pack
 
 
 def _experiment(key: Any, by: Principal | None) -> Experiment | None:
     if not isinstance(key, str) or not key:
         return None
     return visible_experiment(key, by)
+
+
+def _read_phases(pack: Pack, parsed: Parsed) -> None:
+    for path, entry in _entries(parsed, "phases", ("start", "end"), pack.faults):
+        start = _regex(pack, parsed, f"{path}.start", entry.get("start"), group="name")
+        end = ""
+        if "end" in entry:
+            end = _regex(pack, parsed, f"{path}.end", entry["end"])
+        pack.phases.append({"start": start, "end": end})
+
+
+def _read_levels(pack: Pack, parsed: Parsed) -> None:
+    for path, entry in _entries(parsed, "levels", ("level", "regex"), pack.faults):
+        level = entry.get("level")
+        if level not in LEVELS:
+            line = parsed.line(f"{path}.level")
+            pack.faults.append(Fault(line, f"level: Use one of: {', '.join(LEVELS)}.", path))
+        regex = _regex(pack, parsed, f"{path}.regex", entry.get("regex"))
+        pack.levels.append({"level": str(level), "regex": regex})
 
 
 def _read_other_parts(pack: Pack, parsed: Parsed) -> None:
@@ -148,9 +152,9 @@ def _read_other_part(pack: Pack, parsed: Parsed, name: str) -> None:
     entries = []
     for path, entry in _entries(parsed, name, part.fields, pack.faults, most=part.most):
         entries.append((int(path.rpartition(".")[2]), entry))
-    read = part.read(entries, experiment=pack.experiment)
-    pack.parts[name] = read.content
-    for fault in read.faults:
+    part_read = part.read(entries, experiment=pack.experiment)
+    pack.parts[name] = part_read.content
+    for fault in part_read.faults:
         path = f"{name}.{fault.number}"
         line = parsed.line(f"{path}.{fault.field}" if fault.field else path)
         pack.faults.append(Fault(line, fault.message, path))
@@ -189,36 +193,44 @@ def _entries(
         yield path, {name: value for name, value in entry.items() if name in fields}
 
 
+def _read_known_errors(pack: Pack, parsed: Parsed) -> None:
+    assert pack.experiment  # noqa: S101  checked by the caller
+    others = KnownError.objects.exclude(pack=pack.experiment.key, experiment=pack.experiment)
+    taken_ids = set(others.values_list("pk", flat=True))
+    for path, entry in _entries(parsed, "known_errors", PATTERN_FIELDS | {"id"}, pack.faults):
+        _read_known_error(pack, parsed, path, entry, taken_ids)
+
+
 def _read_known_error(
-    pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any], others: Mapping[str, str]
+    pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any], taken_ids: Collection[str]
 ) -> None:
-    known_error = entry.pop("id", None)
-    if not isinstance(known_error, str) or not known_error:
+    known_error_id = entry.pop("id", None)
+    if not isinstance(known_error_id, str) or not known_error_id:
         pack.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
         return
-    if known_error in pack.known_errors:
+    if known_error_id in pack.known_errors:
         pack.faults.append(
-            Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path)
+            Fault(parsed.line(f"{path}.id"), f"“{known_error_id}” appears twice.", path)
         )
         return
-    if known_error in others:
-        what = f"“{known_error}” exists and is not of this pack. Choose another id."
+    if known_error_id in taken_ids:
+        what = f"“{known_error_id}” exists and is not of this pack. Choose another id."
         pack.faults.append(Fault(parsed.line(f"{path}.id"), what, path))
         return
     assert pack.experiment  # noqa: S101  checked by the caller
     own = {"experiment": pack.experiment.key, "pack": pack.experiment.key}
     proposed, problems = read_known_error(
-        known_error, entry | own, experiments={pack.experiment.key.upper(): pack.experiment}
+        known_error_id, entry | own, experiments={pack.experiment.key.upper(): pack.experiment}
     )
     if expression := expression_of(proposed, problems):
         line = parsed.line(f"{path}.regex")
         pack.expressions.append(
-            PackExpression(line, path, *expression, f"{known_error}, regex: The pattern")
+            PackExpression(line, path, *expression, f"{known_error_id}, regex: The pattern")
         )
     if problems:
-        _add_problems(pack, parsed, path, known_error, problems)
+        _add_problems(pack, parsed, path, known_error_id, problems)
     else:
-        pack.known_errors[known_error] = proposed
+        pack.known_errors[known_error_id] = proposed
 
 
 def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]) -> None:
@@ -245,10 +257,10 @@ def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]
 def _add_problems(
     pack: Pack, parsed: Parsed, path: str, name: str, problems: Mapping[str, Sequence[str]]
 ) -> None:
-    for wrong, messages in problems.items():
-        line = parsed.line(f"{path}.{wrong}")
+    for field_name, messages in problems.items():
+        line = parsed.line(f"{path}.{field_name}")
         for message in messages:
-            pack.faults.append(Fault(line, f"{name}, {wrong}: {message}", path))
+            pack.faults.append(Fault(line, f"{name}, {field_name}: {message}", path))
 
 
 def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = "") -> str:

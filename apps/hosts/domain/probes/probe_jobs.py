@@ -48,9 +48,9 @@ PLANNED_EVERY = timedelta(seconds=30)
 MOST_SURVEYS_AT_ONCE = 50
 #: Submissions of one run; the next one continues.
 MOST_A_RUN = 100
-#: A probe job may wait in the queue for so long, and then run until its time limit.
+#: How long a probe job may wait in the queue before it starts.
 PATIENCE = timedelta(minutes=10)
-#: Finished probe jobs are kept for so long.
+#: How long finished probe jobs are kept.
 KEPT = timedelta(days=14)
 _MEMORY_BYTES = 256 * 2**20
 #: What the job does besides its probes: start, write files, report.

@@ -17,10 +17,10 @@ from apps.production.enums import PORTAL
 from apps.statusboard.enums import INCIDENT_STATES, State
 from apps.statusboard.models import StateInterval
 
-#: A host that the portal excluded returns after so many good probe jobs in a row.
+#: Good probe jobs in a row after which a host that the portal excluded is returned.
 GOOD_IN_A_ROW = 3
-#: A host that was excluded again so soon after it was returned by its probes is left to people:
-#: they do not see what is wrong with it.
+#: A host that is excluded again within this time of its return by probes is left to people: the
+#: probes do not see what is wrong with it.
 RELAPSE = timedelta(days=1)
 _MOST_MESSAGE = 300
 _MOST_SECONDS = 100_000

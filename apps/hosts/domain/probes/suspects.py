@@ -20,14 +20,14 @@ from apps.hosts.models import ProbeJob, ProbeResult
 from apps.jobs.enums import PROBE_JOB_PREFIX
 from apps.jobs.models import SHORT_HOST, Job
 
-#: A suspect is at fault if at least so many of its last probe jobs were bad.
+#: Minimum number of bad probe jobs in a row that prove a suspect to be at fault.
 BAD_IN_A_ROW = 2
-#: With so many failed jobs one bad probe job is enough.
+#: Number of failed jobs from which a single bad probe job is proof enough.
 FAILURES_FOR_ONE_BAD = 3
-#: A suspect is probed so often at once, later every HOST_PROBE_MINUTES.
+#: Number of probe jobs that follow each other directly; later ones come every HOST_PROBE_MINUTES.
 PROBED_AT_ONCE = 4
-#: So many hosts that complete their jobs are probed beside the suspects; the probes of
-#: `GOOD_OTHERS` must be good.
+#: Number of hosts that complete their jobs to probe beside the suspects. At least `GOOD_OTHERS` of
+#: them must report good probes.
 COMPARED_HOSTS = 5
 GOOD_OTHERS = 2
 #: The newest completed jobs of a cluster include jobs of other hosts.

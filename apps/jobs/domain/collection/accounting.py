@@ -31,6 +31,7 @@ from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.calendar_months import dropped_months, keep_months, month_of
 from apps.jobs.domain.records.conversion import (
     RECORD_FIELDS,
+    Key,
     clean_text,
     columns_of,
     differences,
@@ -245,18 +246,21 @@ def store_records(
     rules = current_rules()
     digest = record_digests(settings.CAPTURE_MASK_NAMES, rules)
 
-    ids = list({job_id for job_id, _, _ in by_key})
-    rows = rows_where_any(Job, (*_KEY, "id", "record_digest"), "job_id", ids, cluster_id=cluster.pk)
-    stored = {}
-    for job_id, submitted_at, attempt, pk, old in rows:
-        stored[(job_id, submitted_at, attempt)] = (pk, old)
-    digests = {key: digest(by_key[key]) for key in stored.keys() & by_key.keys()}
+    stored = _stored_attempts(cluster, by_key)
+    new = []
+    # The records of stored attempts that differ now, and their digests, by primary key.
     changed = {}
-    for key, now in digests.items():
-        if stored[key][1] != now:
-            changed[stored[key][0]] = key
-    new = [record for key, record in by_key.items() if key not in stored]
-    differing = [by_key[key] for key in changed.values()]
+    new_digests = {}
+    for key, record in by_key.items():
+        if key not in stored:
+            new.append(record)
+            continue
+        pk, stored_digest = stored[key]
+        new_digest = digest(record)
+        if new_digest != stored_digest:
+            changed[pk] = record
+            new_digests[pk] = new_digest
+    differing = list(changed.values())
 
     masker = Masker(
         names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules
@@ -271,7 +275,7 @@ def store_records(
     if changed:
         mark_log_phases(Job.objects.filter(pk__in=changed))
     for job in Job.objects.filter(pk__in=changed):
-        corrections = differences(job, values[job.pk]) | {"record_digest": digests[changed[job.pk]]}
+        corrections = differences(job, values[job.pk]) | {"record_digest": new_digests[job.pk]}
         if corrections.keys() == {"record_digest"}:
             Job.objects.filter(pk=job.pk).update(**corrections)
             continue
@@ -291,6 +295,17 @@ def store_records(
         }
         publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
     return len(new), corrected
+
+
+def _stored_attempts(cluster: Cluster, keys: Iterable[Key]) -> dict[Key, tuple[int, str]]:
+    """Return primary key and record digest of the stored attempts of these jobs, by their keys."""
+    job_ids = list({job_id for job_id, _, _ in keys})
+    columns = (*_KEY, "id", "record_digest")
+    rows = rows_where_any(Job, columns, "job_id", job_ids, cluster_id=cluster.pk)
+    stored = {}
+    for job_id, submitted_at, attempt, pk, record_digest in rows:
+        stored[job_id, submitted_at, attempt] = (pk, record_digest)
+    return stored
 
 
 def _sites_of(records: Iterable[JobRecord]) -> dict[str, int | None]:

@@ -61,11 +61,11 @@ class ProvenMembership:
             return self._of_account(account) or of_user
         return of_user or self._of_account(account)
 
-    def proves(self, account: str, user: str, experiment: int) -> bool:
+    def proves(self, account: str, user: str, experiment_id: int) -> bool:
         """Return whether account and user prove that a job belongs to an experiment."""
         of_user = self._mapped.get((MappedName.USER, user))
-        return experiment == of_user or (
-            self._accounts_are_enforced and experiment == self._of_account(account)
+        return experiment_id == of_user or (
+            self._accounts_are_enforced and experiment_id == self._of_account(account)
         )
 
     def _of_account(self, account: str) -> int | None:

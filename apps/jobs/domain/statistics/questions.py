@@ -213,9 +213,10 @@ def describe_unknown(field: str, text: str, choices: Iterable[str]) -> str:
 
 
 def start_of_step(hour: int, step: int) -> int:
-    """Return the start of the step, of so many hours, that includes an hour.
+    """Return the start of the step of `step` hours that includes an hour.
 
-    Both are in hours since 1970. Steps of a week begin on Monday, steps of a day at 0:00 UTC.
+    `hour` and the result are in hours since 1970. Steps of a week begin on Monday, steps of a day
+    at 0:00 UTC.
     """
     return hour - (hour - _FIRST_MONDAY) % step
 

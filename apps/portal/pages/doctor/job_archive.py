@@ -13,7 +13,7 @@ from apps.jobs.domain.months.stores.chosen import job_archive
 from apps.jobs.models import ArchivedMonth
 from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem
 
-#: So long a host remembers what the others saw: long enough to run the doctor on each of them.
+#: How long the result of a host is remembered: long enough to run the doctor on each host.
 SEEN_SECONDS = 3_600
 _SEEN = "doctor:job-archive"
 _SHARE = (

@@ -277,7 +277,7 @@ def estimate(
 
 
 def _limited(figures: StageEstimate, most_at_once: int) -> StageEstimate:
-    """Return the figures of a stage if at most so many of its jobs run at once."""
+    """Return the figures of a stage of which at most `most_at_once` jobs run at once."""
     days = figures.days
     if days is None or not figures.at_once or figures.at_once <= most_at_once:
         return figures
@@ -408,7 +408,7 @@ def _from_past_jobs(
 
 
 def is_enough(completed: int, jobs: int) -> bool:
-    """Return whether the pace of so many completed jobs shows how long these jobs take."""
+    """Return whether the pace of the completed jobs shows how long `jobs` take."""
     return completed >= ENOUGH or jobs <= completed * MOST_EXTRAPOLATED
 
 
@@ -460,9 +460,9 @@ def _scale(stage: StageContent, past_stage: PastStage) -> float:
 
 
 def _scale_within_limit(stage: StageContent, past_stage: PastStage) -> float:
-    """Return `_scale`, but no more than takes the median past job to the time limit of the stage.
+    """Return `_scale`, but at most the factor by which the median past job reaches the time limit.
 
-    A job ends at its limit, however long past jobs took.
+    A job ends at the limit of its stage, however long past jobs took.
     """
     scale = _scale(stage, past_stage)
     median = past_stage.wall_seconds[MEDIAN] if past_stage.wall_seconds else 0.0
@@ -506,7 +506,7 @@ def _days(
     walls: "Distribution",
     at_once: Range | None,
 ) -> Range | None:
-    """Return the days for all jobs at the pace of past jobs, at least the time of one job.
+    """Return how many days all jobs take at the pace of past jobs, at least the time of one job.
 
     A past stage of few jobs is slow because it has few jobs, not because few can run. Therefore the
     pace is at least that of `at_once` jobs running at the same time.

@@ -108,7 +108,7 @@ def apply_move(
         part_done=request.part_done if step.new in SIGNED | CLOSED else None
     ).columns()
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
-    # Whoever moves a request ends what waited for that, which a worker would notice only later.
+    # The move answers these needs for attention; a worker would notice that only later.
     ended = (AttentionKind.IDLE, AttentionKind.NEEDS_CHANGE)
     Attention.objects.filter(request=request, kind__in=ended).delete()
     if {step.old, step.new} & SCORED:

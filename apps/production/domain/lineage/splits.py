@@ -1,6 +1,6 @@
-"""Splitting a request by runs, files or events into parts whose totals equal the original."""
+"""Split a request by runs, files or events into parts whose totals equal the original."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -105,35 +105,55 @@ def split(content: RequestContent, unit: SplitUnit, size: int, *, defines: bool 
     if short := list(_find_too_few(content, count)):
         raise InvalidFields({"size": short})
 
-    lead = _runs_argument(content) if unit is SplitUnit.RUNS else ""
-    shares = {}
-    for name in dict.fromkeys([lead, NEW_RUNS]):
+    run_argument = _runs_argument(content) if unit is SplitUnit.RUNS else ""
+    runs_by_argument = {}
+    for name in dict.fromkeys([run_argument, NEW_RUNS]):
         if text(content, name):
-            shares[name] = _cut_runs(runs(content, name), cut)
-    stages = [_cut_stage(stage, cut) for stage in content.stages]
+            runs_by_argument[name] = _cut_runs(runs(content, name), cut)
+    cut_stages = [_cut_stage(stage, cut) for stage in content.stages]
+
     parts = []
-    for index, end in enumerate(cut.ends):
-        arguments: dict[str, Value] = dict(content.arguments)
-        for name, runs_of_parts in shares.items():
-            arguments[name] = runs_text(runs_of_parts[index])
-        if seed := number(content, SEED):
-            arguments[SEED] = int(seed) + sum(stage.jobs or 0 for stage in stages[0][:index])
-        stages_of_part = tuple(parts_of_stage[index] for parts_of_stage in stages)
+    first_unit = 1
+    for index, last_unit in enumerate(cut.ends):
+        label = f"part {index + 1} of {count}"
+        stages_of_part = tuple(parts_of_stage[index] for parts_of_stage in cut_stages)
         part = replace(
             content,
-            title=_title_of_part(content.title, f" (part {index + 1} of {count})"),
-            arguments=arguments,
+            title=_title_of_part(content.title, f" ({label})"),
+            arguments=_arguments_of_part(content, index, runs_by_argument, cut_stages),
             stages=_rename_datasets(stages_of_part, f"_part{index + 1}of{count}", unit),
         )
-        first = cut.ends[index - 1] + 1 if index else 1
-        which = runs_text(shares[lead][index]) if lead else f"{first:,} to {end:,}"
-        parts.append(RequestPart(part, f"part {index + 1} of {count}: {unit} {which}"[:200]))
+        if run_argument:
+            units = runs_text(runs_by_argument[run_argument][index])
+        else:
+            units = f"{first_unit:,} to {last_unit:,}"
+        parts.append(RequestPart(part, f"{label}: {unit} {units}"[:200]))
+        first_unit = last_unit + 1
     return Split(
         parts,
         list(_notes(content, unit, defines=defines)),
         cut,
         defines and unit is not SplitUnit.RUNS,
     )
+
+
+def _arguments_of_part(
+    content: RequestContent,
+    index: int,
+    runs_by_argument: Mapping[str, Sequence[Runs]],
+    cut_stages: Sequence[Sequence[StageContent]],
+) -> dict[str, Value]:
+    """Return the arguments of a part, with its runs and its first seed.
+
+    Each job has a seed, so the first seed follows the jobs of the earlier parts.
+    """
+    arguments: dict[str, Value] = dict(content.arguments)
+    for name, runs_of_parts in runs_by_argument.items():
+        arguments[name] = runs_text(runs_of_parts[index])
+    if seed := number(content, SEED):
+        earlier_jobs = sum(stage.jobs or 0 for stage in cut_stages[0][:index])
+        arguments[SEED] = int(seed) + earlier_jobs
+    return arguments
 
 
 def _title_of_part(title: str, suffix: str) -> str:
@@ -243,23 +263,22 @@ def _rename_datasets(
 
     Inputs from outside keep their name if run numbers distinguish the parts.
     """
-    own = {stage.output_dataset for stage in stages}
+    outputs = {stage.output_dataset for stage in stages}
     renamed = []
     for stage in stages:
-        renamed.append(
-            replace(
-                stage,
-                output_dataset=stage.output_dataset and stage.output_dataset + suffix,
-                input_dataset=stage.input_dataset
-                if unit is SplitUnit.RUNS and stage.input_dataset not in own
-                else stage.input_dataset and stage.input_dataset + suffix,
-            )
-        )
+        output_dataset = stage.output_dataset
+        if output_dataset:
+            output_dataset += suffix
+        input_dataset = stage.input_dataset
+        keeps_name = unit is SplitUnit.RUNS and input_dataset not in outputs
+        if input_dataset and not keeps_name:
+            input_dataset += suffix
+        renamed.append(replace(stage, output_dataset=output_dataset, input_dataset=input_dataset))
     return tuple(renamed)
 
 
 def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
-    """Yield the number and input of each stage that reads a dataset from outside the request."""
+    """Yield number, from 1, and input of the stages that read a dataset of no other stage."""
     for position, (stage, source) in enumerate(
         zip(content.stages, sources(content), strict=True), start=1
     ):
@@ -268,17 +287,18 @@ def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
 
 
 def _notes(content: RequestContent, unit: SplitUnit, *, defines: bool) -> Iterator[str]:
-    read = list(outside(content))
+    inputs = list(outside(content))
     if defines:
         what = "The portal defines these datasets in the catalogue."
     else:
         what = "Define these datasets, or enter others, before you submit the parts."
-    for position, name in read if unit is not SplitUnit.RUNS else ():
-        yield (
-            f"Stage {position} of each part reads its part of {name}, with the suffix _part1of2 "
-            f"and so on. {what}"
-        )
-    if not read and not text(content, NEW_RUNS) and not number(content, SEED):
+    if unit is not SplitUnit.RUNS:
+        for position, name in inputs:
+            yield (
+                f"Stage {position} of each part reads its part of {name}, with the suffix "
+                f"_part1of2 and so on. {what}"
+            )
+    if not inputs and not text(content, NEW_RUNS) and not number(content, SEED):
         yield (
             "The request has neither seeds nor run numbers. Ensure that the parts do not generate "
             "the same events."

@@ -1,8 +1,11 @@
-"""Act for rules: hold stages, and retry jobs, few at first and more as retries succeed."""
+"""Carry out what recovery rules decided: hold stages, and retry jobs.
+
+Few jobs are retried at first, and more as retries succeed.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Count, Min, Q
@@ -22,14 +25,19 @@ from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import Decision, HeldStage, RecoveryRule, RecoveryRuleVersion
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.batches import lock_planning, retry_in_batch
-from apps.submission.domain.retries.eligibility import RetryCandidate, RetryLimits, examine
+from apps.submission.domain.retries.eligibility import (
+    DryRun,
+    RetryCandidate,
+    RetryLimits,
+    examine,
+)
 from apps.submission.domain.retries.other_clusters import OtherClusters
 from apps.submission.enums import ALREADY_RETRIED
 
 #: Jobs retried in one transaction.
 MOST_AT_ONCE = 500
-#: So many jobs are retried at once; fewer wait until the first of them has waited `GATHERING`, so
-#: that jobs that fail one by one do not each become an array of their own.
+#: Minimum number of jobs to retry at once. Fewer wait until the first of them has waited
+#: `GATHERING`, so that jobs that fail one by one do not each become an array.
 WORTH_AN_ARRAY = 50
 GATHERING = timedelta(minutes=2)
 
@@ -37,11 +45,13 @@ GATHERING = timedelta(minutes=2)
 def act_on_due(*, at: datetime) -> int:
     """Plan the retries that rules decided on and that may start now; return how many."""
     due = Decision.objects.to_retry().filter(act_at__lte=at)
-    rules = due.order_by().values_list("rule", "version", "job__verdict__service")
+    retries = due.order_by().values_list("rule", "version", "job__verdict__service")
     retried = 0
-    for rule, version, service, jobs, first_at in list(rules.annotate(Count("pk"), Min("act_at"))):
+    for rule_id, version, service, jobs, first_at in list(
+        retries.annotate(Count("pk"), Min("act_at"))
+    ):
         if jobs >= WORTH_AN_ARRAY or first_at <= at - GATHERING:
-            retried += _act(rule, version, service, at)
+            retried += _retry_due(rule_id, version, service, at)
     return retried
 
 
@@ -52,12 +62,12 @@ def hold_stages(rules_of_stages: Mapping[tuple[int, int], RecoveryRule], *, at: 
     """
     if not rules_of_stages:
         return
-    requests = {request for request, _ in rules_of_stages}
-    held = HeldStage.objects.filter(stage__request__in=requests)
-    known = set(held.values_list("stage", "rule", "version"))
-    for stage in Stage.objects.filter(request__in=requests).select_related("request"):
+    request_ids = {request_id for request_id, _ in rules_of_stages}
+    held = HeldStage.objects.filter(stage__request__in=request_ids)
+    held_before = set(held.values_list("stage", "rule", "version"))
+    for stage in Stage.objects.filter(request__in=request_ids).select_related("request"):
         rule = rules_of_stages.get((stage.request_id, stage.position))
-        if rule is None or (stage.pk, rule.pk, rule.version) in known:
+        if rule is None or (stage.pk, rule.pk, rule.version) in held_before:
             continue
         reason = f"Recovery rule “{rule}” asks a person to look at its failed jobs."
         people = responsible_users(RequestState.ON_HOLD, stage.request.experiment_id)
@@ -67,70 +77,89 @@ def hold_stages(rules_of_stages: Mapping[tuple[int, int], RecoveryRule], *, at: 
 
 
 @transaction.atomic
-def _act(rule: int, version: int, service: str | None, at: datetime) -> int:
-    """Plan retries of one version of a rule for one failed service, in one batch.
+def _retry_due(rule_id: int, version: int, service: str | None, at: datetime) -> int:
+    """Plan the due retries of one version of a rule for one failed service; return how many.
 
-    Each service has steps of its own: one that is still down does not hold up the others.
+    They are one batch. Each service has steps of its own: one that is still down does not hold up
+    the others.
     """
     lock_for_this_transaction("recovery.decisions")
     lock_planning()
-    room = _room(rule, version, service, at)
     due = Decision.objects.to_retry().filter(
-        rule=rule, version=version, job__verdict__service=service, act_at__lte=at
+        rule=rule_id, version=version, job__verdict__service=service, act_at__lte=at
     )
-    decisions = {decision.job_id: decision for decision in due.order_by("act_at", "pk")[:room]}
+    most = _count_free(rule_id, version, service, at)
+    decisions = {decision.job_id: decision for decision in due.order_by("act_at", "pk")[:most]}
     verdicts = Verdict.objects.filter(job__in=decisions).select_related(
         "job__cluster", "experiment"
     )
-    # A person may have retried some of them since the decision.
-    elsewhere = [
-        decision.job_id
-        for decision in decisions.values()
-        if ResourceChanges.read(decision.changes).cluster
-    ]
-    dry_run = examine(list(verdicts), limits=RetryLimits(), at=at, elsewhere=elsewhere)
+    # The jobs that are retried on another cluster than their own.
+    moving_jobs = set()
+    for decision in decisions.values():
+        if ResourceChanges.read(decision.changes).cluster:
+            moving_jobs.add(decision.job_id)
+
+    # A person may have retried some of the jobs since the decision.
+    dry_run = examine(list(verdicts), limits=RetryLimits(), at=at, moving_jobs=moving_jobs)
+    days = _store_left_out(dry_run, decisions)
+    moving = []
+    candidates = []
+    for candidate in dry_run.eligible:
+        if candidate.verdict.job_id in moving_jobs:
+            moving.append(candidate)
+        else:
+            candidates.append(candidate)
+    if moving:
+        # The cluster that had room when the rule decided may be full, or down, by now.
+        signed = RecoveryRuleVersion.objects.get(rule=rule_id, number=version)
+        action = read_definition(signed.definition).action
+        moved, questions = _choose_clusters(moving, decisions, action, at)
+        candidates += moved
+        days.update(decision.time.date() for decision in questions)
+    recount_days(days)
+    if candidates:
+        _plan_batch(candidates, decisions, rule_id, version, at)
+    return len(candidates)
+
+
+def _store_left_out(dry_run: DryRun, decisions: Mapping[int, Decision]) -> set[date]:
+    """Store why jobs are not retried after all; return the days of the changed decisions.
+
+    `decisions` are by the primary key of the job.
+    """
     days = set()
-    for reason, left_out in dry_run.left_out.items():
-        for verdict in left_out:
+    for reason, verdicts in dry_run.left_out.items():
+        for verdict in verdicts:
             decision = decisions[verdict.job_id]
             decision.arm = Arm.HANDLED if reason in ALREADY_RETRIED else Arm.PERSON
             decision.why = reason.label
             decision.save(update_fields=["arm", "why"])
             days.add(decision.time.date())
-    moving = []
-    staying = []
-    for candidate in dry_run.eligible:
-        if candidate.verdict.job_id in elsewhere:
-            moving.append(candidate)
-        else:
-            staying.append(candidate)
-    candidates = staying
-    if moving:
-        # What had room when the rule decided may be full, or down, by now.
-        signed = RecoveryRuleVersion.objects.get(rule=rule, number=version)
-        action = read_definition(signed.definition).action
-        moved, asked = _choose_clusters(moving, decisions, action, at)
-        candidates = staying + moved
-        days.update(decision.time.date() for decision in asked)
-    recount_days(days)
-    if not candidates:
-        return 0
+    return days
 
+
+def _plan_batch(
+    candidates: Sequence[RetryCandidate],
+    decisions: Mapping[int, Decision],
+    rule_id: int,
+    version: int,
+    at: datetime,
+) -> None:
+    """Plan a batch with the retries of a rule, and have it released."""
     changes = {}
     for candidate in candidates:
         changes[candidate.verdict.job_id] = decisions[candidate.verdict.job_id].changes
-    named = RecoveryRule.objects.get(pk=rule)
+    rule = RecoveryRule.objects.get(pk=rule_id)
     batch = retry_in_batch(
         candidates=candidates,
         changes=changes,
-        title=f"Recovery: {named.name}",
-        reason=f"Recovery rule “{named.name}”, version {version}.",
+        title=f"Recovery: {rule.name}",
+        reason=f"Recovery rule “{rule.name}”, version {version}.",
         by=PORTAL,
         at=at,
     )
     Decision.objects.filter(job__in=changes).update(batch=batch)
     enqueue("submission.release_retries")
-    return len(changes)
 
 
 def _choose_clusters(
@@ -139,14 +168,14 @@ def _choose_clusters(
     action: Action,
     at: datetime,
 ) -> tuple[list[RetryCandidate], list[Decision]]:
-    """Store on which cluster jobs are retried instead of their own.
+    """Store on which cluster each of these jobs is retried instead of its own.
 
-    Return these jobs, and the decisions about the others, which are questions now.
+    Return the jobs with such a cluster, and the decisions about the others, which become questions.
     """
     submissions = [candidate.submission for candidate in candidates if candidate.submission]
     other_clusters = OtherClusters(submissions, at)
     moved = []
-    asked = []
+    questions = []
     for candidate in candidates:
         decision = decisions[candidate.verdict.job_id]
         other = choose_cluster(action, candidate, other_clusters)
@@ -154,20 +183,20 @@ def _choose_clusters(
             decision.arm = Arm.QUESTION
             decision.why = NO_PLACE[action.kind]
             decision.changes = {}
-            asked.append(decision)
+            questions.append(decision)
         else:
             changes = ResourceChanges.read(decision.changes)
             decision.changes = replace(changes, cluster=other.name).as_stored()
             moved.append(candidate)
     rows = [decisions[candidate.verdict.job_id] for candidate in candidates]
     Decision.objects.bulk_update(rows, ["arm", "why", "changes"], batch_size=MOST_AT_ONCE)
-    return moved, asked
+    return moved, questions
 
 
-def _room(rule: int, version: int, service: str | None, at: datetime) -> int:
-    """Return how many more retries may start, in one transaction."""
+def _count_free(rule_id: int, version: int, service: str | None, at: datetime) -> int:
+    """Return how many more retries may start now."""
     retried = Decision.objects.filter(
-        rule=rule,
+        rule=rule_id,
         version=version,
         job__verdict__service=service,
         arm__in=RETRIED_ARMS,

@@ -39,20 +39,20 @@ class Budget:
     left: dict[int, float]
     retries_left: dict[tuple[int, int | None], int] = field(default_factory=dict)
 
-    def has_retry(self, rule: int, request: int | None) -> bool:
+    def has_retry(self, rule_id: int, request_id: int | None) -> bool:
         """Return whether a rule may retry one more job of a request."""
-        return self.retries_left.get((rule, request), 1) > 0
+        return self.retries_left.get((rule_id, request_id), 1) > 0
 
-    def take_retry(self, rule: int, request: int | None) -> None:
+    def take_retry(self, rule_id: int, request_id: int | None) -> None:
         """Count one more retry of a rule for a request."""
-        if (rule, request) in self.retries_left:
-            self.retries_left[rule, request] -= 1
+        if (rule_id, request_id) in self.retries_left:
+            self.retries_left[rule_id, request_id] -= 1
 
-    def spend(self, rule: int, core_seconds: int) -> bool:
+    def spend(self, rule_id: int, core_seconds: int) -> bool:
         """Take the expected cost of a retry; False if too little is left."""
-        if self.left[rule] < core_seconds:
+        if self.left[rule_id] < core_seconds:
             return False
-        self.left[rule] -= core_seconds
+        self.left[rule_id] -= core_seconds
         return True
 
 
@@ -61,9 +61,8 @@ class FailedAttempt:
     """A failed attempt of a job.
 
     `name` names the job in all its attempts, `number` counts them from 1, and `earlier_arm` is
-    what was decided about the attempt before, None for a first failure. `request` is the primary
-    key of the request whose jobs the portal submitted, None for other jobs. `other_cluster` is as
-    for `remedy_for`.
+    what was decided about the attempt before, None for a first failure. `request_id` is None for
+    jobs that the portal did not submit. `other_cluster` is as for `remedy_for`.
     """
 
     job: Job
@@ -71,7 +70,7 @@ class FailedAttempt:
     number: int
     requested: RequestedResources
     earlier_arm: str | None = None
-    request: int | None = None
+    request_id: int | None = None
     other_cluster: str | None = None
 
 
@@ -113,19 +112,21 @@ def _choose_active(
     match: ReadRule, attempt: FailedAttempt, changes: ResourceChanges, budget: Budget
 ) -> Choice:
     """Return what an active rule does about a job that it may retry."""
-    rule = match.rule.pk
+    rule_id = match.rule.pk
     limits = match.definition.limits
     # Before the control group is chosen, so that its jobs are left out as often as the others.
-    if not budget.has_retry(rule, attempt.request):
+    if not budget.has_retry(rule_id, attempt.request_id):
         why = f"The rule has retried {limits.request_percent:g} % of the jobs of the request."
         return Choice(Arm.QUESTION, why, changes)
     is_first_failure = attempt.earlier_arm is None
-    if is_first_failure and is_control(rule=rule, job=attempt.name, percent=limits.control_percent):
-        budget.take_retry(rule, attempt.request)
+    if is_first_failure and is_control(
+        rule_id=rule_id, job_name=attempt.name, percent=limits.control_percent
+    ):
+        budget.take_retry(rule_id, attempt.request_id)
         return Choice(Arm.CONTROL)
-    if not budget.spend(rule, attempt.job.core_seconds):
+    if not budget.spend(rule_id, attempt.job.core_seconds):
         return Choice(Arm.BUDGET, "The core-hours of the rule for today are used.", changes)
-    budget.take_retry(rule, attempt.request)
+    budget.take_retry(rule_id, attempt.request_id)
     if attempt.earlier_arm == Arm.CONTROL:
         why = "An earlier attempt was in the control group."
         return Choice(Arm.AFTER_CONTROL, why, changes)
@@ -135,14 +136,15 @@ def _choose_active(
     return Choice(Arm.ACTED, "", changes)
 
 
-def is_control(*, rule: int, job: str, percent: float) -> bool:
+def is_control(*, rule_id: int, job_name: str, percent: float) -> bool:
     """Return whether a job is in the control group of a rule.
 
-    `job` names the job in all its attempts, such as request, stage and number; `percent` is the
-    size of the group. The same job is always in the group, or never, and no job can influence it.
+    `job_name` is the same in all attempts of the job, such as request, stage and number; `percent`
+    is the size of the group. The same job is always in the group, or never, and no job can
+    influence it.
     """
     key = settings.SECRET_KEY.encode()
-    digest = hmac.new(key, f"recovery:{rule}:{job}".encode(), hashlib.sha256).digest()
+    digest = hmac.new(key, f"recovery:{rule_id}:{job_name}".encode(), hashlib.sha256).digest()
     draw = int.from_bytes(digest[:8], "big") % _DRAWS
     return draw < percent / 100 * _DRAWS
 
@@ -150,8 +152,8 @@ def is_control(*, rule: int, job: str, percent: float) -> bool:
 def retries_that_may_start(*, completed: int, failed: int, unfinished: int) -> int:
     """Return how many more retries of one step may start.
 
-    So many may be unfinished as `GROWTH` times those that `completed` within `LATELY`, and
-    `FIRST_STEP` at least. Those that `failed` within `PAUSE` take up room, too: a service that is
+    The limit of unfinished retries is `GROWTH` times those that `completed` within `LATELY`, at
+    least `FIRST_STEP`. Those that `failed` within `PAUSE` count as unfinished: a service that is
     still down gets a few retries an hour, and the other jobs keep their attempts.
     """
     return max(0, max(FIRST_STEP, GROWTH * completed) - failed - unfinished)

@@ -106,15 +106,14 @@ def decide_due(*, at: datetime) -> int:
 
 
 @transaction.atomic
-def decide_again_about(job: int, *, at: datetime) -> bool:
+def decide_again_about(job_id: int, *, at: datetime) -> bool:
     """Decide again about a job whose verdict a person has changed.
 
     Return whether there was a decision: the retry is planned, a question is open, or either was
-    withdrawn by an earlier change. `job` is the primary key. Rules may have read the old verdict
-    after the change was made.
+    withdrawn by an earlier change. Rules may have read the old verdict after the change was made.
     """
     lock_for_this_transaction("recovery.decisions")
-    decisions = Decision.objects.filter(job=job).select_related("job__verdict")
+    decisions = Decision.objects.filter(job=job_id).select_related("job__verdict")
     decisions = decisions.filter(TO_RETRY | OPEN_QUESTION | OPEN_OWNER_QUESTION | WITHDRAWN)
     decision = decisions.select_for_update(of=("self",)).first()
     if decision is None:

@@ -57,7 +57,7 @@ class Decider:
         self.verdict_of = verdict_of
         # Whether a retry stays on the cluster of its job follows from the rule that decides.
         dry_run = examine(
-            list(verdict_of.values()), limits=RetryLimits(), at=at, elsewhere=verdict_of
+            list(verdict_of.values()), limits=RetryLimits(), at=at, moving_jobs=verdict_of
         )
         self.candidate_of = {candidate.verdict.job_id: candidate for candidate in dry_run.eligible}
         self.reason_of = _reasons(dry_run)
@@ -153,7 +153,7 @@ class Decider:
             number=decision.attempt,
             requested=requested,
             earlier_arm=earlier.arm if earlier else None,
-            request=_request_of(candidate),
+            request_id=_request_id_of(candidate),
             other_cluster=self._other_cluster(candidate, rule),
         )
         choice = choose(rule, attempt, self.budget)
@@ -256,11 +256,11 @@ def _number_of_attempt(candidate: RetryCandidate, earlier: Decision | None) -> i
     return 1 if candidate.submission.retry_of_id is None else 2
 
 
-def _request_of(candidate: RetryCandidate) -> int | None:
+def _request_id_of(candidate: RetryCandidate) -> int | None:
     if candidate.submission is None:
         return None
-    request: int = candidate.submission.request_id
-    return request
+    request_id: int = candidate.submission.request_id
+    return request_id
 
 
 def _note_rule(decision: Decision, rule: ReadRule) -> None:

@@ -15,7 +15,7 @@ from apps.recovery.enums import RETRIED_ARMS, RecoveryOutcome
 from apps.recovery.models import Decision
 from apps.submission.domain.retries.links import cluster_of_retry
 
-#: A job without a later attempt for so long was not retried.
+#: A job without a later attempt within this time counts as not retried.
 GIVEN_UP_AFTER = timedelta(days=7)
 BATCH = 1000
 

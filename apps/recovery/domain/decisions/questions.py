@@ -125,10 +125,10 @@ def examine_jobs(decisions: Sequence[Decision], *, user: User, at: datetime) -> 
         job__in=[decision.job_id for decision in decisions]
     )
     related = verdicts.select_related("job__cluster", "experiment").order_by("-ended_at", "-pk")
-    elsewhere = [
+    moving_jobs = [
         decision.job_id for decision in decisions if ResourceChanges.read(decision.changes).cluster
     ]
-    return examine(list(related), limits=RetryLimits(), user=user, at=at, elsewhere=elsewhere)
+    return examine(list(related), limits=RetryLimits(), user=user, at=at, moving_jobs=moving_jobs)
 
 
 def next_step(decision: Decision) -> ResourceChanges:
@@ -238,7 +238,7 @@ def ask_again(*, at: datetime) -> int:
     """Ask questions again whose retries were cancelled before they were submitted; return how many.
 
     If a person has changed the verdict meanwhile, the rules decide again instead. The decision of
-    a rule itself is not asked about: who cancels its retries wants none.
+    a rule itself is not asked about: whoever cancels its retries wants none.
     """
     lock_for_this_transaction("recovery.decisions")
     cancelled = RetryJob.objects.filter(
@@ -250,8 +250,8 @@ def ask_again(*, at: datetime) -> int:
     reopened = answered.filter(Exists(cancelled))
     overridden = list(reopened.filter(OVERRIDDEN_SINCE).values_list("job_id", flat=True))
     questions: int = reopened.update(batch=None)
-    for job in overridden:
-        decide_again_about(job, at=at)
+    for job_id in overridden:
+        decide_again_about(job_id, at=at)
     return questions
 
 

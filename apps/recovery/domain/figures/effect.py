@@ -12,7 +12,7 @@ from apps.jobs.domain.statistics.intervals import wilson
 from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import DailyEffect
 
-#: The difference to the control group is not shown before so many of its jobs have ended.
+#: Finished jobs of the control group from which the difference to it is shown.
 LEAST_CONTROLS = 30
 
 

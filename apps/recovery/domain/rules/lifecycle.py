@@ -18,9 +18,9 @@ from apps.recovery.enums import Arm, Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, RecoveryRuleVersion
 from apps.recovery.permissions import may_activate_rule, may_write_rule
 
-#: A rule becomes active without a reason if its version matched so many jobs while passive.
+#: Number of jobs that a version must match while passive to become active without a reason.
 LEAST_EVIDENCE = 30
-#: After a change of rules, failures that were decided about so recently are decided about again.
+#: After a change of rules, the failures decided about within this time are decided about again.
 DECIDED_WITHIN = timedelta(days=1)
 _NAME_LENGTH = 64
 

@@ -12,10 +12,10 @@ from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.enums import Arm, Mode
 from apps.recovery.models import DailyEffect, RecoveryRule
 
-#: A rule is not stopped before so many of its retries have ended.
+#: Minimum number of finished retries before a rule can be stopped.
 LEAST_ENDED = 20
-#: So many days on which most of its retries failed are left out: retries of one day fail together,
-#: such as in a long outage that nobody reported, and say little about the rule.
+#: Number of days with most failed retries to leave out: retries of one day fail together, such as
+#: in a long outage that nobody reported, and say little about the rule.
 WORST_DAYS = 2
 MOST_DAYS_OF_PATIENCE = timedelta(days=6)
 

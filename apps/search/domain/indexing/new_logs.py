@@ -17,7 +17,7 @@ from apps.search.models import LogToIndex
 
 log = logging.getLogger(__name__)
 
-#: Waiting logs are indexed so many at a time, and each at most so often if it kills its worker.
+#: Number of waiting logs to index at a time, and how often a log is tried that kills its worker.
 WAITING_BATCH = 25
 MOST_ATTEMPTS = 5
 LOGS_TO_INDEX = Queue(

@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from apps.core.domain.work import BackOff
 from apps.search.models import LogIndex
 
-#: After a failure of a target, it is left alone for so long.
+#: How long a target is left alone after its failures.
 BACK_OFF = BackOff((10, 20, 60, 120, 300))
 
 

@@ -62,9 +62,9 @@ _CLOSED = frozenset(
         RequestState.DONE_PARTIAL,
     }
 )
-#: After the files of a dataset could not be listed, the catalogue is left alone for so long.
+#: How long the catalogue is left alone after it could not list the files of a dataset.
 LISTING_PAUSE = timedelta(minutes=5)
-#: Jobs that were submitted so long after the end of an array are not of that array.
+#: Jobs submitted later than this after the end of an array are not of that array.
 RECYCLED_AFTER = timedelta(days=1)
 #: How often a ledger that may change is compared with the jobs.
 CHECKED_EVERY = timedelta(hours=1)

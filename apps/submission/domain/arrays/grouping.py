@@ -128,7 +128,7 @@ def _units(files: Sequence[WaitingFile], grouping: Grouping) -> Sequence[Sequenc
 
 
 def _exceeds(grouping: Grouping, files: int, size_bytes: int) -> bool:
-    """Whether so many files of this size together are more than a group."""
+    """Return whether files of this number and total size are too many for one group."""
     if grouping.most_files is not None:
         return files > grouping.most_files
     return files > MOST_BY_SIZE or size_bytes > (grouping.most_bytes or 0)

@@ -23,7 +23,7 @@ STATES = ASSIGNABLE | SENDABLE
 
 @transaction.atomic
 def ignore_advice(*, request: Request, by: User, at: datetime, reason: str, hours: int) -> Request:
-    """Submit the jobs of a request for so many hours whatever the advice is.
+    """Submit the jobs of a request for a number of hours, whatever the advice is.
 
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if no jobs are submitted for it.
     """

@@ -63,10 +63,10 @@ def _plan_next(assignment: Assignment, listing: Listing, at: datetime) -> Submis
     if request.state == RequestState.TESTING:
         return _plan_test(request, assignment, listing, at)
     if takes_files(request):
-        planned = _plan_files(request, assignment, listing, at)
+        submission = _plan_files(request, assignment, listing, at)
     else:
-        planned = _plan_jobs(request, assignment, listing, at)
-    return planned or _plan_merge(request, assignment, at)
+        submission = _plan_jobs(request, assignment, listing, at)
+    return submission or _plan_merge(request, assignment, at)
 
 
 def _plan_jobs(
@@ -98,8 +98,10 @@ def _plan_jobs(
             point = unplanned[0]
             first = point * jobs_each + points[point].planned
             options = options_of(assignment.cluster)
-            planned = sum(counts.planned for counts in points)
-            allowed = jobs_allowed(request, stage, planned=planned, scouts=options.scouts, at=at)
+            planned_jobs = sum(counts.planned for counts in points)
+            allowed = jobs_allowed(
+                request, stage, planned=planned_jobs, scouts=options.scouts, at=at
+            )
             if not allowed:
                 return None
             # The script of an array is for one point, so an array ends where the next point starts.

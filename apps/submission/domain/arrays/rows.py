@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Any
 
 from django.conf import settings
 
@@ -29,13 +29,14 @@ from apps.submission.domain.arrays.scripts import (
 from apps.submission.domain.arrays.submissions import write_ranges
 from apps.submission.models import EXCLUDED_HOSTS, EXCLUSIONS_DROPPED, Submission
 
+#: Options of a cluster that are stored with an array, and passed on as fields of `BatchJob`.
+PASSED_OPTIONS = frozenset({"most_at_once", "partition", "qos", "directory", "output"})
+
 
 def plans_of(request: Request, *, test_events: int = 0, job: int = 0) -> list[StagePlan]:
     """Return the plan of each stage, or of its test with at most `test_events` events.
 
-    Raises `InvalidFields`.
-
-    Plans of a scan are for the point of `job`.
+    In a parameter scan, the plans are for the point of job number `job`. Raises `InvalidFields`.
     """
     content = content_of(request)
     plans = []
@@ -72,11 +73,11 @@ def options_of(cluster: Cluster) -> SubmissionOptions:
 class NewArray:
     """An array of jobs of one stage, before it is planned.
 
-    Its jobs are `tasks` from number `first` on, or the numbers of `indices`. `retry_of` is the
-    array whose jobs it runs again; if that ran on another cluster, `changes` name the new one.
-    `files` are the files of each job by its number; None reads them from the ledger. `overlay` is
-    what a debug re-run changes about the script. `changes` are resources that differ from those of
-    the stage.
+    It has `tasks` jobs from number `first` on, or those whose numbers are `indices`. `retry_of` is
+    the array whose jobs it runs again; if that ran on another cluster, `changes` names the new one.
+    `files` has the files of each job by its number; None reads them from the ledger. `overlay` is
+    what a debug re-run changes about the script. `changes` has the resources that differ from those
+    of the stage.
     """
 
     request: Request
@@ -139,9 +140,7 @@ def new_submission(array: NewArray, *, number: int, by: Principal, at: datetime)
             "memory_bytes": plan.memory_bytes,
             "time_limit_seconds": plan.wall_seconds,
             "account": options.account_of(array.request.experiment.key),
-            **options.model_dump(
-                include={"most_at_once", "partition", "qos", "directory", "output"}
-            ),
+            **options.model_dump(include=set(PASSED_OPTIONS)),
             **changes.as_asked(),
         },
         due_at=at,
@@ -155,7 +154,7 @@ def batch_job(submission: Submission) -> BatchJob:
 
     It avoids the hosts of the plan, and those that were excluded when it was claimed.
     """
-    options = dict(submission.asked)
+    options: dict[str, Any] = dict(submission.asked)
     avoided_hosts = tuple(options.pop("avoided_hosts", ()))
     if "avoided_host" in options:  # planned by version 0.2.0 or earlier
         avoided_hosts = (options.pop("avoided_host"),)
@@ -181,5 +180,5 @@ def batch_job(submission: Submission) -> BatchJob:
         },
         comment=f"opsportal:{submission.token}",
         avoided_hosts=tuple(dict.fromkeys([*avoided_hosts, *excluded_hosts])),
-        **cast("dict[str, int]", options),  # type: ignore[arg-type]
+        **options,
     )

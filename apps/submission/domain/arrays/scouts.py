@@ -18,7 +18,7 @@ _SHARE = 0.02
 _MOST_SCOUTS = 100
 #: A smaller stage has none: its first jobs would be most of what can be saved.
 _WORTH_SCOUTS = 5
-#: The usual failure rate is counted over so many earlier stages of the same name.
+#: Number of earlier stages of the same name from which the usual failure rate is computed.
 _EARLIER_STAGES = 20
 
 
@@ -56,7 +56,7 @@ def jobs_allowed(request: Request, stage: Stage, *, planned: int, scouts: int, a
 
 
 def usual_rate(*, attempts: int, completed: int) -> float:
-    """Return the failure rate to expect after so many earlier jobs.
+    """Return the failure rate to expect after the attempts and completed jobs of earlier stages.
 
     It is the upper end of the interval of their rate: that few jobs failed before is no reason to
     stop a stage in which some do.

@@ -76,16 +76,16 @@ def in_flight(submissions: QuerySet[Submission]) -> int:
 
 def clusters_to_look_at() -> QuerySet[Cluster]:
     """Return the clusters with submission switched on, or with unfinished jobs of the portal."""
-    there = Submission.objects.filter(
+    in_scheduler = Submission.objects.filter(
         cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None
     )
     owned = RetryJob.objects.filter(
         job__cluster=OuterRef("pk"), as_owner=True, state=RetryState.RELEASED
     )
-    return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)) | Q(Exists(owned)))
+    return Cluster.objects.filter(Q(submits=True) | Q(Exists(in_scheduler)) | Q(Exists(owned)))
 
 
-def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
+def arrays_to_submit(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
     """Return the arrays to submit to a cluster now.
 
     Debug re-runs come first, then the others in the order of the queue.
@@ -101,7 +101,7 @@ def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
     )
 
 
-def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
+def count_retried_jobs(requests: Iterable[int]) -> dict[tuple[int, int], int]:
     """Return the number of retried jobs by the request's primary key and the position of the stage.
 
     Accounting counts them as first attempts. Refused arrays do not count.
@@ -114,7 +114,7 @@ def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
     return {(request, position): jobs for request, position, jobs in sums}
 
 
-def sent_here(requests: Iterable[int]) -> set[int]:
+def requests_run_by_portal(requests: Iterable[int]) -> set[int]:
     """Return which of these requests, by primary key, have jobs that the portal submits.
 
     These may be future jobs.
@@ -139,7 +139,7 @@ def last_tests(request: Request) -> dict[int, Submission]:
     return {test.position: test for test in tests}
 
 
-def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submission]:
+def lost_arrays(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submission]:
     """Return submissions that the scheduler may or may not have."""
     unknown = Q(state=SubmissionState.UNKNOWN, due_at__lte=at)
     silent = Q(state=SubmissionState.SENDING, sending_at__lte=at - grace)

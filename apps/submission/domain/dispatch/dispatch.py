@@ -18,9 +18,9 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.files import ended_jobs, follow_jobs
 from apps.submission.domain.arrays.rows import adapter_that_submits, batch_job, options_of
 from apps.submission.domain.arrays.submissions import (
+    arrays_to_submit,
     in_flight,
-    lost,
-    planned,
+    lost_arrays,
     publish_event,
     retried_jobs,
     write_ranges,
@@ -41,7 +41,7 @@ MARGIN = timedelta(seconds=60)
 BACK_OFF_SECONDS = (15, 60, 300, 900)
 #: Attempts before a submission that never arrived counts as refused.
 MAX_ATTEMPTS = 8
-_OUTCOMES = {
+_EVENT_OF_OUTCOME = {
     SubmissionState.SENT: "submission.sent",
     SubmissionState.FAILED: "submission.failed",
     SubmissionState.UNKNOWN: "submission.unknown",
@@ -59,19 +59,19 @@ def grace_of(cluster: Cluster) -> timedelta:
 
 @transaction.atomic
 def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
-    """Commit to submitting the first array that can go now; None if there is none, or no capacity.
+    """Claim the first array that can be submitted now, and commit that intent.
 
-    An array that waits for capacity also blocks those behind it. Raises `SchedulerError` for
-    invalid options.
+    None if there is no such array, or no capacity: an array that waits for capacity also blocks
+    those behind it. Raises `SchedulerError` for invalid options.
     """
     locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
     if not locked.submits:
         return None
-    submission, _ = _first(locked, at)
-    if submission is not None and _most_in_flight(submission.request):
+    submission, _ = _next_to_submit(locked, at)
+    if submission is not None and _limit_of_request(submission.request):
         # Another cluster may submit jobs of the same request at the same time.
         lock_for_this_transaction(f"submission.in_flight.{submission.request_id}")
-        if not _has_room_of_its_own(submission, options_of(locked)):
+        if not _is_within_its_limits(submission, options_of(locked)):
             return None
     if submission is not None:
         submission.state = SubmissionState.SENDING
@@ -88,31 +88,31 @@ def has_room(*, cluster: Cluster, at: datetime) -> bool:
 
     Raises `SchedulerError` for invalid options.
     """
-    submission, is_full = _first(cluster, at)
+    submission, is_full = _next_to_submit(cluster, at)
     return submission is None and not is_full
 
 
-def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
+def _next_to_submit(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
     """Return the array to submit first, if any, and whether the cluster is full."""
     options = options_of(cluster)
-    there = in_flight(Submission.objects.filter(cluster=cluster))
+    jobs_in_flight = in_flight(Submission.objects.filter(cluster=cluster))
     now = outlook(at)
-    for submission in planned(cluster, at):
+    for submission in arrays_to_submit(cluster, at):
         stage = submission.request.stages.filter(position=submission.position).first()
         waits = hold_of(submission.request, stage) or now.against(
             submission.request, [stage] if stage else []
         )
         if waits and submission.purpose != Purpose.DEBUG:
             continue
-        if not _has_room_of_its_own(submission, options):
+        if not _is_within_its_limits(submission, options):
             continue
-        if exceeds(submission, there, limit=options.most_in_flight):
+        if exceeds(submission, jobs_in_flight, limit=options.most_in_flight):
             return None, True
         return submission, False
-    return None, there >= options.most_in_flight
+    return None, jobs_in_flight >= options.most_in_flight
 
 
-def _most_in_flight(request: Request) -> int:
+def _limit_of_request(request: Request) -> int:
     """Return the limit of concurrent jobs of a request, 0 if it has none."""
     assignment = getattr(request, "assignment", None)
     if assignment is None:
@@ -121,8 +121,8 @@ def _most_in_flight(request: Request) -> int:
     return most
 
 
-def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
-    """Return whether the limits of its request and experiment allow a submission.
+def _is_within_its_limits(submission: Submission, options: SubmissionOptions) -> bool:
+    """Return whether an array is within the limits of its request and experiment.
 
     The limit of the request holds on all clusters together.
     """
@@ -130,24 +130,24 @@ def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> 
     of_experiment = Submission.objects.filter(
         cluster=submission.cluster_id, request__experiment=request.experiment_id
     )
-    limit = options.limit_of(request.experiment.key)
-    if exceeds(submission, in_flight(of_experiment), limit=limit):
+    limit_of_experiment = options.limit_of(request.experiment.key)
+    if exceeds(submission, in_flight(of_experiment), limit=limit_of_experiment):
         return False
-    most_in_flight = _most_in_flight(request)
-    if not most_in_flight:
+    limit_of_request = _limit_of_request(request)
+    if not limit_of_request:
         return True
-    if submission.tasks > most_in_flight:
+    if submission.tasks > limit_of_request:
         return False  # the array is split first
     of_request = Submission.objects.filter(request=request)
-    return not exceeds(submission, in_flight(of_request), limit=most_in_flight)
+    return not exceeds(submission, in_flight(of_request), limit=limit_of_request)
 
 
-def exceeds(submission: Submission, there: int, *, limit: int) -> bool:
-    """Return whether an array must wait for some of the jobs that are there.
+def exceeds(submission: Submission, jobs_in_flight: int, *, limit: int) -> bool:
+    """Return whether an array must wait until some of the jobs in flight have finished.
 
-    Without any, it is submitted even if it has more jobs than the limit.
+    Without such jobs, it is submitted even if it has more jobs than the limit.
     """
-    return bool(there) and there + submission.tasks > limit
+    return jobs_in_flight > 0 and jobs_in_flight + submission.tasks > limit
 
 
 def send(*, submission: Submission, at: datetime) -> Submission:
@@ -157,19 +157,21 @@ def send(*, submission: Submission, at: datetime) -> Submission:
     except SubmissionRefused as error:
         if submission.excluded_hosts and _drop_excluded_hosts(submission):
             return send(submission=submission, at=at)
-        return _note(submission, SubmissionState.FAILED, at, last_error=str(error))
+        return _store_outcome(submission, SubmissionState.FAILED, at, last_error=str(error))
     except Exception as error:
         # An adapter may raise anything. Later the scheduler is asked whether it has the job.
         log.warning("submission %s: %s", submission, error)
         due_at = at + grace_of(submission.cluster)
-        return _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
-    return _note(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
+        return _store_outcome(
+            submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at
+        )
+    return _store_outcome(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
 
 
 def _drop_excluded_hosts(submission: Submission) -> bool:
     """Store that a claimed array is submitted without its exclusions; False if it was superseded.
 
-    The scheduler has refused it, so it is certainly not there.
+    The scheduler has refused it, so it certainly does not have it.
     """
     asked = drop_excluded_hosts(submission.asked)
     claimed = Submission.objects.filter(
@@ -184,21 +186,25 @@ def _drop_excluded_hosts(submission: Submission) -> bool:
 def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
     """Look up arrays of unknown state in the scheduler; plan those again that it does not have."""
     looked = 0
-    for submission in lost(cluster, at, grace_of(cluster)):
+    for submission in lost_arrays(cluster, at, grace_of(cluster)):
         looked += 1
         try:
             spool_id = adapter_that_submits(cluster).find_submitted(submission.name)
         except Exception as error:  # while the state is unknown, the array is not submitted again
             due_at = at + timedelta(seconds=BACK_OFF_SECONDS[1])
-            _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
+            _store_outcome(
+                submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at
+            )
             continue
         if spool_id:
-            _note(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
+            _store_outcome(submission, SubmissionState.SENT, at, spool_id=spool_id, last_error="")
         elif submission.attempts >= MAX_ATTEMPTS:
-            _note(submission, SubmissionState.FAILED, at)
+            _store_outcome(submission, SubmissionState.FAILED, at)
         else:
             wait = BACK_OFF_SECONDS[min(submission.attempts, len(BACK_OFF_SECONDS)) - 1]
-            _note(submission, SubmissionState.PLANNED, at, due_at=at + timedelta(seconds=wait))
+            _store_outcome(
+                submission, SubmissionState.PLANNED, at, due_at=at + timedelta(seconds=wait)
+            )
     return looked
 
 
@@ -208,8 +214,8 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
     unsettled = Submission.objects.filter(
         cluster=cluster, state=SubmissionState.SENT, settled_at=None
     )
-    # All transactions lock the ledgers of files in this order. `no_key`: retries may refer to the
-    # arrays meanwhile, so that who plans retries does not wait for this with a ledger locked.
+    # All transactions lock the ledgers of files in this order. `no_key` lets other transactions
+    # insert retries of the arrays: they lock a ledger first, and would wait for this one with it.
     for submission in (
         unsettled.select_for_update(of=("self",), no_key=True)
         .select_related("request", "cluster")
@@ -220,10 +226,8 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
         completed = len(completed_jobs)
         failed = sorted(failed_jobs)
         ended = completed + len(failed)
-        if (ended, completed) == (
-            submission.ended,
-            submission.completed,
-        ) and ended < submission.tasks:
+        is_unchanged = ended == submission.ended and completed == submission.completed
+        if is_unchanged and ended < submission.tasks:
             continue
         submission.ended = ended
         submission.completed = completed
@@ -240,20 +244,20 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
 
 
 @transaction.atomic
-def _note(
+def _store_outcome(
     submission: Submission, state: SubmissionState, at: datetime, **changes: Any
 ) -> Submission:
     """Store the outcome of an attempt.
 
-    It is dropped if it was stored meanwhile, or if another attempt superseded this one.
+    It is dropped if an outcome is stored already, or if another attempt superseded this one.
     """
     current = (
         Submission.objects.select_for_update(of=("self",))
         .select_related("request", "cluster")
         .get(pk=submission.pk)
     )
-    known = {SubmissionState.SENDING, SubmissionState.UNKNOWN}
-    if current.attempts != submission.attempts or current.state not in known:
+    is_open = current.state in {SubmissionState.SENDING, SubmissionState.UNKNOWN}
+    if current.attempts != submission.attempts or not is_open:
         if state == SubmissionState.SENT and current.spool_id != changes["spool_id"]:
             log.error("submission %s: job %s is one too many", submission, changes["spool_id"])
             publish_event("submission.one_too_many", current, at, spool_id=changes["spool_id"])
@@ -276,5 +280,5 @@ def _note(
             at=at,
         )
     if is_news:
-        publish_event(_OUTCOMES[state], current, at, error=current.last_error)
+        publish_event(_EVENT_OF_OUTCOME[state], current, at, error=current.last_error)
     return current

@@ -21,7 +21,7 @@ from apps.submission.models import Submission
 
 log = logging.getLogger(__name__)
 
-#: An array without a finished job is looked up this long after its submission, and then so often.
+#: When an array without a finished job is first looked up after its submission, and how often then.
 FIRST_LOOK_AFTER = timedelta(minutes=15)
 LOOK_EVERY = timedelta(minutes=30)
 #: Older ones are left: accounting may have deleted what it knew of them.

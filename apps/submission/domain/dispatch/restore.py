@@ -28,7 +28,7 @@ from apps.production.models import Hold, Request
 from apps.submission.enums import RetryState, SubmissionState
 from apps.submission.models import KnownDatabase, RetryJob, Submission, UnknownArray
 
-#: For so long after a restore, the portal searches for jobs that it does not know.
+#: How long after a restore the portal searches for jobs that it does not know.
 LOOKED_FOR = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
 #: A portal that was not at work for longer did not just go through a failover.

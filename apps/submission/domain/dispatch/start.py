@@ -30,14 +30,18 @@ from apps.submission.domain.arrays.files import (
     takes_files,
 )
 from apps.submission.domain.arrays.rows import options_of, plans_of
-from apps.submission.domain.arrays.submissions import assignment_of, in_flight, planned
+from apps.submission.domain.arrays.submissions import (
+    arrays_to_submit,
+    assignment_of,
+    in_flight,
+)
 from apps.submission.domain.dispatch.dispatch import exceeds, has_room
 from apps.submission.enums import IN_SCHEDULER
 from apps.submission.models import Assignment, FilesCheck, Submission
 
 #: How many requests of the queue one run considers.
 MOST_LOOKED_AT = 100
-#: What was learned of the files of a request is stored again after so long, even if unchanged.
+#: An unchanged result about the files of a request is stored again after this time.
 _NOTED_EVERY = timedelta(minutes=1)
 #: The last event of these decides whether a request starts without a person.
 _KINDS = (
@@ -92,8 +96,8 @@ def _as_free_cluster(cluster: Cluster, options: SubmissionOptions) -> FreeCluste
     keys = set(here.order_by().values_list("request__experiment__key", flat=True).distinct())
     of_experiments = {}
     for key in sorted(keys | set(options.in_flight)):
-        there = in_flight(here.filter(request__experiment__key=key))
-        of_experiments[key] = options.limit_of(key) - there
+        jobs_in_flight = in_flight(here.filter(request__experiment__key=key))
+        of_experiments[key] = options.limit_of(key) - jobs_in_flight
     most = options.most_in_flight
     room = Room(
         jobs=most - in_flight(here),
@@ -200,11 +204,12 @@ def _is_full(
 ) -> bool:
     """Return whether an experiment has reached its limit, or does so with its next array."""
     limit = options.limit_of(experiment.key)
-    there = in_flight(Submission.objects.filter(cluster=cluster, request__experiment=experiment))
-    if there >= limit:
+    of_experiment = Submission.objects.filter(cluster=cluster, request__experiment=experiment)
+    jobs_in_flight = in_flight(of_experiment)
+    if jobs_in_flight >= limit:
         return True
-    next_array = planned(cluster, at).filter(request__experiment=experiment).first()
-    return next_array is not None and exceeds(next_array, there, limit=limit)
+    next_array = arrays_to_submit(cluster, at).filter(request__experiment=experiment).first()
+    return next_array is not None and exceeds(next_array, jobs_in_flight, limit=limit)
 
 
 def _begin(request: Request, cluster: Cluster, options: SubmissionOptions, at: datetime) -> bool:

@@ -22,14 +22,15 @@ from apps.jobs.models import Job
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.eligibility import RetryCandidate
 
-#: A host is proposed if at least so many jobs to retry failed there, and this share of those on its
-#: cluster; and if its failures are as improbable at the rate of the other hosts.
+#: To propose a host: minimum number of jobs to retry that failed there, their minimum share of the
+#: jobs to retry on the cluster, and the maximum probability of its failures at the rate of the
+#: other hosts.
 LEAST_JOBS = 3
 LEAST_SHARE = 0.2
 MOST_CHANCE = 1e-3
-#: At most so many hosts are proposed. More have a cause that is not theirs.
+#: Maximum number of hosts to propose. If more fail, the cause lies elsewhere.
 MOST_PROPOSED = 3
-#: The rates are counted over so long before the newest failure of the batch.
+#: The rates are counted over this time before the newest failure of the batch.
 WITHIN = timedelta(days=1)
 
 

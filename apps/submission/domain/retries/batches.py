@@ -41,7 +41,7 @@ from apps.submission.models import RetryBatch, RetryJob
 #: Largest and smallest default of the jobs of a step.
 STEP = 50
 FEWEST_IN_STEP = 5
-#: By default a batch has so many steps or more, so that it can stop before all its jobs are
+#: Minimum number of steps of a batch by default, so that it can stop before all its jobs are
 #: released.
 STEPS = 5
 #: Defaults of the other limits of a batch.

@@ -17,11 +17,11 @@ from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
 from apps.statusboard.models import Incident
 from apps.submission.domain.arrays.submissions import (
+    count_retried_jobs,
     index_of,
     may_submit,
     may_submit_as_owner,
     read_ranges,
-    sent_again,
 )
 from apps.submission.domain.retries.owned import Foreign
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, LeftOut, Purpose, SubmissionState
@@ -29,7 +29,7 @@ from apps.submission.models import RetryBatch, RetryJob, Submission
 
 #: What failed jobs are retried for.
 Source = FailureGroup | Incident | Job
-#: At most so many jobs, the newest, are in one batch.
+#: Maximum number of jobs in one batch: the newest.
 MOST_JOBS = 5000
 
 
@@ -127,26 +127,27 @@ def examine(
     at: datetime,
     user: User | None = None,
     batch: RetryBatch | None = None,
-    elsewhere: Collection[int] = (),
+    moving_jobs: Collection[int] = (),
 ) -> DryRun:
     """Divide failed jobs into those to retry and the others, in a fixed number of queries.
 
     Without `user` rights are not checked. Jobs that wait in `batch` itself are not left out.
     Submission to the cluster of a job must be switched on, unless its retry runs on another one:
-    `elsewhere` are the primary keys of these jobs.
+    `moving_jobs` has the primary keys of these jobs.
     """
     dry_run = DryRun()
-    known = _Known(verdicts, batch, at, elsewhere)
-    spent: Counter[tuple[int, int]] = Counter(known.sent_again)
+    facts = _RetryFacts(verdicts, batch, at, moving_jobs)
+    # By request (primary key) and position of the stage.
+    retries: Counter[tuple[int, int]] = Counter(facts.retried_by_stage)
     allowed: dict[int, bool] = {}
     for verdict in verdicts:
-        submission = known.submission_of(verdict.job)
-        reason = known.reason(verdict, submission)
+        submission = facts.submission_of(verdict.job)
+        reason = facts.reason(verdict, submission)
         if submission is None:
-            reason = reason or known.obstacle_as_owner(verdict, limits, user)
+            reason = reason or facts.obstacle_as_owner(verdict, limits, user)
             if reason is None:
                 dry_run.eligible.append(
-                    RetryCandidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1)
+                    RetryCandidate(verdict, attempt=facts.foreign.attempt(verdict.job) + 1)
                 )
             else:
                 dry_run.left_out[reason].append(verdict)
@@ -159,21 +160,21 @@ def examine(
                 allowed[request.pk] = may_submit(user, request)
             if not allowed[request.pk]:
                 reason = LeftOut.FORBIDDEN
-        place = (request.pk, submission.position)
-        if reason is None and limits.attempts and known.tries(submission) >= limits.attempts:
+        stage_key = (request.pk, submission.position)
+        if reason is None and limits.attempts and facts.tries(submission) >= limits.attempts:
             reason = LeftOut.ATTEMPTS
-        if reason is None and limits.of_stage is not None and spent[place] >= limits.of_stage:
+        if reason is None and limits.of_stage is not None and retries[stage_key] >= limits.of_stage:
             reason = LeftOut.BUDGET
         if reason is not None or index is None:
             dry_run.left_out[reason or LeftOut.NOT_SENT].append(verdict)
             continue
 
-        spent[place] += 1
+        retries[stage_key] += 1
         dry_run.eligible.append(RetryCandidate(verdict, submission, index))
     return dry_run
 
 
-class _Known:
+class _RetryFacts:
     """The facts that decide whether jobs can be retried, read for all jobs at once."""
 
     def __init__(
@@ -181,15 +182,15 @@ class _Known:
         verdicts: Sequence[Verdict],
         batch: RetryBatch | None,
         at: datetime,
-        elsewhere: Collection[int],
+        moving_jobs: Collection[int],
     ) -> None:
-        self.elsewhere = elsewhere
+        self.moving_jobs = moving_jobs
         jobs = [verdict.job for verdict in verdicts]
         self.submissions = arrays_with_ids_of(jobs)
         self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
         rows = list(chain.from_iterable(self.submissions.values()))
         requests = {submission.request_id for submission in rows}
-        self.sent_again = sent_again(requests)
+        self.retried_by_stage = count_retried_jobs(requests)
         self.parents = dict(
             Submission.objects.filter(request__in=requests).values_list("pk", "retry_of")
         )
@@ -226,7 +227,7 @@ class _Known:
 
     def _of_array(self, submission: Submission, job: Job) -> LeftOut | None:
         index = index_of(submission, job.job_id)
-        stays_here = job.pk not in self.elsewhere
+        stays_here = job.pk not in self.moving_jobs
         checks = {
             LeftOut.TEST: submission.is_test,
             LeftOut.DEBUG: submission.purpose == Purpose.DEBUG,

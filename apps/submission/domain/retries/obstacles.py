@@ -45,19 +45,19 @@ class Needs:
 
 
 def needs_by_job(
-    candidates: Sequence[RetryCandidate], at: datetime, *, elsewhere: Collection[int] = ()
+    candidates: Sequence[RetryCandidate], at: datetime, *, moving_jobs: Collection[int] = ()
 ) -> dict[int, Needs]:
     """Return what retries depend on, by primary key of the job, in a fixed number of queries.
 
-    `elsewhere` are the jobs whose retries run on another cluster: they do not wait for the service
-    that stands for the cluster of the failed job.
+    `moving_jobs` has the primary keys of jobs whose retries run on another cluster: they do not
+    wait for the service that stands for the cluster of the failed job.
     """
     owned = [candidate.verdict.job for candidate in candidates if candidate.submission is None]
     ignoring = jobs_ignoring_advice(owned, at)
     services = services_needed_by(owned)
     stages = _stages_of_arrays(candidates)
-    left = [candidate for candidate in candidates if candidate.verdict.job_id in elsewhere]
-    left_services = _services_of_clusters(left)
+    moving = [candidate for candidate in candidates if candidate.verdict.job_id in moving_jobs]
+    left_services = _services_of_clusters(moving)
 
     needs = {}
     for candidate in candidates:
@@ -120,16 +120,16 @@ def _stages_of_arrays(
 
 
 def find_obstacles(
-    candidates: Sequence[RetryCandidate], now: Outlook, *, elsewhere: Collection[int] = ()
+    candidates: Sequence[RetryCandidate], now: Outlook, *, moving_jobs: Collection[int] = ()
 ) -> dict[int, Obstacle]:
     """Return what retries wait for, by primary key of the job, without those that can be submitted.
 
-    `elsewhere` is as for `needs_by_job`. Few queries.
+    `moving_jobs` is as for `needs_by_job`. Few queries.
     """
     if not (now.advice or now.down):
         return {}
     obstacles = {}
-    for job, needs in needs_by_job(candidates, now.at, elsewhere=elsewhere).items():
+    for job, needs in needs_by_job(candidates, now.at, moving_jobs=moving_jobs).items():
         obstacle = needs.find_obstacle(now)
         if obstacle:
             obstacles[job] = obstacle
@@ -155,8 +155,8 @@ def find_batched_retry(verdict: Verdict, at: datetime) -> BatchedRetry | None:
         return BatchedRetry(retry.batch, is_released=True)
 
     candidate = RetryCandidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
-    elsewhere = [verdict.job_id] if ResourceChanges.read(retry.changes).cluster else []
-    obstacles = find_obstacles([candidate], outlook(at), elsewhere=elsewhere)
+    moving_jobs = [verdict.job_id] if ResourceChanges.read(retry.changes).cluster else []
+    obstacles = find_obstacles([candidate], outlook(at), moving_jobs=moving_jobs)
     return BatchedRetry(retry.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
 
 
@@ -175,11 +175,11 @@ def obstacles_by_batch(
 
     retries = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
     batch_of_job = {}
-    elsewhere = set()
+    moving_jobs = set()
     for job, batch, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
         batch_of_job[job] = batch
         if ResourceChanges.read(changes).cluster:
-            elsewhere.add(job)
+            moving_jobs.add(job)
     verdicts = (
         Verdict.objects.visible_to(user)
         .filter(job__in=list(batch_of_job))
@@ -187,7 +187,7 @@ def obstacles_by_batch(
     )
     arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
     candidates = [RetryCandidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
-    obstacles = find_obstacles(candidates, now, elsewhere=elsewhere)
+    obstacles = find_obstacles(candidates, now, moving_jobs=moving_jobs)
 
     # None counts the jobs that can be released.
     by_batch: dict[int, Counter[Obstacle | None]] = defaultdict(Counter)

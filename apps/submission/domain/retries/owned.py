@@ -49,7 +49,7 @@ from apps.submission.models import RetryJob
 
 log = logging.getLogger(__name__)
 
-#: So long a scheduler may take to start a job again itself.
+#: How long a scheduler may take to restart a job itself.
 RESTART = timedelta(days=1)
 #: Tries to submit a job; the next one follows when no command of the last one can still be in
 #: progress.

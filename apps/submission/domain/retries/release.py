@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 STOP_ALIKE_SHARE = 0.1
 #: A batch also stops if more than this share of its finished retries failed, whatever the causes.
 STOP_ANY_SHARE = 0.5
-#: These rules do not stop a batch before so many retries have finished.
+#: Finished retries from which these rules may stop a batch.
 STOP_FROM = 10
-#: A batch stops earlier, after so many finished retries, if this share of them failed again.
+#: A batch stops earlier if this share of its retries failed again, once `STOP_EARLY_FROM` finished.
 STOP_EARLY_SHARE = 0.8
 STOP_EARLY_FROM = 5
 
@@ -140,13 +140,13 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     """
     waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
     verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
-    elsewhere = _jobs_elsewhere(batch)
+    moving_jobs = _moving_jobs(batch)
     dry_run = examine(
         list(verdicts.order_by("ended_at", "pk")),
         limits=RetryLimits(),
         at=at,
         batch=batch,
-        elsewhere=elsewhere,
+        moving_jobs=moving_jobs,
     )
     _leave_out(
         batch, set(waiting) - {verdict.job_id for verdict in verdicts}, "no verdict any more"
@@ -155,7 +155,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
     _leave_out_overridden(batch, dry_run)
 
-    obstacles = find_obstacles(dry_run.eligible, outlook(at), elsewhere=elsewhere)
+    obstacles = find_obstacles(dry_run.eligible, outlook(at), moving_jobs=moving_jobs)
     by_request: dict[Request, list[RetryCandidate]] = defaultdict(list)
     owned: list[RetryCandidate] = []
     for candidate in dry_run.eligible:
@@ -171,7 +171,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     for request in sorted(by_request, key=lambda request: request.pk):
         if left:
             candidates = by_request[request][:left]
-            left -= _release_request(batch, request, candidates, elsewhere, at=at)
+            left -= _release_request(batch, request, candidates, moving_jobs, at=at)
     owned_ids = [candidate.verdict.job_id for candidate in owned[:left]]
     jobs = batch.jobs.filter(job__in=owned_ids, state=RetryState.WAITING)
     left -= jobs.update(state=RetryState.RELEASED, released_at=at)
@@ -187,13 +187,13 @@ def _release_request(
     batch: RetryBatch,
     request: Request,
     candidates: list[RetryCandidate],
-    elsewhere: Collection[int],
+    moving_jobs: Collection[int],
     *,
     at: datetime,
 ) -> int:
     """Plan retries of these jobs of a request; return how many.
 
-    `elsewhere` are the primary keys of those that are retried on another cluster.
+    `moving_jobs` has the primary keys of those that are retried on another cluster.
     """
     request = locked(request)
     # Another process may have planned a retry of these jobs before the request was locked.
@@ -202,7 +202,7 @@ def _release_request(
         limits=RetryLimits(),
         at=at,
         batch=batch,
-        elsewhere=elsewhere,
+        moving_jobs=moving_jobs,
     )
     for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
@@ -241,7 +241,7 @@ def _release_request(
     return released
 
 
-def _jobs_elsewhere(batch: RetryBatch) -> set[int]:
+def _moving_jobs(batch: RetryBatch) -> set[int]:
     """Return the primary keys of the jobs of a batch that are retried on another cluster."""
     jobs = batch.jobs.filter(state=RetryState.WAITING, changes__has_key="cluster")
     return set(jobs.values_list("job__pk", flat=True))

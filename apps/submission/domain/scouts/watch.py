@@ -27,7 +27,7 @@ from apps.submission.domain.scouts.ratio_test import RatioFinding, RatioTest
 from apps.submission.enums import Purpose, ScoutState, SubmissionState
 from apps.submission.models import StageScouts, Submission
 
-#: Evidence against a stage is sought in so many jobs, and no more are read.
+#: Maximum number of jobs to read as evidence against a stage: the newest.
 NEWEST = 1_000
 #: States and causes that say nothing about the stage: the next jobs may well succeed.
 _TELL_NOTHING = INTERRUPTED_STATES | {JobState.NODE_FAIL, JobState.BOOT_FAIL}

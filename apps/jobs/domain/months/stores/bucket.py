@@ -20,7 +20,7 @@ from apps.jobs.domain.months.stores.base import MANIFEST, changed_file
 from apps.jobs.domain.months.stores.cache import FileCache, WrongContent
 
 CONNECT_SECONDS = 2.0
-#: A call fails when so long not a single byte has come.
+#: A call fails if it receives no byte for this long.
 SILENT_SECONDS = 4.0
 CHUNK = 8 * 1024**2
 

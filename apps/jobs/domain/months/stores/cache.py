@@ -23,7 +23,7 @@ class WrongContent(Exception):
     """A file is not what its checksum says."""
 
 
-#: So long after its last use, a file is still in use: it was fetched for someone.
+#: How long a file counts as in use after its last use: someone may still be reading it.
 IN_USE_SECONDS = 30.0
 
 

@@ -40,7 +40,7 @@ from apps.jobs.domain.months.stores.cache import FileCache, NotCached
 #: for silence alone. Those that run DuckDB never get the keys.
 POOL = BoundedPool(memory_bytes=2 * 1024**3)
 PROBE_SECONDS = 15.0
-#: After a failure, pages do not ask again so soon: each of many months would wait for its own.
+#: How long pages do not ask again after a failure: else each of many months would wait for its own.
 PAUSE_SECONDS = 10.0
 #: For background work.
 ATTEMPTS = 4

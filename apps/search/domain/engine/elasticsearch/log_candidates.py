@@ -23,12 +23,12 @@ from apps.search.domain.logs.words import CUT
 from apps.search.domain.query.clauses import Field, Query, Source, moment
 from apps.search.models import LogIndex
 
-#: A node that does not answer for so long is given up for another one.
+#: How long to wait for a node before another one is asked.
 SEARCH_SECONDS = 5.0
 #: Rows of the first request, and of the largest one.
 FIRST_ROWS = 64
 MOST_ROWS = 4_096
-#: Months that are asked at once: this one alone, then each time so many times as many.
+#: Months are searched in batches, newest first: one month, then `GROWTH` times as many each time.
 GROWTH = 2
 _ANSWER = "timed_out,_shards.total,_shards.successful,_shards.failed,hits.hits.sort"
 _AWAY = (
