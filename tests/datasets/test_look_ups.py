@@ -345,7 +345,7 @@ class TestPages:
         wrong = client.post(url, values | {"options": '["a"]'})
         assert "Enter an object" in wrong.content.decode()
         wrong = client.post(url, values | {"kind": "nothing"})
-        assert "“nothing” is no choice for “Kind”" in wrong.content.decode()
+        assert "“nothing” is not a choice for “Kind”" in wrong.content.decode()
         assert not Catalogue.objects.exists()
         assert "Answered at" not in client.get(url).content.decode()
         assert client.post(url, values).status_code == 302

@@ -169,8 +169,8 @@ def test_settings_are_kept_and_only_what_differs_is_stored(browse, liaison):
     [
         ({"quiet_from": "22:00"}, "Enter both times"),
         ({"quiet_from": "22:00", "quiet_until": "22:00"}, "are the same"),
-        ({"webhook_turn": "digest"}, "choose one of the list"),
-        ({"digest_hour": "25"}, "choose one of the list"),
+        ({"webhook_turn": "digest"}, "choose one from the list"),
+        ({"digest_hour": "25"}, "choose one from the list"),
         ({"quiet_from": "late"}, "Enter a time such as 14:30"),
     ],
 )

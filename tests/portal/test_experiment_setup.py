@@ -203,7 +203,7 @@ def test_with_single_sign_on_no_password_is_missed(office, settings):
         ({"p-1-email": ""}, "There is no user new.person. Enter an e-mail address to add one."),
         ({"p-1-email": "nobody"}, "Enter an address such as ann@example.org"),
         ({"p-1-username": "a b"}, "Enter a valid username"),
-        ({"p-0-role": "king"}, "“king” is no choice for “Role”"),
+        ({"p-0-role": "king"}, "“king” is not a choice for “Role”"),
         ({"a-TOTAL_FORMS": "x"}, "ManagementForm data is missing"),
         ({"p-TOTAL_FORMS": "100000"}, "at most 60 forms"),
     ],

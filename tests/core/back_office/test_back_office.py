@@ -228,7 +228,7 @@ def test_scheduler_is_one_of_those_installed(client, admin):
     client.force_login(admin)
     values = {"name": "alps", "scheduler": "slurmm", "options": "{}", "submission": "{}"}
     page = text_of(client.post("/admin/clusters/cluster/add/", values))
-    assert "“slurmm” is no choice for “Scheduler”: choose one of the list." in page
+    assert "“slurmm” is not a choice for “Scheduler”: choose one from the list." in page
     assert not Cluster.objects.exists()
 
 

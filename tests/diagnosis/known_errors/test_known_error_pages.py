@@ -193,7 +193,7 @@ def test_service_is_one_of_the_board_or_of_other_known_errors_or_none(client, ap
     assert groups["On the status board"] == [("geometry", "Geometry server (geometry)")]
     assert ("xrootd", "xrootd") in groups["Not on the status board"]
     for values, message in [
-        ({"service": "anything"}, "“anything” is no choice for"),
+        ({"service": "anything"}, "“anything” is not a choice for"),
         ({"service": "program"}, "Choose what failed, or another category."),
     ]:
         errors = client.post(address, {**FORM, **values, "save": 1}).context["form"].errors
