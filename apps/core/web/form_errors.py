@@ -27,7 +27,9 @@ _TEXTS: tuple[tuple[type[forms.Field], dict[str, str]], ...] = (
         forms.ChoiceField,
         {
             "required": "“{field}” is required: choose a value.",
-            "invalid_choice": "“%(value)s” is not a choice for “{field}”: choose one from the list.",
+            "invalid_choice": (
+                "“%(value)s” is not a choice for “{field}”: choose one from the list."
+            ),
         },
     ),
     (
