@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -212,7 +213,12 @@ def sources(request: AuthenticatedRequest) -> HttpResponse:
 def map_alert(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     alert = get_object_or_404(UnmappedAlert.objects.select_related("source"), pk=pk)
     form = RuleForm(request.POST, alert=alert, services=_service_choices())
-    _act(request, form, _add_rule, alert=alert)
+    if form.is_valid() or not may_run_board(request.user):
+        _act(request, form, _add_rule, alert=alert)
+    else:
+        # The list of alerts has a form for each alert, and is shown anew: it marks no fields.
+        problems = " ".join(chain.from_iterable(form.errors.values()))
+        messages.error(request, f"No rule was added. {problems}")
     return redirect("statusboard:sources")
 
 
