@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -217,8 +216,10 @@ def map_alert(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         _act(request, form, _add_rule, alert=alert)
     else:
         # The list of alerts has a form for each alert, and is shown anew: it marks no fields.
-        problems = " ".join(chain.from_iterable(form.errors.values()))
-        messages.error(request, f"No rule was added. {problems}")
+        problems = []
+        for errors in form.errors.values():
+            problems += map(str, errors)
+        messages.error(request, f"No rule was added. {' '.join(problems)}")
     return redirect("statusboard:sources")
 
 
