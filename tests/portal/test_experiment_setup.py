@@ -91,7 +91,7 @@ def test_check_shows_the_effect_and_changes_nothing(office, nova, dune):
         "50 %",
         "40 %",
         "20 %",
-        "2 earlier jobs",
+        "2 earlier jobs without an experiment",
         "adds users without a password: new.person",
     ):
         assert text in text_of(page)
