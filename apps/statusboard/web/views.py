@@ -216,7 +216,7 @@ def map_alert(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         _act(request, form, _add_rule, alert=alert)
     else:
         # The list of alerts has a form for each alert, and is shown anew: it marks no fields.
-        problems = []
+        problems: list[str] = []
         for errors in form.errors.values():
             problems += map(str, errors)
         messages.error(request, f"No rule was added. {' '.join(problems)}")
