@@ -21,8 +21,9 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models, transaction
 from django.db.models import Q, QuerySet
+from django.utils.text import capfirst
 
-from apps.accounts.models import Principal, User
+from apps.accounts.models import Experiment, Principal, Role, User
 from apps.core.domain.events import publish, rename_in_events
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
@@ -117,6 +118,7 @@ def remove_person(user: User, *, by: Principal, at: datetime) -> Removal:
         raise NotAllowed("This is the last active superuser: make another one first.")
     removal = Removal(_former_name(user))
     removal.renamed[LogEntry._meta.label] = _rename_in_admin_log(user, removal.new_name)
+    removal.renamed[LogEntry._meta.label] += _rename_in_logged_lists(user, removal.new_name)
     for model in _models():
         own = _own_rows(model, user)
         if own is not None:
@@ -224,6 +226,64 @@ def _rename_in_admin_log(user: User, new_name: str) -> int:
         entry.save(update_fields=["object_repr", "change_message"])
         count += 1
     return count
+
+
+def _rename_in_logged_lists(user: User, new_name: str) -> int:
+    """Replace the name where the log of the back office lists people of another record.
+
+    Those are the people of a new experiment and the members of a group. Other values of these
+    records, such as the key of an experiment, may be the same word: they stay.
+    """
+    written = json.dumps(user.username)[1:-1]
+    count = 0
+    for model in _models():
+        labels = _labels_of_people(model)
+        if not labels:
+            continue
+        kind = ContentType.objects.get_for_model(model)
+        for entry in LogEntry.objects.filter(content_type=kind, change_message__contains=written):
+            parts = _parts_of(entry)
+            for part in parts:
+                for detail in part.values():
+                    _rename_in_values(detail.get("values", ()), labels, user.username, new_name)
+            message = json.dumps(parts)
+            if parts and message != entry.change_message:
+                entry.change_message = message
+                entry.save(update_fields=["change_message"])
+                count += 1
+    return count
+
+
+def _parts_of(entry: LogEntry) -> list[dict[str, Any]]:
+    """Return the parts of a logged message that has values; none of one that is a sentence."""
+    try:
+        parts = json.loads(entry.change_message)
+    except json.JSONDecodeError:
+        return []
+    return parts if isinstance(parts, list) else []
+
+
+def _labels_of_people(model: type[models.Model]) -> set[str]:
+    """Return the labels of the logged values of a model that are user names."""
+    if model is Experiment:
+        return set(Role.labels)
+    labels = set()
+    for column in model._meta.many_to_many:
+        if column.related_model is User:
+            labels.add(str(capfirst(column.verbose_name)))
+    return labels
+
+
+def _rename_in_values(
+    changes: list[dict[str, Any]], labels: set[str], name: str, new_name: str
+) -> None:
+    """Replace a user name in the old and new values of logged changes with one of the labels."""
+    for change in changes:
+        if change.get("field") not in labels:
+            continue
+        for side in ("old", "new"):
+            if side in change:
+                change[side] = _renamed(change[side], name, new_name)
 
 
 def _renamed(text: str, name: str, new_name: str) -> str:

@@ -93,7 +93,7 @@ class MonitoringSourceAdmin(PortalAdmin):
     about = "A monitoring system that posts alerts to the portal, or that the portal asks."
     document = "monitoring"
     fieldsets = (
-        (None, {"fields": ("name", "slug", "feed", "mapping", "pull_url")}),
+        (None, {"fields": ("name", "name_in_links", "feed", "mapping", "pull_url")}),
         (
             "When it is silent",
             {"fields": ("monitored_since", "heartbeat_timeout_seconds", "lease_seconds")},
@@ -131,7 +131,7 @@ class MonitoringSourceAdmin(PortalAdmin):
     list_filter = ["feed"]
     filter_titles = {"feed": "format"}
     search_fields = ["name", "slug"]
-    readonly_fields = ["slug", "last_seen_at", "covered_until", "sends_heartbeats"]
+    readonly_fields = ["name_in_links", "last_seen_at", "covered_until", "sends_heartbeats"]
     actions = ["reprocess"]
     instead_of_deleting = (
         "Choose another source for its services instead, and stop its messages: what it reported "
@@ -146,6 +146,10 @@ class MonitoringSourceAdmin(PortalAdmin):
         before = form.initial.get("monitored_since") or obj.monitored_since
         obj.save(update_fields=[name for name in form.changed_data if name in form.fields])
         rebuild_services_of(source=obj, since=min(before, obj.monitored_since))
+
+    @admin.display(description="name in links")
+    def name_in_links(self, source: MonitoringSource) -> str:
+        return source.slug
 
     @admin.action(description="Reprocess payloads that failed or had unmapped alerts")
     def reprocess(self, request: HttpRequest, sources: QuerySet[MonitoringSource]) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from apps.core.domain.events import publish
 from apps.notifications.domain.notifications import unread, visible_notifications
+from apps.notifications.domain.preferences import preferences_of
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 from apps.production.domain.discussion import withdraw_comment, write_comment
 from tests.factories import people
@@ -101,12 +102,14 @@ def test_settings_without_a_mail_server_offer_no_mail(browse, liaison, settings)
     shown = client.get("/notifications/settings/")
     assert 'name="mail_turn"' not in text_of(shown)
     assert 'name="webhook_turn"' in text_of(shown)
-    fields = {"digest_hour": "9"}
+    assert "Digest at" not in text_of(shown)
+    fields = {}
     for field in shown.context["form"].fields:
         if field.startswith("webhook_"):
             fields[field] = "never"
     assert client.post("/notifications/settings/", fields).status_code == 302
     assert not Rule.objects.filter(user=liaison, channel="mail").exists()
+    assert preferences_of(liaison).digest_hour == 8
 
 
 def test_opening_marks_as_read_and_leads_to_what_it_is_about(browse, asked, liaison, other_liaison):
@@ -154,7 +157,8 @@ def filled(client, **changes):
     return {name: value for name, value in (values | changes).items() if value is not None}
 
 
-def test_settings_are_kept_and_only_what_differs_is_stored(browse, liaison):
+def test_settings_are_kept_and_only_what_differs_is_stored(browse, liaison, settings):
+    settings.EMAIL_HOST = "mail.example.org"
     client = browse(liaison)
     data = filled(client, mail_turn="never", digest_hour=7, quiet_from="22:00", quiet_until="06:30")
     assert client.post("/notifications/settings/", data).status_code == 302
@@ -174,7 +178,8 @@ def test_settings_are_kept_and_only_what_differs_is_stored(browse, liaison):
         ({"quiet_from": "late"}, "Enter a time such as 14:30"),
     ],
 )
-def test_bad_settings_come_back_with_what_is_wrong(browse, liaison, changes, said):
+def test_bad_settings_come_back_with_what_is_wrong(browse, liaison, settings, changes, said):
+    settings.EMAIL_HOST = "mail.example.org"
     client = browse(liaison)
     response = client.post("/notifications/settings/", filled(client, **changes))
     assert response.status_code == 400

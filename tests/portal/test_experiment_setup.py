@@ -4,8 +4,10 @@ with its effect shown before it is saved.
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from apps.accounts.models import Experiment, Membership, User
+from apps.accounts.personal_data import remove_person
 from apps.core.admin.record_history import history_of
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
@@ -89,7 +91,7 @@ def test_check_shows_the_effect_and_changes_nothing(office, nova, dune):
         "50 %",
         "40 %",
         "20 %",
-        "2 earlier jobs",
+        "2 earlier jobs without an experiment",
         "adds users without a password: new.person",
     ):
         assert text in text_of(page)
@@ -300,3 +302,15 @@ def test_clerk_without_the_permission_is_refused(client, nova):
     User.objects.filter(pk=clerk.pk).update(is_staff=True)
     client.force_login(User.objects.get(pk=clerk.pk))
     assert (client.get(ADDRESS).status_code, client.post(ADDRESS, sent()).status_code) == (403, 403)
+
+
+def test_a_removed_person_leaves_the_history_of_an_experiment(office, admin):
+    save(office, **{"name": "new.person", "p-1-username": "new.person"})
+    person = User.objects.get(username="new.person")
+    remove_person(person, by=admin, at=timezone.now())
+
+    experiment = Experiment.objects.get(key="SBND")
+    changes = {change.field: change.new for change in history_of(experiment).entries[0].changes}
+    assert changes["Approver"] == f"former-user-{person.pk}"
+    assert changes["Liaison"] == "nova-liaison"
+    assert changes["Name"] == "new.person"

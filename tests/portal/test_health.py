@@ -219,6 +219,9 @@ def test_page_shows_a_cluster_that_cannot_be_asked(client, shifter, db):
     page = page_of(client, shifter)
     assert "unreachable" in page
     assert "sacct: connection refused" in page
+    assert "never read" in page
+    Collection.objects.update(last_success_at=at)
+    assert "never read" not in page_of(client, shifter)
 
 
 def test_page_and_check_tell_of_broken_and_repeated_plugins(client, shifter, broken, capsys):

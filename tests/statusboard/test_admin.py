@@ -52,7 +52,7 @@ def test_sources_lead_admins_to_their_settings_and_ask_before_a_token_is_replace
     settings = back_office.get(address).text
     assert f'href="{page_of_source}"' in settings
     form = back_office.get("/services/monitoring/sources/new/").text
-    for label in ("Format", "Fetch from", "Silent after", "Alerts end after"):
+    for label in ("Name in links", "Format", "Fetch from", "Silent after", "Alerts end after"):
         assert label in settings
         assert label in form
     client.force_login(shifter)

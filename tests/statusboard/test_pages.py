@@ -271,11 +271,15 @@ def test_sources_page_leads_an_alert_to_a_service(client, shifter, samweb, now):
     )
     prometheus = source(now - HOUR)
     post(prometheus, now, alert(now, job="sam"))
-    assert "job=sam" in client.get("/services/monitoring/sources/").content.decode()
+    page = client.get("/services/monitoring/sources/").content.decode()
+    assert "job=sam" in page
+    assert '<input type="checkbox" name="labels" value="job"' in page
     stray = UnmappedAlert.objects.get()
-    client.post(
-        f"/services/monitoring/alerts/{stray.pk}/", {"labels": ["job"], "service": "samweb"}
-    )
+    address = f"/services/monitoring/alerts/{stray.pk}/"
+    answer = client.post(address, {"service": "samweb"}, follow=True).content.decode()
+    assert "No rule was added. Tick one label or more." in answer
+    assert not LabelRule.objects.exists()
+    client.post(address, {"labels": ["job"], "service": "samweb"})
     assert LabelRule.objects.get().matchers == {"job": "sam"}
 
 

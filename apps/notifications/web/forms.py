@@ -38,6 +38,9 @@ class PreferencesForm(forms.ModelForm):
         super().__init__(
             data, instance=preferences_of(user), initial={_field(*key): rules[key] for key in rules}
         )
+        if Channel.MAIL in self.idle_channels:
+            # Only mail has digests: their hour stays.
+            del self.fields["digest_hour"]
         for channel, group in rules:
             choices = [
                 choice
@@ -70,7 +73,12 @@ class PreferencesForm(forms.ModelForm):
             # A channel that is not shown keeps its rules.
             chosen = cleaned[_field(channel, group)] or self.rules[channel, group]
             rules[channel, group] = When(chosen)
-        return {name: cleaned[name] for name in self.Meta.fields} | {"rules": rules}
+        return {
+            "digest_hour": cleaned.get("digest_hour", self.instance.digest_hour),
+            "quiet_from": cleaned["quiet_from"],
+            "quiet_until": cleaned["quiet_until"],
+            "rules": rules,
+        }
 
 
 def _field(channel: str, group: str) -> str:

@@ -316,8 +316,12 @@ class RuleForm(forms.Form):
     `services` are the choices of the field `service`.
     """
 
-    labels = forms.MultipleChoiceField(widget=CheckBoxes, help_text="All ticked labels must match.")
-    service = forms.ChoiceField()
+    labels = forms.MultipleChoiceField(
+        widget=CheckBoxes,
+        help_text="All ticked labels must match.",
+        error_messages={"required": "Tick one label or more."},
+    )
+    service = forms.ChoiceField(error_messages={"required": "Choose a service."})
     state = forms.ChoiceField(
         choices=[("", "By severity"), *_STATES], required=False, label="State"
     )
@@ -327,9 +331,11 @@ class RuleForm(forms.Form):
     ) -> None:
         super().__init__(data, auto_id=f"id_{alert.pk}_%s")
         fields: dict[str, Any] = self.fields
-        fields["labels"].choices = []
+        labels = []
         for name, value in sorted(alert.labels.items()):
-            fields["labels"].choices.append((name, f"{name}={value}"[:100]))
+            labels.append((name, f"{name}={value}"[:100]))
+        # Set when it is complete: the check boxes copy the list.
+        fields["labels"].choices = labels
         fields["labels"].initial = [name for name in ("alertname", "job") if name in alert.labels]
         fields["service"].choices = [
             ("", "Choose…"),

@@ -17,6 +17,7 @@ from apps.statusboard.domain.monitoring.sources import (
     add_token,
     create_source,
     revoke_older_tokens,
+    services_reported_beside,
     set_mapping,
     source_faults,
 )
@@ -60,6 +61,7 @@ def source(request: AuthenticatedRequest, slug: str) -> HttpResponse:
         "at": now,
         "fault": source_faults(now).get(monitoring_source.pk),
         "services": monitoring_source.services.order_by("name"),
+        "others": services_reported_beside(source=monitoring_source),
         "address": _address_of(request, monitoring_source),
         "form": form,
         "trial": trial,

@@ -212,7 +212,14 @@ def sources(request: AuthenticatedRequest) -> HttpResponse:
 def map_alert(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     alert = get_object_or_404(UnmappedAlert.objects.select_related("source"), pk=pk)
     form = RuleForm(request.POST, alert=alert, services=_service_choices())
-    _act(request, form, _add_rule, alert=alert)
+    if form.is_valid() or not may_run_board(request.user):
+        _act(request, form, _add_rule, alert=alert)
+    else:
+        # The list of alerts has a form for each alert, and is shown anew: it marks no fields.
+        problems: list[str] = []
+        for errors in form.errors.values():
+            problems += map(str, errors)
+        messages.error(request, f"No rule was added. {' '.join(problems)}")
     return redirect("statusboard:sources")
 
 

@@ -11,6 +11,7 @@ from apps.accounts.domain import create_token
 from apps.accounts.models import Membership, User
 from apps.core.domain.events import events_of
 from apps.production.domain.discussion import write_comment
+from apps.production.models import ApprovalGroup
 from tests.factories import people
 from tests.pages import text_of
 
@@ -121,3 +122,17 @@ def test_pages_are_for_admins(client, liaison, approver):
         assert client.get(page_of(liaison, name)).status_code in (302, 403)
         assert client.post(page_of(liaison, name), {}).status_code in (302, 403)
     assert not events_of(liaison).filter(kind="user.exported").exists()
+
+
+def test_removal_leaves_the_name_in_no_list_of_members(office, ada):
+    other = people.person("ada.lovelace")
+    members = {"members": [ada.pk, other.pk], "name": "ada.l"}
+    office.post("/admin/production/approvalgroup/add/", members)
+    [group] = ApprovalGroup.objects.all()
+    LogEntry.objects.log_actions(
+        user_id=other.pk, queryset=[group], action_flag=2, change_message="Asked ada.l."
+    )
+    office.post(page_of(ada, "remove"), {"username": "ada.l"})
+    entry = LogEntry.objects.get(content_type__model="approvalgroup", action_flag=1)
+    assert f'"former-user-{ada.pk}, ada.lovelace"' in entry.change_message
+    assert '"new": "ada.l"' in entry.change_message

@@ -14,8 +14,9 @@ from apps.statusboard.domain.monitoring.rules import add_rule
 from apps.statusboard.domain.monitoring.source_fetch import PullFailed
 from apps.statusboard.domain.monitoring.source_tokens import authenticate_source
 from apps.statusboard.domain.monitoring.trials import try_fetch, try_payload
-from apps.statusboard.models import Incident, RawPayload, UnmappedAlert
-from tests.factories.statusboard import alert, message, service, source
+from apps.statusboard.enums import Monitoring
+from apps.statusboard.models import Incident, RawPayload, Service, UnmappedAlert
+from tests.factories.statusboard import alert, message, post, service, source
 from tests.pages import text_of
 
 pytestmark = pytest.mark.django_db
@@ -88,6 +89,27 @@ def test_payload_is_tried_and_not_stored(office, prometheus, shifter, now):
     assert not RawPayload.objects.exists()
     assert not UnmappedAlert.objects.exists()
     assert not Incident.objects.exists()
+
+
+def test_source_that_reports_a_service_of_no_source_says_so(office, prometheus, now):
+    service("samweb", now - HOUR)
+    body = message(alert(now, key="1", service="samweb"))
+    hint = "is not the source chosen for it"
+    page = text_of(office.post(page_of(prometheus), {"do": "test", "payload": body.decode()}))
+    assert hint in page
+    assert "Also reports" not in page
+
+    post(prometheus, now, alert(now, key="1", service="samweb"))
+
+    page = text_of(office.get(page_of(prometheus)))
+    assert "Also reports" in page
+    assert "without alerts, the state is unknown instead of up" in page
+    Service.objects.update(
+        source=prometheus, monitoring=Monitoring.FEED, monitored_since=now - HOUR
+    )
+    page = text_of(office.post(page_of(prometheus), {"do": "test", "payload": body.decode()}))
+    assert "Also reports" not in page
+    assert hint not in page
 
 
 def test_payload_that_cannot_be_read_is_explained(office, prometheus):

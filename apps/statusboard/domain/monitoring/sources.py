@@ -17,7 +17,13 @@ from apps.statusboard.domain.monitoring.source_fetch import check_pull
 from apps.statusboard.domain.states.history import rebuild
 from apps.statusboard.domain.states.timeline import Span, add_heartbeat
 from apps.statusboard.feeds.registry import FEEDS
-from apps.statusboard.models import MonitoringGap, MonitoringSource, RawPayload
+from apps.statusboard.models import (
+    Incident,
+    MonitoringGap,
+    MonitoringSource,
+    RawPayload,
+    Service,
+)
 
 #: How long a payload that could not be parsed counts as a fault of its source.
 FAULT = timedelta(hours=24)
@@ -193,6 +199,13 @@ def sources_with_counts() -> QuerySet[MonitoringSource]:
     return MonitoringSource.objects.annotate(
         covered=Count("services", distinct=True), unmapped_alerts=Count("unmapped", distinct=True)
     )
+
+
+def services_reported_beside(*, source: MonitoringSource) -> QuerySet[Service]:
+    """Return the services that a source reports as not up now, although it is not their source."""
+    reported = Incident.objects.filter(source=source, ended_at=None).values("service")
+    others = Service.objects.filter(pk__in=reported).exclude(source=source)
+    return others.order_by("name")
 
 
 @dataclass(frozen=True)
