@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
 from apps.jobs.models import Collection
@@ -312,6 +313,31 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
     assert addresses[liaison] == "?do=reschedule#do"
 
 
+def test_request_that_must_change_leads_to_its_form_before_its_submission(
+    made, liaison, approver, client
+):
+    client.force_login(liaison)
+
+    def main_buttons(request):
+        html = client.get(request.get_absolute_url()).text
+        return re.findall(r'class="button small main" href="([^"]*)"', html)
+
+    returned = made("awaiting_approval")
+    edit = reverse("production:request-edit", args=[returned.key])
+    make_move(request=returned, verb=Verb.REQUEST_CHANGES, by=approver, at=LATER, reason="4 GB in reco")
+    assert page(returned, liaison).summary.next_button == NextButton("Make changes", edit)
+    assert page(returned, approver).summary.next_button is None
+    assert main_buttons(returned) == [edit]
+    publish(kind="request.edited", target=returned, by=liaison, at=LATER + timedelta(hours=1))
+    assert page(returned, liaison).summary.next_button is None
+    assert main_buttons(returned) == ["?do=submit#do"]
+
+    draft = made("draft", title="Draft", purpose="")
+    edit = reverse("production:request-edit", args=[draft.key])
+    assert page(draft, liaison).summary.next_button == NextButton("Continue draft", edit)
+    assert main_buttons(draft) == [edit]
+
+
 def test_request_does_not_wait_for_clusters_to_which_it_is_not_submitted(made, liaison):
     running = made("running")
     silent = [clusters.cluster(name) for name in ("farm", "tier2")]
@@ -358,7 +384,9 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     queued = made("queued", stages=(stage("reco", services=("samweb",)),))
     Attention.objects.create(request=queued, kind="idle", since=AT, words="nothing submitted")
     step = "Choose its cluster now: its jobs go out when samweb is up"
-    assert page(queued, liaison).summary.status.next_step == f"{step}."
+    assert page(queued, shifter).summary.status.next_step == f"{step}."
+    shown_to_liaison = page(queued, liaison).summary.status.next_step
+    assert shown_to_liaison.startswith("Approvers and shifters choose its cluster now: ")
     assert [item.todo for item in inbox_items([queued, one], shifter, LATER)] == [step, "Review it"]
     assert remind_of_waiting(at=LATER + timedelta(days=9)) == 1
     assert Event.objects.get(kind="request.reminder").reason.startswith(f"{step}.")
