@@ -187,6 +187,21 @@ def test_failed_jobs_submitted_by_hand_do_not_lead_to_submissions(made, client, 
     assert page_text.count(f'/submissions/{running.key}/">1') == 2
 
 
+def test_each_part_of_the_failed_jobs_of_a_stage_leads_to_its_list(made, client, liaison):
+    """A cancelled job is one that ended without completing, but no failed attempt."""
+    running = made("running", stages=(stage("reco", jobs=9),))
+    hours = {"submitted_at": 1, "started_at": 2, "ended_at": 3}
+    times = {name: LATER + timedelta(hours=hour) for name, hour in hours.items()}
+    states = (JobState.FAILED, JobState.FAILED, JobState.CANCELLED)
+    records = [record(number, state=state, **times) for number, state in enumerate(states)]
+    ran(clusters.cluster("farm"), running.key, "reco", *records, at=LATER + timedelta(hours=4))
+    client.force_login(liaison)
+    html = client.get(running.get_absolute_url()).text
+    listed = f"request={running.key}&amp;stage=reco"
+    assert f'href="/jobs/?state=any_failure&amp;{listed}">2 failed attempts</a>' in html
+    assert f'href="/jobs/?state=interrupted&amp;{listed}">1 interrupted</a>' in html
+
+
 def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     made, liaison, approver, browse
 ):
@@ -525,6 +540,16 @@ def test_closed_request_says_first_that_it_is_closed(made, client, liaison):
     text = text_of(client.get(made("done").get_absolute_url()))
     first = text.partition("Deadline and expected end")[2]
     assert re.match(r'</h2> <div class="main-line"> ?Closed <time[^>]*>[^<]*</time> </div>', first)
+
+
+def test_closed_request_says_nothing_of_services_that_are_down_now(made, client, liaison, shifter):
+    samweb = service("samweb", at=AT)
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
+    client.force_login(liaison)
+    for state, is_shown in (("queued", True), ("done", False)):
+        request = made(state, stages=(stage("reco", services=("samweb",)),))
+        html = client.get(request.get_absolute_url()).text
+        assert ("Required services" in html.partition("<main")[2]) == is_shown
 
 
 def late(request, due_in=20, **stages):
