@@ -339,7 +339,9 @@ def test_request_that_must_change_leads_to_its_form_before_its_submission(
 
     returned = made("awaiting_approval")
     edit = reverse("production:request-edit", args=[returned.key])
-    make_move(request=returned, verb=Verb.REQUEST_CHANGES, by=approver, at=LATER, reason="4 GB in reco")
+    make_move(
+        request=returned, verb=Verb.REQUEST_CHANGES, by=approver, at=LATER, reason="4 GB in reco"
+    )
     assert page(returned, liaison).summary.next_button == NextButton("Make changes", edit)
     assert page(returned, approver).summary.next_button is None
     assert main_buttons(returned) == [edit]
