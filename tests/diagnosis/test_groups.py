@@ -217,6 +217,28 @@ def test_people_see_the_counts_of_their_experiments_only(
     assert client.post(address, muted, content_type="application/json").status_code == 403
 
 
+def test_no_one_reads_a_line_of_a_job_that_they_may_not_see(client, fail, liaison, shifter, dune):
+    """A known error has many lines, of which a group keeps that of its first job."""
+    fail("[FATAL] Auth failed for /dune/users\n", sweep=False, experiment=dune)
+    fail("[FATAL] Auth failed for /nova/users\n")
+    group = FailureGroup.objects.get()
+    assert group.cause
+    assert "Auth failed" in group.line
+    pages = (reverse("diagnosis:failures"), "/api/v1/failure-groups/?status=new")
+    for user, is_shown in ((shifter, True), (liaison, False)):
+        client.force_login(user)
+        for address in pages:
+            assert ("Auth failed for" in client.get(address).text) == is_shown, address
+        page = client.get(group.get_absolute_url()).text
+        assert "dune/users" not in page
+        assert "Auth failed for /nova/users" in page
+
+    FailureGroup.objects.update(cause="", title="Unexplained")
+    client.force_login(liaison)
+    for address in pages:
+        assert "Auth failed for" in client.get(address).text, "all of its jobs have this line"
+
+
 def test_liaisons_select_only_groups_that_they_may_change(
     client, fail, liaison, shifter, nova, dune
 ):

@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
 from apps.jobs.models import Collection
@@ -186,6 +187,21 @@ def test_failed_jobs_submitted_by_hand_do_not_lead_to_submissions(made, client, 
     assert page_text.count(f'/submissions/{running.key}/">1') == 2
 
 
+def test_each_part_of_the_failed_jobs_of_a_stage_leads_to_its_list(made, client, liaison):
+    """A cancelled job is one that ended without completing, but no failed attempt."""
+    running = made("running", stages=(stage("reco", jobs=9),))
+    hours = {"submitted_at": 1, "started_at": 2, "ended_at": 3}
+    times = {name: LATER + timedelta(hours=hour) for name, hour in hours.items()}
+    states = (JobState.FAILED, JobState.FAILED, JobState.CANCELLED)
+    records = [record(number, state=state, **times) for number, state in enumerate(states)]
+    ran(clusters.cluster("farm"), running.key, "reco", *records, at=LATER + timedelta(hours=4))
+    client.force_login(liaison)
+    html = client.get(running.get_absolute_url()).text
+    listed = f"request={running.key}&amp;stage=reco"
+    assert f'href="/jobs/?state=any_failure&amp;{listed}">2 failed attempts</a>' in html
+    assert f'href="/jobs/?state=interrupted&amp;{listed}">1 interrupted</a>' in html
+
+
 def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
     made, liaison, approver, browse
 ):
@@ -312,6 +328,33 @@ def test_user_is_led_to_the_form_that_they_may_use(made, liaison, approver, shif
     assert addresses[liaison] == "?do=reschedule#do"
 
 
+def test_request_that_must_change_leads_to_its_form_before_its_submission(
+    made, liaison, approver, client
+):
+    client.force_login(liaison)
+
+    def main_buttons(request):
+        html = client.get(request.get_absolute_url()).text
+        return re.findall(r'class="button small main" href="([^"]*)"', html)
+
+    returned = made("awaiting_approval")
+    edit = reverse("production:request-edit", args=[returned.key])
+    make_move(
+        request=returned, verb=Verb.REQUEST_CHANGES, by=approver, at=LATER, reason="4 GB in reco"
+    )
+    assert page(returned, liaison).summary.next_button == NextButton("Make changes", edit)
+    assert page(returned, approver).summary.next_button is None
+    assert main_buttons(returned) == [edit]
+    publish(kind="request.edited", target=returned, by=liaison, at=LATER + timedelta(hours=1))
+    assert page(returned, liaison).summary.next_button is None
+    assert main_buttons(returned) == ["?do=submit#do"]
+
+    draft = made("draft", title="Draft", purpose="")
+    edit = reverse("production:request-edit", args=[draft.key])
+    assert page(draft, liaison).summary.next_button == NextButton("Continue draft", edit)
+    assert main_buttons(draft) == [edit]
+
+
 def test_request_does_not_wait_for_clusters_to_which_it_is_not_submitted(made, liaison):
     running = made("running")
     silent = [clusters.cluster(name) for name in ("farm", "tier2")]
@@ -358,7 +401,9 @@ def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter,
     queued = made("queued", stages=(stage("reco", services=("samweb",)),))
     Attention.objects.create(request=queued, kind="idle", since=AT, words="nothing submitted")
     step = "Choose its cluster now: its jobs go out when samweb is up"
-    assert page(queued, liaison).summary.status.next_step == f"{step}."
+    assert page(queued, shifter).summary.status.next_step == f"{step}."
+    shown_to_liaison = page(queued, liaison).summary.status.next_step
+    assert shown_to_liaison.startswith("Approvers and shifters choose its cluster now: ")
     assert [item.todo for item in inbox_items([queued, one], shifter, LATER)] == [step, "Review it"]
     assert remind_of_waiting(at=LATER + timedelta(days=9)) == 1
     assert Event.objects.get(kind="request.reminder").reason.startswith(f"{step}.")
@@ -497,6 +542,16 @@ def test_closed_request_says_first_that_it_is_closed(made, client, liaison):
     text = text_of(client.get(made("done").get_absolute_url()))
     first = text.partition("Deadline and expected end")[2]
     assert re.match(r'</h2> <div class="main-line"> ?Closed <time[^>]*>[^<]*</time> </div>', first)
+
+
+def test_closed_request_says_nothing_of_services_that_are_down_now(made, client, liaison, shifter):
+    samweb = service("samweb", at=AT)
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
+    client.force_login(liaison)
+    for state, is_shown in (("queued", True), ("done", False)):
+        request = made(state, stages=(stage("reco", services=("samweb",)),))
+        html = client.get(request.get_absolute_url()).text
+        assert ("Required services" in html.partition("<main")[2]) == is_shown
 
 
 def late(request, due_in=20, **stages):

@@ -91,10 +91,10 @@ class PointDataset:
 class Provenance:
     """A dataset with all that is known about it.
 
-    `makers` are the steps that write it: several requests may. `uses` is the number of stages that
-    read it, of which `readers` may be only the newest. `answers` are the catalogues' answers, by
-    name of a dataset. `points` are the datasets of a name with placeholders. `parts` are what it
-    is a part of, and what is a part of it.
+    `makers` are the steps that write it: several requests may. Those whose jobs reported files
+    come first. `uses` is the number of stages that read it, of which `readers` may be only the
+    newest. `answers` are the catalogues' answers, by name of a dataset. `points` are the datasets
+    of a name with placeholders. `parts` are what it is a part of, and what is a part of it.
     """
 
     name: str
@@ -130,7 +130,7 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
         return None
     steps = ProvenanceSteps(user)
     steps.load(written={name}, read={name})
-    makers = steps.writing(name)
+    makers = sorted(steps.writing(name), key=_reported_nothing)
     readers = steps.reading(name)
     parts = Parts(steps.parts_named(name)[:MOST_PARTS], steps.parts_of(name)[:MOST_PARTS])
     if not makers and not readers and not parts.part_of and not parts.parts:
@@ -153,6 +153,14 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
         answers=answers_for(names, user),
         is_cut=steps.is_cut or back.is_cut or forward.is_cut,
     )
+
+
+def _reported_nothing(step: Step) -> bool:
+    """Whether no job of the stage reported a file that it wrote."""
+    for totals, files in (("counts", "files_out"), ("output_totals", "counting_files")):
+        if getattr(getattr(step.stage, totals, None), files, 0):
+            return False
+    return True
 
 
 def _both_sides(name: str, steps: ProvenanceSteps) -> tuple[ProvenanceSide, ProvenanceSide]:

@@ -1,8 +1,11 @@
 """Verdicts in the API."""
 
+from typing import Any
+
 from rest_framework import serializers
 
 from apps.core.api.moments import MomentField
+from apps.diagnosis.domain.groups.triage import has_line_of_first_job
 from apps.diagnosis.domain.reading.log_windows import MOST_LINES
 from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.models import Evidence, FailureGroup, Verdict
@@ -150,6 +153,13 @@ class GroupSerializer(serializers.ModelSerializer):
             "succeeded",
             "core_seconds",
         ]
+
+    def to_representation(self, group: FailureGroup) -> dict[str, Any]:
+        fields: dict[str, Any] = super().to_representation(group)
+        # The line may be of a job that the caller may not see.
+        if getattr(group, "has_hidden_jobs", False) and has_line_of_first_job(group):
+            fields["line"] = ""
+        return fields
 
 
 class AssignmentSerializer(serializers.Serializer):

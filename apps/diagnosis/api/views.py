@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db.models import Exists, OuterRef, QuerySet, Subquery, Sum
 from drf_spectacular.utils import extend_schema
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
@@ -103,7 +103,9 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
         )
         names = ("jobs", "succeeded", "core_seconds")
         sums = {name: Subquery(mine.annotate(total=Sum(name)).values("total")) for name in names}
-        return groups.visible_groups(user).annotate(**sums).order_by("-last_seen_at", "-pk")
+        hidden = Exists(groups.totals_of_others(user).filter(group=OuterRef("pk")))
+        visible = groups.visible_groups(user).annotate(has_hidden_jobs=hidden, **sums)
+        return visible.order_by("-last_seen_at", "-pk")
 
     @command(AssignmentSerializer, GroupSerializer, allowed=groups.may_triage)
     def assign(self, group: FailureGroup, **fields: Any) -> FailureGroup:

@@ -142,6 +142,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
     group_list.add_waits(page.object_list, timezone.now())
+    groups.hide_lines_of_others(request.user, [row.group for row in page.object_list])
     for row in page.object_list:
         row.spark = charts.spark(
             row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
@@ -210,6 +211,8 @@ def _page(
     group_list.add_waits([row], timezone.now())
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, group)
+    if not sees_all and groups.has_line_of_first_job(group):
+        group.line = ""
     example = _example(newest)
     example_lines = list_example_lines(example) if example else []
     experience = None

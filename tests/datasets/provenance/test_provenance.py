@@ -13,7 +13,7 @@ from apps.datasets.domain.provenance import ProvenanceEntry, provenance_of
 from apps.datasets.domain.uses import count_uses
 from apps.datasets.models import Catalogue, KnownDataset
 from apps.production.enums import RequestState
-from apps.production.models import Request
+from apps.production.models import Request, StageCounts
 from tests.factories import people
 
 S = RequestState
@@ -83,6 +83,9 @@ def test_several_requests_write_one_dataset(produce, liaison):
     assert [step.stage.request for step in dataset.makers] == [new, old, draft]
     # A draft claims no dataset, so its input is not where this one comes from.
     assert described(dataset.made_from) == [(1, "raw2", ""), (1, "raw1", "")]
+    StageCounts.objects.create(stage=old.stages.get(), files_out=57)
+    makers = provenance_of("reco", liaison).makers
+    assert [step.stage.request for step in makers] == [old, new, draft]
 
 
 @pytest.mark.parametrize("state", sorted(steps.UNCLAIMED))

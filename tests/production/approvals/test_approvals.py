@@ -2,7 +2,7 @@
 the inbox; reminders.
 """
 
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -198,6 +198,15 @@ def test_group_sees_what_changed_since_others_signed_before_there_was_a_rule(
         "1 change since opg-one signed"
         in browse(convener).get(f"/requests/{waiting.key}/").content.decode()
     )
+
+
+def test_what_others_wait_for_comes_before_drafts(nova, liaison, approver):
+    """A draft waits for its author alone, whatever its deadline."""
+    people = {"by": liaison, "experiment": nova, "approver": approver}
+    late = request_moved_to("queued", deadline=date(2027, 2, 1), **people)
+    Attention.objects.create(request=late, kind=AttentionKind.LATE, since=AT, words="late")
+    draft = request_moved_to("draft", deadline=date(2027, 1, 1), **people)
+    assert list(waiting_for(liaison, AT)) == [late, draft]
 
 
 def test_stand_in_signs_in_the_own_name_while_it_lasts(waiting, approver, shifter):

@@ -22,6 +22,7 @@ from apps.production.domain.checks.report import MOST_OF_A_RULE, check_shape, ru
 from apps.production.domain.content import scan as scans
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import PastStage, estimate
+from apps.production.domain.forecast import Days
 from apps.production.domain.outputs.datasets import Dataset
 from tests.factories.checks import blocking
 from tests.factories.requests import AT, content, stage
@@ -507,6 +508,18 @@ CASES = {
 
 def found_by(name: str, written, known: Facts) -> list[Problem]:
     return list(rules()[name](written, known))
+
+
+def test_deadline_is_compared_with_an_end_whose_likeliest_day_is_named_if_it_is_neither_bound():
+    first, middle, last = (date(2027, month, 3) for month in (1, 2, 3))
+    for ends, when in (
+        (Days(first, middle, last), "between 3 Jan 2027 and 3 Mar 2027, most likely on 3 Feb 2027"),
+        (Days(first, last, last), "between 3 Jan 2027 and 3 Mar 2027"),
+        (Days.exactly(last), "on 3 Mar 2027"),
+    ):
+        known = facts(estimate=replace(past().estimate, ends=ends))
+        [problem] = found_by("deadline_reachable", one(), known)
+        assert f"would finish {when}. It will miss the deadline." in problem.message
 
 
 def test_wall_time_names_the_events_per_job_to_which_past_times_are_scaled():

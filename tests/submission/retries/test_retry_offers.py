@@ -358,6 +358,7 @@ def test_liaison_sees_that_the_opg_retries_other_jobs(pages, liaison, browse):
     visit = pages(liaison, owners=True)
     text = visit()["group"]
     assert "Approvers and shifters decide whether to retry 3 jobs" in text
+    assert "jobs that no rule or batch retries" not in text, "the portal can, but not this user"
     offer = retry_offer(source=FailureGroup.objects.get(), user=liaison, at=timezone.now())
     planned = replace(offer, planned=1)
     assert planned.who_retries == (

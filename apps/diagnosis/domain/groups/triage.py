@@ -1,6 +1,6 @@
 """Failure groups: put each verdict into its group, and triage groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -183,6 +183,28 @@ def sees_all_of(user: User, group: FailureGroup) -> bool:
     """Return whether the user may see all jobs of a group."""
     scope = scope_of(user)
     return scope.sees_all or not _totals(group).exclude(experiment__in=scope.experiments).exists()
+
+
+def totals_of_others(user: Principal) -> QuerySet[DailyCauseTotals]:
+    """Return the totals of jobs that the user may not see."""
+    scope = scope_of(user)
+    totals = DailyCauseTotals.objects.order_by()
+    return totals.none() if scope.sees_all else totals.exclude(experiment__in=scope.experiments)
+
+
+def hide_lines_of_others(user: User, groups: Iterable[FailureGroup]) -> None:
+    """Empty the lines of groups that may be of jobs that the user may not see; one query."""
+    shared = {group.pk: group for group in groups if has_line_of_first_job(group)}
+    for pk in totals_of_others(user).filter(group__in=shared).values_list("group", flat=True):
+        shared[pk].line = ""
+
+
+def has_line_of_first_job(group: FailureGroup) -> bool:
+    """Return whether the line is that of the group's first job, and others may have other lines.
+
+    The jobs of an error without a known one have the same masked line.
+    """
+    return bool(group.cause) or group.kind != GroupKind.ERROR
 
 
 def may_triage(user: User, group: FailureGroup) -> bool:

@@ -14,8 +14,9 @@ from apps.portal.pages.request.status import kinds_of, lacks_cluster, next_turn
 from apps.production.domain.approvals.inbox import NextButton, action_for
 from apps.production.domain.priority.ranks import has_rank
 from apps.production.domain.requests.status import ProgressStep, RequestStatus, steps_of
-from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestState
+from apps.production.enums import EDITABLE, IN_PRODUCTION, AttentionKind, RequestState
 from apps.production.models import Attention, Request
+from apps.production.permissions import may_edit
 from apps.progress.domain.progress import RequestNow
 from apps.quality.permissions import may_waive
 from apps.submission.domain.arrays.submissions import may_submit
@@ -26,7 +27,10 @@ _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestStat
 
 @dataclass(frozen=True)
 class Summary:
-    """The status of a request, what it waits for, and what would help."""
+    """The status of a request, what it waits for, and what would help.
+
+    `edits_first` is whether it must change before this user submits it.
+    """
 
     status: RequestStatus
     steps: list[ProgressStep]
@@ -35,6 +39,7 @@ class Summary:
     chooses_cluster: bool
     waits_for: EndingChange | None
     next_button: NextButton | None
+    edits_first: bool
     schedule: Schedule | None
     changes_for_earlier_end: Sequence[EndingChange]
     attention: list[Attention]
@@ -72,6 +77,7 @@ def summary_of(
     if request.state in (RequestState.TESTING, RequestState.RUNNING) and not is_stopped:
         waits_for = next((change for change in changes if change.is_obstacle), None)
 
+    edit_button = _edit_button(request, plan, turn.status, events, user)
     return Summary(
         status=turn.status,
         steps=steps_of(request),
@@ -79,7 +85,8 @@ def summary_of(
         lacks_cluster=bool(open_form) and lacks_cluster(request),
         chooses_cluster=turn.lacks_cluster and may_submit(user, request),
         waits_for=waits_for,
-        next_button=_next_button(request, attention, user),
+        next_button=edit_button or _next_button(request, attention, user),
+        edits_first=edit_button is not None,
         schedule=schedule,
         changes_for_earlier_end=changes,
         attention=attention,
@@ -104,6 +111,24 @@ def _attention(request: Request, schedule: Schedule | None) -> list[Attention]:
             need.text = schedule.late_reason or need.text
         attention.append(need)
     return attention
+
+
+def _edit_button(
+    request: Request, plan: Plan, status: RequestStatus, events: Sequence[Event], user: User
+) -> NextButton | None:
+    """Return the button that opens the form, if a request must change before it is submitted.
+
+    It must if changes are requested and it was not edited since, or if the checks found errors.
+    """
+    state = RequestState(request.state)
+    if state not in EDITABLE or not may_edit(user, request):
+        return None
+    has_errors = bool(plan.submission_warnings and plan.submission_warnings.errors)
+    is_to_change = state == RequestState.CHANGES_REQUESTED and not any(
+        event.kind == "request.edited" and status.since and event.at > status.since
+        for event in events
+    )
+    return action_for(request, state, user) if has_errors or is_to_change else None
 
 
 def _next_button(request: Request, attention: Sequence[Attention], user: User) -> NextButton | None:

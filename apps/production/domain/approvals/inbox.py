@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import F, Q
+from django.db.models import BooleanField, Case, F, Q, Value, When
 from django.urls import reverse
 
 from apps.accounts.models import Membership, User
@@ -54,7 +54,8 @@ def _has_left_queue(request: Request) -> bool:
 def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Request]:
     """Return the requests that wait for this user: for a signature, a change or another next step.
 
-    With `at`, delegations in force at that time count.
+    Those with the earliest deadline come first, drafts last: nobody else waits for them. With `at`,
+    delegations in force at that time count.
     """
     scope = scope_of(user)
     if not scope.roles:
@@ -75,7 +76,12 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
 
     drafts_of_others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
     requests = Request.objects.filter(condition).exclude(drafts_of_others)
-    return requests.order_by(F("deadline").asc(nulls_last=True), "pk")
+    is_draft = Case(
+        When(state=RequestState.DRAFT, then=Value(True)),
+        default=Value(False),
+        output_field=BooleanField(),
+    )
+    return requests.order_by(is_draft, F("deadline").asc(nulls_last=True), "pk")
 
 
 def _responsibilities(
@@ -129,8 +135,8 @@ def step_for(user: User, request: Request, wait: RequestState | AttentionKind, s
 
     A user who cannot take it reads who does.
     """
-    if wait == AttentionKind.STUCK and not may_operate(user, request):
-        return "Approvers and shifters retry its failed jobs or continue without them"
+    if wait in (AttentionKind.STUCK, AttentionKind.IDLE) and not may_operate(user, request):
+        return f"Approvers and shifters {step[:1].lower()}{step[1:]}"
     if wait != AttentionKind.LATE or step != WAIT_KINDS[wait].next_step:
         return step
     if may_prioritise(user, request):

@@ -112,6 +112,8 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
     when = f"between {early} and {late}, most likely on {likely}"
     if early == late:
         when = f"on {likely}"
+    elif likely in (early, late):
+        when = f"between {early} and {late}"
     sure = content.deadline < finish.early
     begins = facts.estimate.begins
     past_jobs = facts.estimate.past_jobs
