@@ -378,6 +378,7 @@ def test_decision_opens_the_next_request(waiting, approver, client):
     assert "was changed" in stale.text
     missing = client.post(f"{DESK}{third.key}/request-changes/", {"version": third.version})
     assert (missing.status_code, "Enter a reason." in missing.text) == (400, True)
+    assert '<a href="/requests/inbox/" aria-current="page">Your turn</a>' in missing.text
     rejected = client.post(
         f"{DESK}{third.key}/reject/", {"version": third.version, "reason": "Not this year."}
     )
