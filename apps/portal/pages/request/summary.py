@@ -11,8 +11,8 @@ from apps.portal.pages.request.earlier_end import EndingChange
 from apps.portal.pages.request.plan import Plan
 from apps.portal.pages.request.schedule import Schedule
 from apps.portal.pages.request.status import NextTurn, kinds_of, lacks_cluster, next_turn
-from apps.production.domain.approvals.inbox import NextButton, action_for
-from apps.production.domain.priority.ranks import first_in_queue, has_rank
+from apps.production.domain.approvals.inbox import NextButton, action_for, first_in_queue
+from apps.production.domain.priority.ranks import has_rank
 from apps.production.domain.requests.status import ProgressStep, RequestStatus, steps_of
 from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestState, Verb
 from apps.production.models import Attention, Request

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 from django.db.models import F, Q
 from django.urls import reverse
@@ -28,7 +29,6 @@ from apps.production.domain.approvals.requirements import (
 from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
 from apps.production.domain.forecast import forecast_of, last_stage
 from apps.production.domain.outlook import find_hindrances
-from apps.production.domain.priority.ranks import first_in_queue
 from apps.production.enums import (
     EDITABLE,
     IN_PRODUCTION,
@@ -37,7 +37,13 @@ from apps.production.enums import (
     RequestState,
     Verb,
 )
-from apps.production.models import Attention, Request, RequestQuerySet, Signature
+from apps.production.models import (
+    Attention,
+    QueueEntry,
+    Request,
+    RequestQuerySet,
+    Signature,
+)
 from apps.production.permissions import may_operate, may_prioritise, may_reschedule
 
 #: The next step of a request that needs a change although its jobs have started.
@@ -126,6 +132,12 @@ def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: s
     if wait == AttentionKind.LATE and _has_left_queue(request):
         return _step_of_late(request)
     return WAIT_KINDS[wait].next_step
+
+
+def first_in_queue() -> int | None:
+    """Return the primary key of the request with rank 1; None while the queue is empty."""
+    entries = QueueEntry.objects.filter(is_queued=True).order_by("-sort_key", "tie", "pk")
+    return entries.values_list("pk", flat=True).first()
 
 
 def is_next_in_queue(request: Request, first: int | None) -> bool:
@@ -358,7 +370,7 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     waits = waits_of(requests, at)
     scope = scope_of(user)
     first = None
-    if any(wait.of == AttentionKind.LATE for row in waits.values() for wait in row):
+    if any(wait.of == AttentionKind.LATE for wait in chain.from_iterable(waits.values())):
         first = first_in_queue()
     items = []
     for request in requests:

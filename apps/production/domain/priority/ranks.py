@@ -48,11 +48,6 @@ def queue_ranks() -> dict[int, int]:
     }
 
 
-def first_in_queue() -> int | None:
-    """Return the primary key of the request with rank 1; None while the queue is empty."""
-    return ranked_requests().values_list("pk", flat=True).first()
-
-
 def rank_of(request: Request) -> int | None:
     """Return the rank of a request; None if it is not in the queue or has no score yet."""
     entry = None

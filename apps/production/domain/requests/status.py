@@ -7,9 +7,9 @@ from datetime import datetime
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import next_step, step_for
+from apps.production.domain.approvals.inbox import first_in_queue, next_step, step_for
 from apps.production.domain.approvals.waits import WAIT_KINDS
-from apps.production.domain.priority.ranks import first_in_queue, has_rank
+from apps.production.domain.priority.ranks import has_rank
 from apps.production.enums import Actor, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.statusboard.domain.board.board import BoardRow, board
