@@ -264,6 +264,7 @@ def test_start_after_the_deadline_is_late_everywhere(requests, approver, liaison
     assert f"Starts {days} after its deadline" in page
     late_ones = text_of(browse(liaison), "/requests/?attention=late")
     assert last.key in late_ones
+    assert f"starts {last.expected_start:%-d %b %Y}" in late_ones
 
 
 def test_request_due_today_is_not_late_today(requests, approver, liaison, browse):

@@ -692,6 +692,7 @@ def test_late_request_names_the_limit_that_holds_its_jobs(made, liaison, approve
 def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in, shown, reason):
     """The stored reason follows moments later; the page has that of the expected end it shows."""
     clusters.cluster("farm", scheduler="slurm", submits=True)
+    made("queued", title="Ahead")
     shown_page = page(late(made("queued"), due_in), liaison)
     assert shown_page.summary.next_by == "approvers and liaisons of NOvA"
     assert shown_page.summary.status.answer.endswith(f"{reason}.")
@@ -707,6 +708,7 @@ def test_late_request_is_a_turn_of_those_who_can_change_it(made, liaison, due_in
 
 def test_who_can_help_a_late_request_reads_their_own_way_first(made, liaison, approver, shifter):
     clusters.cluster("farm", scheduler="slurm", submits=True)
+    made("queued", title="Ahead")
     request = late(made("queued"))
     steps = {
         liaison: "Postpone its deadline, or ask an approver to raise its priority",
@@ -716,6 +718,47 @@ def test_who_can_help_a_late_request_reads_their_own_way_first(made, liaison, ap
     for user, step in steps.items():
         assert [item.todo for item in inbox_items([request], user, LATER)] == [step]
         assert page(request, user).summary.status.next_step == f"{step}."
+
+
+def test_priority_is_no_advice_for_the_late_request_that_is_next(made, liaison, approver, shifter):
+    clusters.cluster("farm", scheduler="slurm", submits=True)
+    request = late(made("queued"))
+    late(made("queued", title="Behind"))
+    steps = {
+        liaison: "It is next in the queue: postpone its deadline, or ask the OPG to start it",
+        approver: "It is next in the queue: start it, or ask its liaisons to postpone its deadline",
+        shifter: "It is next in the queue: start it, or ask its liaisons to postpone its deadline",
+    }
+    start = f"{request.get_absolute_url()}?do=start#do"
+    for user, step in steps.items():
+        [item] = inbox_items([request], user, LATER)
+        summary = page(request, user).summary
+        assert (item.todo, summary.status.next_step) == (step, f"{step}.")
+        assert item.action == summary.next_button
+        assert (item.action.url == start) == (user != liaison)
+
+
+def test_request_that_someone_must_start_has_the_button_to_start_it(made, approver, liaison):
+    request = made("queued")
+    start = NextButton("Start production…", f"{request.get_absolute_url()}?do=start#do")
+    assert page(request, approver).summary.next_button == start
+    assert page(request, liaison).summary.next_button is None
+    clusters.cluster("farm", scheduler="slurm", submits=True)
+    assert page(request, approver).summary.next_button is None, "farm starts it"
+    keep_attention(request=request, needs={AttentionKind.IDLE: Need(LATER, "idle")}, at=LATER)
+    request = Request.objects.get(pk=request.pk)
+    assert page(request, approver).summary.next_button == start
+    shown = request_page(request=request, user=approver, at=LATER, open_form="start")
+    assert shown.summary.next_button is None, "its form is open"
+
+
+def test_message_of_a_start_says_what_its_jobs_wait_for(made, browse, approver, shifter):
+    samweb = service("samweb", AT - timedelta(days=9))
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
+    queued = made("queued", stages=(stage("reco", services=("samweb",)),))
+    start = f"{queued.get_absolute_url()}start/"
+    answer = browse(approver).post(start, {"version": queued.version}, follow=True)
+    assert "now “running”. Its jobs wait until samweb is up." in text_of(answer)
 
 
 def test_start_out_of_turn_says_that_others_are_ahead(made, client, approver):

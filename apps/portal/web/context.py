@@ -62,10 +62,18 @@ TABS = {
         ("Weekly reports", "progress:weekly-reports"),
     ],
 }
-#: A page below a tab, by the first page of the tab.
-PART_OF = {"production:inbox": "production:desk"}
-#: Tabs whose forms are shown again on the tab itself, with what was entered and what it would do.
-WITH_FORMS = {"production:queue"}
+#: Pages below a tab, by the first page of the tab. Some are the tab itself after a form was sent,
+#: with what was entered and what it would do.
+BELOW_TAB = {
+    "production:inbox": {"production:desk", "production:desk-decide"},
+    "production:queue": {
+        "production:queue-move",
+        "production:queue-priority",
+        "production:queue-undo",
+        "production:shares",
+        "production:holds",
+    },
+}
 #: Actions that the search offers besides its results: name and URL name.
 ACTIONS = [
     ("New request", "production:request-start"),
@@ -153,12 +161,11 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         if is_current and main_section is None:
             main_section = (name, url)
 
+    page = request.resolver_match.view_name if request.resolver_match else ""
     has_current_tab = False
     tabs = []
     for name, url in TABS.get(main_section[1] if main_section else "", []):
-        is_current = path in {reverse(url), reverse(PART_OF.get(url, url))}
-        if url in WITH_FORMS:
-            is_current = path.startswith(reverse(url))
+        is_current = path == reverse(url) or page in BELOW_TAB.get(url, ())
         tabs.append((name, url, is_current))
         has_current_tab |= is_current
     return {

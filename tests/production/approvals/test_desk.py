@@ -342,6 +342,26 @@ def test_desk_says_why_the_end_is_unknown_and_when_it_starts(
     assert re.search(r"\d\w\w, starts \d+ \w+", text)
 
 
+def test_desk_says_that_a_request_of_unknown_end_starts_too_late(
+    waiting, nova, liaison, approver, client
+):
+    slow = stage("generation", jobs=100, wall_seconds=60)
+    history(draft(liaison, nova, stages=(slow,)))
+    one = waiting(stages=(slow,), deadline=(AT + timedelta(days=2)).date())
+    request_in("queued", by=liaison, experiment=nova, approver=approver)
+    QueueEntry.objects.update(core_seconds=72 * 3600)
+    Request.objects.filter(pk=one.pk).update(requested_priority="low")
+    set_pace(5)
+    choice = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).requested
+    assert (choice.end, choice.slack.start) == (None, choice.start)
+    assert choice.slack.days_late == (choice.start - one.deadline).days
+    client.force_login(approver)
+    _, _, facts = client.get(DESK).text.partition('<div class="header-facts">')
+    facts = " ".join(facts.partition("</section>")[0].split())
+    assert f"≥ {choice.slack.days_late} d late" in facts
+    assert "start if low · end unknown" in facts
+
+
 def test_desk_without_requests_has_nothing_to_sign(approver, client):
     client.force_login(approver)
     text = client.get(DESK).text
@@ -358,6 +378,7 @@ def test_decision_opens_the_next_request(waiting, approver, client):
     assert "was changed" in stale.text
     missing = client.post(f"{DESK}{third.key}/request-changes/", {"version": third.version})
     assert (missing.status_code, "Enter a reason." in missing.text) == (400, True)
+    assert '<a href="/requests/inbox/" aria-current="page">Your turn</a>' in missing.text
     rejected = client.post(
         f"{DESK}{third.key}/reject/", {"version": third.version, "reason": "Not this year."}
     )

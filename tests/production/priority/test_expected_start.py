@@ -67,8 +67,8 @@ def test_start_follows_from_the_work_ahead_and_the_pace():
     assert (behind.likely - AT.date()).days == 5
     assert behind.basis == (
         "120 core-hours are ahead of it: 1 request in the queue, 1 in production. Clusters do "
-        "24 core-hours a day (10 days with work in the last 30); the two dates are those at 24 "
-        "and 24."
+        "24 core-hours a day (10 days with work in the last 30). At 24 a day it would start on "
+        "the first of the two dates, at 24 on the second."
     )
 
 

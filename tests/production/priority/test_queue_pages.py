@@ -372,3 +372,23 @@ def test_api_reads_and_sets_shares(queued, nova, dune, approver, liaison, api):
         == now["version"] + 1
     )
     assert api(approver).put("/api/v1/shares/", sent, format="json").status_code == 409
+
+
+def test_queue_says_how_much_work_in_production_comes_before_it(
+    queued, nova, liaison, approver, browse
+):
+    queued()
+    set_pace(24)
+    client = browse(approver)
+    assert "in production with" not in text_of(client.get(QUEUE))
+    request_in("running", by=liaison, experiment=nova, approver=approver, title="Ahead")
+    rescore_all(at=AT)
+    QueueEntry.objects.filter(is_queued=False).update(core_seconds=48 * 3600.0)
+    text = " ".join(re.sub(r"<[^>]*>", "", client.get(QUEUE).text).split())
+    assert "Ahead of the queue is 1 request in production with 48 core-hours to go." in text
+
+
+@pytest.mark.parametrize("name", ["queue", "shares", "holds"])
+def test_shares_and_holds_are_below_the_tab_of_the_queue(name, approver, browse):
+    page = browse(approver).get(reverse(f"production:{name}")).text
+    assert '<a href="/requests/queue/" aria-current="page">Queue</a>' in page

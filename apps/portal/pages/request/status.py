@@ -32,13 +32,15 @@ _STARTABLE = (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING)
 class NextTurn:
     """The status of a request, who must act next, and whether it waits for a cluster.
 
-    `failed_test` is the failed test of a request under test.
+    `failed_test` is the failed test of a request under test, `starts_by_itself` whether a cluster
+    starts a queued request.
     """
 
     status: RequestStatus
     next_by: str
     lacks_cluster: bool
     failed_test: TrialResult | None = None
+    starts_by_itself: bool = True
 
 
 def next_turn(
@@ -88,7 +90,7 @@ def next_turn(
     failed = failed_test(request) if request.state == RequestState.TESTING else None
     if failed and not troubles:
         status = _status_of_test(failed, status)
-    return NextTurn(status, whose_turn, without_cluster, failed)
+    return NextTurn(status, whose_turn, without_cluster, failed, starts_by_itself)
 
 
 def _status_without_cluster(request: Request, user: User, status: RequestStatus) -> RequestStatus:

@@ -10,11 +10,11 @@ from apps.core.models import Event
 from apps.portal.pages.request.earlier_end import EndingChange
 from apps.portal.pages.request.plan import Plan
 from apps.portal.pages.request.schedule import Schedule
-from apps.portal.pages.request.status import kinds_of, lacks_cluster, next_turn
-from apps.production.domain.approvals.inbox import NextButton, action_for
+from apps.portal.pages.request.status import NextTurn, kinds_of, lacks_cluster, next_turn
+from apps.production.domain.approvals.inbox import NextButton, action_for, first_in_queue
 from apps.production.domain.priority.ranks import has_rank
 from apps.production.domain.requests.status import ProgressStep, RequestStatus, steps_of
-from apps.production.enums import EDITABLE, IN_PRODUCTION, AttentionKind, RequestState
+from apps.production.enums import EDITABLE, IN_PRODUCTION, AttentionKind, RequestState, Verb
 from apps.production.models import Attention, Request
 from apps.production.permissions import may_edit
 from apps.progress.domain.progress import RequestNow
@@ -78,6 +78,11 @@ def summary_of(
         waits_for = next((change for change in changes if change.is_obstacle), None)
 
     edit_button = _edit_button(request, plan, turn.status, events, user)
+    # The form to start it is the next step itself.
+    waits_for_start = _waits_for_start(request, turn, attention) and open_form != Verb.START
+    if plan.needed_changes:
+        waits_for_start = False
+
     return Summary(
         status=turn.status,
         steps=steps_of(request),
@@ -85,7 +90,8 @@ def summary_of(
         lacks_cluster=bool(open_form) and lacks_cluster(request),
         chooses_cluster=turn.lacks_cluster and may_submit(user, request),
         waits_for=waits_for,
-        next_button=edit_button or _next_button(request, attention, user),
+        next_button=edit_button
+        or _next_button(request, attention, user, waits_for_start=waits_for_start),
         edits_first=edit_button is not None,
         schedule=schedule,
         changes_for_earlier_end=changes,
@@ -131,14 +137,28 @@ def _edit_button(
     return action_for(request, state, user) if has_errors or is_to_change else None
 
 
-def _next_button(request: Request, attention: Sequence[Attention], user: User) -> NextButton | None:
+def _next_button(
+    request: Request, attention: Sequence[Attention], user: User, *, waits_for_start: bool
+) -> NextButton | None:
     """Return the button for what needs attention or review, if this user may act on it."""
     if request.state == RequestState.DATA_QUALITY and may_waive(user, request):
         return NextButton("Review data quality", reverse("quality:request", args=[request.key]))
     kinds = kinds_of(attention)
     if AttentionKind.STUCK in kinds and may_submit(user, request):
         return action_for(request, AttentionKind.STUCK, user)
+    if waits_for_start and may_submit(user, request):
+        return action_for(request, AttentionKind.IDLE, user)
     if kinds != {AttentionKind.LATE}:
         return None
-    action = action_for(request, AttentionKind.LATE, user)
+    first = None
+    if has_rank(request):
+        first = first_in_queue()
+    action = action_for(request, AttentionKind.LATE, user, first=first)
     return action if action.url != request.get_absolute_url() else None
+
+
+def _waits_for_start(request: Request, turn: NextTurn, attention: Sequence[Attention]) -> bool:
+    """Whether a queued request starts only if someone starts it."""
+    if request.state != RequestState.QUEUED:
+        return False
+    return AttentionKind.IDLE in kinds_of(attention) or not turn.starts_by_itself

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 from django.db.models import BooleanField, Case, F, Q, Value, When
 from django.urls import reverse
@@ -36,11 +37,20 @@ from apps.production.enums import (
     RequestState,
     Verb,
 )
-from apps.production.models import Attention, Request, RequestQuerySet, Signature
+from apps.production.models import (
+    Attention,
+    QueueEntry,
+    Request,
+    RequestQuerySet,
+    Signature,
+)
 from apps.production.permissions import may_operate, may_prioritise, may_reschedule
 
 #: The next step of a request that needs a change although its jobs have started.
 _CHANGE_IN_PRODUCTION = "Fix the cause, or tell the OPG whether to continue without these jobs"
+
+#: Label and target of the button that opens the form to start a request.
+_START_BUTTON = (f"{Verb.START.label}…", f"?do={Verb.START}#do")
 
 
 def _has_left_queue(request: Request) -> bool:
@@ -130,20 +140,49 @@ def next_step(request: Request, wait: RequestState | AttentionKind, waits_for: s
     return WAIT_KINDS[wait].next_step
 
 
-def step_for(user: User, request: Request, wait: RequestState | AttentionKind, step: str) -> str:
+def first_in_queue() -> int | None:
+    """Return the primary key of the request with rank 1; None while the queue is empty."""
+    entries = QueueEntry.objects.filter(is_queued=True).order_by("-sort_key", "tie", "pk")
+    return entries.values_list("pk", flat=True).first()
+
+
+def is_next_in_queue(request: Request, first: int | None) -> bool:
+    """Whether no priority brings a queued request forward, as it is the `first` in the queue."""
+    return request.state == RequestState.QUEUED and request.pk == first
+
+
+def step_for(
+    user: User,
+    request: Request,
+    wait: RequestState | AttentionKind,
+    step: str,
+    *,
+    first: int | None = None,
+) -> str:
     """Return a next step as this user takes it: of two ways to help a late request, their own.
 
-    A user who cannot take it reads who does.
+    A user who cannot take it reads who does. `first` is the request that is first in the queue.
     """
     if wait in (AttentionKind.STUCK, AttentionKind.IDLE) and not may_operate(user, request):
         return f"Approvers and shifters {step[:1].lower()}{step[1:]}"
     if wait != AttentionKind.LATE or step != WAIT_KINDS[wait].next_step:
         return step
+    if is_next_in_queue(request, first):
+        return _step_of_next(user, request)
     if may_prioritise(user, request):
         return "Raise its priority, or ask its liaisons to postpone its deadline"
     if may_reschedule(user, request):
         return "Postpone its deadline, or ask an approver to raise its priority"
     return step
+
+
+def _step_of_next(user: User, request: Request) -> str:
+    """Return the next step of a late request that is first in the queue."""
+    if may_operate(user, request):
+        return "It is next in the queue: start it, or ask its liaisons to postpone its deadline"
+    if may_reschedule(user, request):
+        return "It is next in the queue: postpone its deadline, or ask the OPG to start it"
+    return "It is next in the queue: the OPG can start it, a liaison postpone its deadline"
 
 
 def _step_of_late(request: Request) -> str:
@@ -336,6 +375,9 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     rights = signable(user, at, [request.pk for request in requests])
     waits = waits_of(requests, at)
     scope = scope_of(user)
+    first = None
+    if any(wait.of == AttentionKind.LATE for wait in chain.from_iterable(waits.values())):
+        first = first_in_queue()
     items = []
     for request in requests:
         held = {
@@ -346,14 +388,21 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
             if request.pk in rights or held & {*WAIT_KINDS[wait.of].roles}:
                 mine.append(wait)
         own_rights = rights.get(request.pk, [])
-        items.append(_item(request, user, own_rights, mine or waits[request.pk]))
+        items.append(_item(request, user, own_rights, mine or waits[request.pk], first))
     return items
 
 
 def action_for(
-    request: Request, wait: RequestState | AttentionKind | None, user: User
+    request: Request,
+    wait: RequestState | AttentionKind | None,
+    user: User,
+    *,
+    first: int | None = None,
 ) -> NextButton:
-    """Return the button with which this user takes the next step of a request."""
+    """Return the button with which this user takes the next step of a request.
+
+    `first` is the request that is first in the queue.
+    """
     if wait == RequestState.AWAITING_APPROVAL:
         return NextButton("Decide", f"{reverse('production:desk')}?at={request.key}")
     if wait in EDITABLE:
@@ -370,17 +419,19 @@ def action_for(
         kind = WAIT_KINDS[RequestState.ON_HOLD]
     label, target = kind.button_label, kind.button_target
     if wait == AttentionKind.IDLE and request.state == RequestState.QUEUED:
-        label, target = f"{Verb.START.label}…", f"?do={Verb.START}#do"
+        label, target = _START_BUTTON
     elif wait == AttentionKind.NEEDS_CHANGE and request.state in NOT_STARTED:
         edit_url = reverse("production:request-edit", args=[request.key])
         return NextButton("Make changes", f"{edit_url}?check=1#checks")
     elif wait == AttentionKind.LATE:
-        label, target = _button_of_late(request, user)
+        label, target = _button_of_late(request, user, first)
     return NextButton(label, request.get_absolute_url() + target)
 
 
-def _button_of_late(request: Request, user: User) -> tuple[str, str]:
+def _button_of_late(request: Request, user: User, first: int | None) -> tuple[str, str]:
     """Return label and target of the button for a late request: what can still help it."""
+    if is_next_in_queue(request, first) and may_operate(user, request):
+        return _START_BUTTON
     is_ahead = not _has_left_queue(request)
     if is_ahead and may_prioritise(user, request):
         return "Set priority…", "?do=priority#do"
@@ -389,7 +440,9 @@ def _button_of_late(request: Request, user: User) -> tuple[str, str]:
     return "Open", ""
 
 
-def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) -> InboxItem:
+def _item(
+    request: Request, user: User, rights: list[Right], waits: list[Wait], first: int | None
+) -> InboxItem:
     if not waits:
         since = request.submitted_at or request.created_at
         return InboxItem(request, "Review it", action_for(request, None, user), "", since)
@@ -403,16 +456,16 @@ def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) 
         reason = missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why
         why.append(reason.removesuffix("."))
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
-    first = waits[0]
+    top = waits[0]
     reasons = ". ".join(filter(None, why))
     return InboxItem(
         request,
-        step_for(user, request, first.of, first.todo),
-        action_for(request, first.of, user),
+        step_for(user, request, top.of, top.todo, first=first),
+        action_for(request, top.of, user, first=first),
         reasons,
-        first.since,
+        top.since,
         tuple(absent),
-        first.of,
+        top.of,
         tuple(wait.of for wait in waits[1:]),
     )
 

@@ -78,7 +78,8 @@ class ClassChoice:
     """A priority class: rank, end and slack of the request if it were approved in it now.
 
     `moved_back` are the queued requests that would start later. `starts_on` is the cluster that
-    starts it at once. `start` is known even if the end is not.
+    starts it at once. `start` is known even if the end is not: then `slack` says by how many days
+    at least the request is late, if it starts after its deadline.
     """
 
     name: str
@@ -295,8 +296,8 @@ def _choices(
         end = None
         slack = None
         # An end that assumes a start today would look the same in every class.
-        if forecast.start and forecast.end:
-            end = forecast.end.likely
+        if forecast.start:
+            end = forecast.end.likely if forecast.end else None
             slack = slack_of(request.deadline, forecast, today=today)
         choice = ClassChoice(
             name=name,

@@ -6,6 +6,7 @@ from apps.production.domain.approvals.requirements import slots_of
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.forecast import expected_class
 from apps.production.domain.holds import hold_of
+from apps.production.domain.outlook import find_hindrances
 from apps.production.domain.priority.free_clusters import read_automatic_starts
 from apps.production.domain.priority.ranks import ordinal, rank_of, ranked_requests
 from apps.production.enums import RequestState, Verb
@@ -16,8 +17,9 @@ def move_message(request: Request, verb: str, *, at: datetime | None = None) -> 
     """Return the message after a move.
 
     After an approval, it names the signatures still missing, the cluster that starts the request at
-    once, or the place in the queue. Without `at`, as for several requests together, of which a
-    cluster may start only the first, it names no cluster.
+    once, or the place in the queue; after a start, the services that are down and keep its jobs
+    waiting. Without `at`, as for several requests together, of which a cluster may start only the
+    first, it names no cluster.
     """
     if verb == Verb.APPROVE and request.state == RequestState.AWAITING_APPROVAL:
         missing = ", ".join(slot.name for slot in slots_of(request) if slot.signature is None)
@@ -30,7 +32,12 @@ def move_message(request: Request, verb: str, *, at: datetime | None = None) -> 
             return f"{approved}. {cluster} has room for it and starts it within minutes."
         place = f"{ordinal(rank)} of {ranked_requests().count():,} in the queue"
         return f"{approved}, {place}."
-    return f"{request} is now “{request.get_state_display()}”."
+    moved = f"{request} is now “{request.get_state_display()}”."
+    if verb in (Verb.START, Verb.TEST) and at:
+        waits_for = find_hindrances([request], at).waits_for.get(request.pk)
+        if waits_for:
+            return f"{moved} Its jobs wait until {waits_for}."
+    return moved
 
 
 def _starts_on(request: Request, at: datetime) -> str:

@@ -103,8 +103,9 @@ def _basis(ahead: QueuedWork, started: QueuedWork, pace: Pace) -> str:
     basis = (
         f"{_core_hours(work.core_seconds)} are ahead of it: {requests} in the queue, "
         f"{started.requests:,} in production. Clusters do {_core_hours(pace.usual)} a day "
-        f"({pace.days} days with work in the last {LOOK_BACK_DAYS}); the two dates are those at "
-        f"{pace.fast / 3600:,.0f} and {pace.slow / 3600:,.0f}."
+        f"({pace.days} days with work in the last {LOOK_BACK_DAYS}). "
+        f"At {pace.fast / 3600:,.0f} a day it would start on the first of the two dates, "
+        f"at {pace.slow / 3600:,.0f} on the second."
     )
     if work.unsized:
         basis += f" The work of {work.unsized:,} of these requests is unknown and not counted."

@@ -7,8 +7,9 @@ from datetime import datetime
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import next_step, step_for
+from apps.production.domain.approvals.inbox import first_in_queue, next_step, step_for
 from apps.production.domain.approvals.waits import WAIT_KINDS
+from apps.production.domain.priority.ranks import has_rank
 from apps.production.enums import Actor, AttentionKind, RequestState
 from apps.production.models import Attention, Request
 from apps.statusboard.domain.board.board import BoardRow, board
@@ -103,7 +104,10 @@ def status_of(
         kind = AttentionKind(deciding.kind)
         answer = f"{kind.label.capitalize()}: {deciding.text.rstrip('.')}."
         is_late = kind == AttentionKind.LATE
-        step = step_for(user, request, kind, next_step(request, kind, waits_for))
+        first = None
+        if is_late and has_rank(request):
+            first = first_in_queue()
+        step = step_for(user, request, kind, next_step(request, kind, waits_for), first=first)
         return RequestStatus(answer, f"{step}.", last, deciding.since, is_late)
     summary, step = _status_texts(request, state, user, to_sign=to_sign)
     if waits_for_start:
