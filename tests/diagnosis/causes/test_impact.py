@@ -218,6 +218,26 @@ def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
     assert page().count("as of ") == 1
 
 
+def test_no_jobs_are_no_impact_while_no_accounting_reaches_the_incident(
+    at, outage, client, shifter
+):
+    client.force_login(shifter)
+    DirtyImpact.objects.all().delete()
+    recount_impact(incident_id=outage.pk, at=at + MINUTE)
+    read = Collection.objects.create(
+        cluster=clusters.cluster(), collected_until=outage.started_at - HOUR
+    )
+    page = text_of(client.get(outage.get_absolute_url()))
+    assert "Jobs exposed" not in page
+    assert "jobs that ran during this incident are not counted yet." in page
+    assert "its accounting" in page
+    read.collected_until = outage.started_at + MINUTE
+    read.save()
+    page = text_of(client.get(outage.get_absolute_url()))
+    assert "Jobs exposed</h2><b>0</b>" in page
+    assert "of the exposed jobs, for any cause</span>" in page
+
+
 def test_impact_on_others_leaves_that_on_nobody_counted(at, ran, outage, liaison, other_liaison):
     ran(10, 20)
     recount_impact(incident_id=outage.pk, at=at + MINUTE)
