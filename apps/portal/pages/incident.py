@@ -67,8 +67,8 @@ class IncidentPage:
 
     `ended_at` is None while one of `members`, the incident and those merged into it, is open.
     `alerts` are the members with their letters on the axis. The impact includes the jobs that ended
-    before `as_of`, except those of clusters that are `behind`; None if it was never counted. A count
-    of no jobs is none while no accounting reaches the incident.
+    before `as_of`, except those of clusters that are `behind`; None if it was never counted. A
+    count of no jobs is none while no accounting reaches the incident.
     `updates` are numbered as on the axis, newest first.
     """
 
