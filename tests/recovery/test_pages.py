@@ -15,6 +15,7 @@ from apps.core.web.pagination import KeysFirst
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.models import Collection
 from apps.recovery.domain.decisions import choice
 from apps.recovery.domain.decisions.carry_out import act_on_due
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
@@ -115,6 +116,15 @@ def test_jobs_of_the_last_day_are_divided_without_a_rest():
         "without_rule": 5,
         "others": 3,
     }
+
+
+def test_rules_say_which_accounting_they_lack(client, shifter):
+    assert "its accounting" not in text_of(page(client, shifter, "/recovery/"))
+    until = timezone.now() - timedelta(days=2)
+    Collection.objects.create(cluster=clusters.cluster("farm"), collected_until=until)
+    shown = text_of(page(client, shifter, "/recovery/"))
+    assert "Jobs of farm are counted up to" in shown
+    assert shown.index("its accounting") < shown.index('id="last-day"')
 
 
 def test_rule_is_moved_on_its_page(client, shifter, more_memory):
