@@ -18,6 +18,7 @@ from apps.diagnosis.domain.groups import triage as groups
 from apps.diagnosis.domain.groups.blame import group_failures_of_bad_releases
 from apps.diagnosis.domain.groups.broken_hosts import chance_of, densest_run
 from apps.diagnosis.domain.groups.fingerprints import mask, message_of, title_of
+from apps.diagnosis.domain.groups.group_list import GroupRow
 from apps.diagnosis.domain.groups.profile import profile_of
 from apps.diagnosis.domain.groups.sweep import sweep_groups
 from apps.diagnosis.domain.verdicts.harvest import harvest_log, queue_harvests
@@ -27,6 +28,8 @@ from apps.diagnosis.enums import (
     GROUP_MOVES,
     Category,
     Confidence,
+    FollowUp,
+    GroupKind,
     GroupStatus,
     JobAdvice,
     Role,
@@ -296,6 +299,19 @@ def test_group_of_jobs_that_their_users_cancelled_needs_no_action(client, fail, 
     assert ("Needs action" in html, 'form-section">Done' in html) == (False, True)
     FailureGroup.objects.update(status=GroupStatus.ASSIGNED)
     assert "In progress" in client.get(url).content.decode(), "someone looks at it"
+
+
+def test_open_jobs_of_a_group_are_for_a_person_or_without_remedy():
+    figures = {"pk": 1, "kind": GroupKind.ERROR, "status": GroupStatus.NEW, "owner": ""}
+    figures |= {"first_seen_at": timezone.now(), "jobs": 10, "succeeded": 1, "core_seconds": 0}
+    figures["not_succeeded"] = {FollowUp.IMPOSSIBLE: 2, FollowUp.BY_RULE: 3}
+    for verdict, expected in (
+        (VerdictKind.SERVICE, (6, 4, 2)),
+        (VerdictKind.CODE, (6, 6, 0)),
+        (VerdictKind.USER, (6, 0, 0)),
+    ):
+        row = GroupRow(verdict=verdict, **figures)
+        assert (row.open, row.for_a_person, row.without_remedy) == expected
 
 
 def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter):

@@ -53,6 +53,12 @@ def test_hours_of_an_outage_of_the_service_are_no_finding(group, shifter):
     assert attributes_of(group) == {("exit code", "65")}
 
 
+def test_an_experiment_is_named_as_on_all_pages(group, nova):
+    assert nova.name != nova.key
+    Job.objects.filter(verdict__group=group).update(experiment=nova)
+    assert ("experiment", nova.name) in attributes_of(group)
+
+
 def test_host_of_few_jobs_of_a_central_outage_is_no_finding(group):
     Job.objects.filter(job_id__in=["1", "2", "3", "4"]).update(host="wn-0312")
     assert ("host", "wn-0312") in attributes_of(group)

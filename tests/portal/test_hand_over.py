@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
-from apps.statusboard.domain.incidents.incidents import open_incident
+from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.hand_over_notes import (
     LONGEST_NOTE,
     hand_over_notes,
@@ -64,3 +64,20 @@ def test_page_shows_open_incidents_and_what_changed_since_the_last_note(browse, 
     assert "samweb is down" in page
     assert 'Open incidents</h2><span class="count">2' in page
     assert count_queries(browse(shifter), PAGE) <= before + 1
+
+
+def test_outages_reported_after_the_note_are_changes_since_it(browse, shifter):
+    at = timezone.now()
+    service = statusboard.service("samweb", at - timedelta(days=3))
+    write_hand_over_note(text="Quiet.", by=shifter, at=at - timedelta(hours=1))
+    options = {"state": State.DOWN, "title": "503", "by": shifter, "at": at}
+    started_at = at - timedelta(hours=2)
+    incident = open_incident(service=service, started_at=started_at, **options)
+    assert "samweb is down, reported late" in text_of(browse(shifter).get(PAGE))
+    ended_at = at - timedelta(minutes=90)
+    close_incident(incident=incident, by=shifter, at=at, ended_at=ended_at, reason="It works.")
+    page = text_of(browse(shifter).get(PAGE))
+    assert "Outage of samweb ended, reported late" in page
+    assert "samweb is down" not in page.partition('id="changes"')[2]
+    write_hand_over_note(text="Over.", by=shifter, at=at + timedelta(seconds=1))
+    assert "Nothing changed" in text_of(browse(shifter).get(PAGE))

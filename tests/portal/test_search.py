@@ -131,14 +131,18 @@ def test_search_names_known_errors_by_code_and_title(world, client, liaison):
         assert error.get_absolute_url() == (error.url if error.jobs else error.about_url)
 
 
-def test_search_finds_failure_groups_by_words_of_their_titles(
+def test_search_finds_failure_groups_by_words_of_title_and_line(
     world, now, client, liaison, other_liaison
 ):
     group = FailureGroup.objects.get()
-    FailureGroup.objects.update(title="Killed for using more memory than requested")
+    FailureGroup.objects.update(
+        title="Killed for using more memory than requested", line="slurmstepd: <n> oom_kill events"
+    )
     client.force_login(liaison)
     assert found(client, "memory killed").groups == [group]
     assert found(client, "memory lost").groups == []
+    assert found(client, "killed slurmstepd oom-kill").groups == [group]
+    assert found(client, "slurmstepd").groups == [], "one word is part of too many lines"
     client.force_login(other_liaison)
     assert found(client, "memory killed").groups == []
 

@@ -15,6 +15,7 @@ from apps.core.web.pagination import KeysFirst
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.records.conversion import hour_of
+from apps.jobs.models import Collection
 from apps.recovery.domain.decisions import choice
 from apps.recovery.domain.decisions.carry_out import act_on_due
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
@@ -33,9 +34,10 @@ from apps.recovery.domain.recoveries import (
     recount_weeks,
     who_recovered,
 )
+from apps.recovery.domain.rule_rows import count_last_day
 from apps.recovery.domain.rule_sentences import describe_effect, explain_idleness
 from apps.recovery.domain.rules.lifecycle import create_rule, set_mode
-from apps.recovery.enums import Mode, Recovery
+from apps.recovery.enums import Arm, Mode, Recovery
 from apps.recovery.models import Decision, RecoveryRule, WeeklyRecovery
 from apps.recovery.web import decisions as decision_lists
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
@@ -101,6 +103,28 @@ def test_list_says_briefly_that_active_rules_wait_for_a_first_match(client, shif
     rules = RecoveryRule.objects.count()
     assert shown.count("<small>no failed job has matched yet</small>") == rules
     assert "Never acted" not in shown
+
+
+def test_jobs_of_the_last_day_are_divided_without_a_rest():
+    figures = {Arm.ACTED: 3, Arm.CONTROL: 1, Arm.OWNER: 4, Arm.HANDLED: 2, Arm.QUESTION: 1}
+    of_rule = RuleEffect({arm.value: ArmFigures(jobs=jobs) for arm, jobs in figures.items()})
+    of_none = RuleEffect({Arm.NO_RULE.value: ArmFigures(jobs=5)})
+    assert count_last_day({1: of_rule, None: of_none}) == {
+        "decided": 16,
+        "retried": 4,
+        "not_retriable": 4,
+        "without_rule": 5,
+        "others": 3,
+    }
+
+
+def test_rules_say_which_accounting_they_lack(client, shifter):
+    assert "its accounting" not in text_of(page(client, shifter, "/recovery/"))
+    until = timezone.now() - timedelta(days=2)
+    Collection.objects.create(cluster=clusters.cluster("farm"), collected_until=until)
+    shown = text_of(page(client, shifter, "/recovery/"))
+    assert "Jobs of farm are counted up to" in shown
+    assert shown.index("its accounting") < shown.index('id="last-day"')
 
 
 def test_rule_is_moved_on_its_page(client, shifter, more_memory):

@@ -21,6 +21,8 @@ MOST_SHOWN = 3
 _MOST_READ = 50
 #: For how many of the newest requests of a user events are read.
 _MOST_REQUESTS = 200
+#: Events by which the portal learns of an outage, or of its end; both may have been earlier.
+_OUTAGE_EVENTS = ("incident.opened", "incident.reopened", "incident.closed")
 
 
 @dataclass(frozen=True)
@@ -58,20 +60,33 @@ def changes_since(*, since: datetime, user: User, at: datetime, most: int = MOST
 
 
 def _incidents(since: datetime, at: datetime) -> list[RecentChange]:
-    incidents = Incident.objects.filter(merged_into=None).overlapping(since, at)
+    """Return the outages that began or ended since then, and earlier ones reported since then."""
+    reported_at = _outages_reported(since)
     begun_or_over = Q(started_at__gte=since) | Q(ended_at__gte=since)
+    in_time = Q(pk__in=Incident.objects.overlapping(since, at).filter(begun_or_over).values("pk"))
+    incidents = Incident.objects.filter(merged_into=None).filter(in_time | Q(pk__in=reported_at))
     changes = []
-    for incident in incidents.filter(begun_or_over).select_related("service")[:_MOST_READ]:
-        name = incident.service.name
-        url = incident.get_absolute_url()
-        if incident.ended_at:
-            changes.append(RecentChange(incident.ended_at, f"Outage of {name} ended", url, "up"))
-        else:
-            state = incident.get_state_display().lower()
-            changes.append(
-                RecentChange(incident.started_at, f"{name} is {state}", url, incident.state)
-            )
+    for incident in incidents.select_related("service")[:_MOST_READ]:
+        changed_at = incident.ended_at or incident.started_at
+        sign = "up"
+        text = f"Outage of {incident.service.name} ended"
+        if incident.is_open:
+            sign = incident.state
+            text = f"{incident.service.name} is {incident.get_state_display().lower()}"
+        if changed_at < since:
+            changed_at = reported_at[incident.pk]
+            text += ", reported late"
+        changes.append(RecentChange(changed_at, text, incident.get_absolute_url(), sign))
     return changes
+
+
+def _outages_reported(since: datetime) -> dict[int, datetime]:
+    """Return when the newest outages were last opened or closed, by the key of the incident."""
+    events = Event.objects.filter(kind__in=_OUTAGE_EVENTS, at__gte=since).order_by("-id")
+    reported_at: dict[int, datetime] = {}
+    for target_id, at in events.values_list("target_id", "at")[:_MOST_READ]:
+        reported_at.setdefault(int(target_id), at)
+    return reported_at
 
 
 def _groups(since: datetime, user: User) -> list[RecentChange]:

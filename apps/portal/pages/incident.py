@@ -1,7 +1,7 @@
 """The page of an incident: its cost, its course on a time axis, and notes of users."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db.models import QuerySet
@@ -67,7 +67,8 @@ class IncidentPage:
 
     `ended_at` is None while one of `members`, the incident and those merged into it, is open.
     `alerts` are the members with their letters on the axis. The impact includes the jobs that ended
-    before `as_of`, except those of clusters that are `behind`; None if it was never counted.
+    before `as_of`, except those of clusters that are `behind`; None if it was never counted. A
+    count of no jobs is none while no accounting reaches the incident.
     `updates` are numbered as on the axis, newest first.
     """
 
@@ -104,6 +105,8 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
         late = list(behind(at))
         as_of = min(as_of, counted_until(at, with_behind=False) or as_of)
     started_at = min(member.started_at for member in members)
+    if not figures.exposed and _no_accounting_reaches(started_at, late):
+        figures = replace(figures, counted_at=None)
     ends = [member.ended_at for member in members if member.ended_at]
     ended_at = max(ends) if len(ends) == len(members) else None
     lasted = (ended_at or at) - started_at
@@ -132,6 +135,17 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
         events=events_of(incident),
         may_run_board=may_run,
     )
+
+
+def _no_accounting_reaches(moment: datetime, late: Sequence[Collection]) -> bool:
+    """Return whether the accounting of no cluster was read up to this moment.
+
+    `late` are the clusters that are behind: without one, every cluster was read further.
+    """
+    if not any(collection.collected_until < moment for collection in late):
+        return False
+    read = Collection.objects.filter(cluster__collects=True, collected_until__gte=moment)
+    return not read.exists()
 
 
 def offer_for(incident: Incident, user: User, at: datetime) -> RetryOffer:

@@ -35,7 +35,7 @@ from apps.statusboard.models import Incident, Service
 
 #: Maximum number of results of each kind.
 SHOWN = 20
-#: Maximum number of failure groups found by words of their titles.
+#: Maximum number of failure groups found by words.
 MOST_GROUPS = 10
 #: Known errors without failed jobs are listed only until the list has this many known errors.
 MOST_WITHOUT_JOBS = 8
@@ -298,13 +298,19 @@ def _scripts(
 
 
 def _groups(query: str, user: User, at: datetime) -> list[FailureGroup]:
-    """Return the failure groups seen recently with these words in their title, newest first."""
+    """Return the failure groups seen recently with these words in title or line, newest first.
+
+    One word alone is part of too many lines.
+    """
     terms = [term for term in _SEPARATORS.split(query) if term]
     if len(query) < SHORTEST_ERROR or not terms or _GROUP.fullmatch(query):
         return []
     groups = visible_groups(user).filter(last_seen_at__gte=at - ERRORS_SINCE)
     for term in terms:
-        groups = groups.filter(title__icontains=term)
+        has_term = Q(title__icontains=term)
+        if len(terms) > 1:
+            has_term |= Q(line__icontains=term)
+        groups = groups.filter(has_term)
     return list(groups.order_by("-last_seen_at")[:MOST_GROUPS])
 
 

@@ -177,11 +177,17 @@ def effects_of_last_day(
 
 
 def count_last_day(effects: Mapping[int | None, RuleEffect]) -> dict[str, int]:
-    """Return how many jobs were decided about in the last 24 hours, in all and by some arms."""
+    """Return how many jobs were decided about in the last 24 hours: in all, by arms, and others."""
+    decided = sum(effect.matched for effect in effects.values())
+    retried = sum(effect.retried.jobs for effect in effects.values())
+    not_retriable = sum(effect.arm(Arm.OWNER).jobs for effect in effects.values())
+    without_rule = sum(effect.arm(Arm.NO_RULE).jobs for effect in effects.values())
     return {
-        "decided": sum(effect.matched for effect in effects.values()),
-        "retried": sum(effect.retried.jobs for effect in effects.values()),
-        "without_rule": sum(effect.arm(Arm.NO_RULE).jobs for effect in effects.values()),
+        "decided": decided,
+        "retried": retried,
+        "not_retriable": not_retriable,
+        "without_rule": without_rule,
+        "others": decided - retried - not_retriable - without_rule,
     }
 
 

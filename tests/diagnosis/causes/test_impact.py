@@ -14,6 +14,7 @@ from apps.core import tasks
 from apps.core.web.templatetags.formatting import when
 from apps.diagnosis.domain.causes.impact.figures import excess_of, impact_of
 from apps.diagnosis.domain.causes.impact.recount import (
+    mark_incidents,
     mark_met_by,
     recount_impact,
     recount_marked,
@@ -216,6 +217,38 @@ def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
     assert f"are counted up to {when(read_until)}: its accounting" in " ".join(page().split())
     assert f"as of {when(figures.counted_at)}" in page(), "no cluster that is behind dates the rest"
     assert page().count("as of ") == 1
+
+
+def test_incident_that_no_job_met_is_counted_although_jobs_of_other_services_mark_it(
+    at, outage, shifter, time_machine
+):
+    for minutes, is_counted in ((10, False), (20, True)):
+        time_machine.move_to(at + minutes * MINUTE, tick=False)
+        recount_impact(incident_id=outage.pk, at=at + minutes * MINUTE)
+        mark_incidents([outage.pk])
+        assert (impact_of(outage, shifter).counted_at is not None) == is_counted
+    time_machine.move_to(at + 30 * MINUTE, tick=False)
+    assert impact_of(outage, shifter).counted_at is None, "its next count is overdue"
+
+
+def test_no_jobs_are_no_impact_while_no_accounting_reaches_the_incident(
+    at, outage, client, shifter
+):
+    client.force_login(shifter)
+    DirtyImpact.objects.all().delete()
+    recount_impact(incident_id=outage.pk, at=at + MINUTE)
+    read = Collection.objects.create(
+        cluster=clusters.cluster(), collected_until=outage.started_at - HOUR
+    )
+    page = text_of(client.get(outage.get_absolute_url()))
+    assert "Jobs exposed" not in page
+    assert "jobs that ran during this incident are not counted yet." in page
+    assert "its accounting" in page
+    read.collected_until = outage.started_at + MINUTE
+    read.save()
+    page = text_of(client.get(outage.get_absolute_url()))
+    assert "Jobs exposed</h2><b>0</b>" in page
+    assert "of the exposed jobs, for any cause</span>" in page
 
 
 def test_impact_on_others_leaves_that_on_nobody_counted(at, ran, outage, liaison, other_liaison):

@@ -96,6 +96,11 @@ class GroupRow:
         return self.open - self.follow_ups[FollowUp.IMPOSSIBLE]
 
     @property
+    def without_remedy(self) -> int:
+        """Return the number of open jobs that nobody can do something about."""
+        return 0 if self.was_cancelled else self.open - self.for_a_person
+
+    @property
     def division(self) -> str:
         """Return the numbers of jobs by what follows them.
 

@@ -227,7 +227,7 @@ def _counts(jobs: Any) -> dict[str, Counter[str]]:
         "cluster__name",
         "exit_code",
         "ended_at__hour",
-        "experiment__key",
+        "experiment__name",
         "request_key",
         "stage",
     )

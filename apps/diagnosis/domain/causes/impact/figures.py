@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, Sum
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
@@ -20,6 +21,10 @@ from apps.statusboard.models import Incident
 SIGMAS = 1.96
 #: Shorter delays are ignored.
 SHORTEST_DELAY = timedelta(minutes=1)
+#: While another count is due, a count of no jobs says nothing if it was made so soon after the
+#: start of the incident, or so long ago: accounting is just being read.
+_FIRST_MINUTES = timedelta(minutes=15)
+_OVERDUE = timedelta(minutes=5)
 
 _OF_STAGE = (
     "exposed",
@@ -132,7 +137,8 @@ def impact_of(incident: Incident, user: User) -> ImpactFigures:
     It counts as unknown if the last count included no job and another count is due, as in the first
     minutes.
     """
-    impact = Impact.objects.filter(incident=incident.merged_into_id or incident.pk).first()
+    counts = Impact.objects.filter(incident=incident.merged_into_id or incident.pk)
+    impact = counts.select_related("incident").first()
     if impact is None:
         return ImpactFigures(None, running=_running(incident, user))
     groups = list(
@@ -158,7 +164,14 @@ def _sums(groups: Collection[ImpactGroup], names: Iterable[str]) -> dict[str, An
 
 
 def _is_first_count_due(impact: Impact) -> bool:
-    """Return whether the last count included no job of any experiment and another count is due."""
+    """Return whether the last count included no job of any experiment, and the next may.
+
+    Jobs that need other services mark an incident, too: a count is due most of the time, so that
+    alone says nothing.
+    """
+    was_early = impact.counted_at < impact.incident.started_at + _FIRST_MINUTES
+    if not was_early and impact.counted_at > timezone.now() - _OVERDUE:
+        return False
     exposed = ImpactGroup.objects.filter(impact=impact).exclude(
         contained=0, containing=0, partial=0
     )
