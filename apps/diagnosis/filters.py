@@ -13,6 +13,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
+from apps.diagnosis.domain.groups.triage import has_in_readable_line
 from apps.diagnosis.enums import (
     Category,
     ChangeState,
@@ -75,9 +76,9 @@ class _OfGroups(_OfExperiment):
         """Keep groups with this text in title, line, known error, service or number (F-12)."""
         matching = (
             Q(title__icontains=value)
-            | Q(line__icontains=value)
             | Q(cause__icontains=value)
             | Q(service__iexact=value)
+            | has_in_readable_line(value, self.request.user)
         )
         number = value.upper().removeprefix("F-")
         is_number = number.isascii() and number.isdigit() and len(number) < 10

@@ -242,6 +242,18 @@ def test_no_one_reads_a_line_of_a_job_that_they_may_not_see(client, fail, liaiso
         assert "Auth failed for" in client.get(address).text, "all of its jobs have this line"
 
 
+def test_no_search_tells_that_a_hidden_line_has_a_text(client, fail, liaison, shifter, dune):
+    """The text of a line could be guessed letter by letter."""
+    fail("[FATAL] Auth failed for /dune/users\n", sweep=False, experiment=dune)
+    fail("[FATAL] Auth failed for /nova/users\n")
+    group = FailureGroup.objects.get()
+    for user, finds in ((liaison, False), (shifter, True)):
+        client.force_login(user)
+        for url in (reverse("diagnosis:failures"), reverse("portal:find")):
+            page = client.get(url, {"q": "Auth failed for"}, follow=True).text
+            assert (group.get_absolute_url() in page) is finds, (user, url)
+
+
 def test_liaisons_select_only_groups_that_they_may_change(
     client, fail, liaison, shifter, nova, dune
 ):

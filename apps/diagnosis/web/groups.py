@@ -181,7 +181,9 @@ def _verdicts_in(period: TotalsPeriod, user: User) -> QuerySet[Verdict]:
     if not period.chosen.is_valid():
         return Verdict.objects.none()
     query = QueryDict(period.jobs_query().removeprefix("?"))
-    verdicts: QuerySet[Verdict] = FailedJobs(query, Verdict.objects.visible_to(user)).qs
+    verdicts: QuerySet[Verdict] = FailedJobs(
+        query, Verdict.objects.visible_to(user), request=period.chosen.request
+    ).qs
     return verdicts
 
 

@@ -20,7 +20,7 @@ from apps.clusters.models import Cluster
 from apps.datasets.domain.listing import find_datasets, find_inputs, find_output_files
 from apps.datasets.models import OutputFile
 from apps.diagnosis.domain.causes.totals import CauseTotal, failures_by_cause
-from apps.diagnosis.domain.groups.triage import visible_groups
+from apps.diagnosis.domain.groups.triage import has_in_readable_line, visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
 from apps.jobs.domain.records.conversion import day_of
 from apps.jobs.domain.records.jobs import (
@@ -309,7 +309,7 @@ def _groups(query: str, user: User, at: datetime) -> list[FailureGroup]:
     for term in terms:
         has_term = Q(title__icontains=term)
         if len(terms) > 1:
-            has_term |= Q(line__icontains=term)
+            has_term |= has_in_readable_line(term, user)
         groups = groups.filter(has_term)
     return list(groups.order_by("-last_seen_at")[:MOST_GROUPS])
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from apps.accounts.models import Principal, User
@@ -205,6 +205,13 @@ def has_line_of_first_job(group: FailureGroup) -> bool:
     The jobs of an error without a known one have the same masked line.
     """
     return bool(group.cause) or group.kind != GroupKind.ERROR
+
+
+def has_in_readable_line(text: str, user: Principal) -> Q:
+    """Return a condition for groups with a text in their line, if the user may read the line."""
+    hidden = Exists(totals_of_others(user).filter(group=OuterRef("pk")))
+    is_readable = Q(cause="", kind=GroupKind.ERROR) | Q(~hidden)
+    return Q(line__icontains=text) & is_readable
 
 
 def may_triage(user: User, group: FailureGroup) -> bool:
