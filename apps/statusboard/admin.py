@@ -131,6 +131,7 @@ class MonitoringSourceAdmin(PortalAdmin):
     list_filter = ["feed"]
     filter_titles = {"feed": "format"}
     search_fields = ["name", "slug"]
+    exclude = ("slug",)
     readonly_fields = ["name_in_links", "last_seen_at", "covered_until", "sends_heartbeats"]
     actions = ["reprocess"]
     instead_of_deleting = (

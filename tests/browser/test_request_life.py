@@ -64,7 +64,7 @@ class Life:
         the portal's own steps follow.
         """
         page = self.visit(person)
-        page.get_by_role("link", name=f"{button}…").click()
+        page.get_by_role("link", name=f"{button}…").first.click()
         if reason:
             page.get_by_label("Reason").fill(reason)
         page.get_by_role("button", name=button, exact=True).click()

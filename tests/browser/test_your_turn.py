@@ -39,8 +39,7 @@ def test_late_request_is_postponed_and_another_class_is_set(
     assert Request.objects.get().deadline == day
 
     page = open_as(approver)
-    page.goto("/requests/inbox/")
-    page.get_by_role("link", name=f"Set priority…: {late.key}").click()
+    page.goto(f"{late.get_absolute_url()}?do=priority")
     expect(page.get_by_label("Class")).to_have_value("urgent")
     page.get_by_label("Reason").fill("Agreed.")
     page.get_by_role("button", name="Set priority").click()

@@ -440,7 +440,7 @@ def test_victims_of_an_outage_are_retried_once_whatever_is_killed(
     # sbatch has returned, and its answer is lost.
     kill_midway(
         "apps.submission.domain.dispatch.dispatch",
-        "_note",
+        "_store_outcome",
         "not done",
         "submission.send_to",
         cluster.pk,

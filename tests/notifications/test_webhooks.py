@@ -22,7 +22,7 @@ from apps.core.http.errors import NameNotResolved, TimedOut
 from apps.core.models import Event
 from apps.notifications.domain import webhook_addresses
 from apps.notifications.domain.preferences import follow_request, save_preferences
-from apps.notifications.domain.webhook_posts import Refusal, post_signed
+from apps.notifications.domain.webhook_posts import WebhookRefused, post_signed
 from apps.notifications.domain.webhook_tests import reason_in_words
 from apps.notifications.domain.webhooks import add_webhook, enable_webhook, renew_secret
 from apps.notifications.enums import MessageState
@@ -467,9 +467,9 @@ def test_reasons_of_failed_tests_are_plain():
     unknown = NameNotResolved("hooks.example.org", OSError("[Errno -2] Name or service not known"))
     assert reason_in_words(unknown) == "The host hooks.example.org is not known: check the URL."
     assert "within 20 s" in reason_in_words(TimedOut(TimeoutError()))
-    assert "Redirects are not followed" in reason_in_words(Refusal(302))
-    assert "look at its log" in reason_in_words(Refusal(500))
-    assert reason_in_words(Refusal(404)).endswith("check the URL.")
+    assert "Redirects are not followed" in reason_in_words(WebhookRefused(302))
+    assert "look at its log" in reason_in_words(WebhookRefused(500))
+    assert reason_in_words(WebhookRefused(404)).endswith("check the URL.")
 
 
 def test_a_test_does_not_wait_for_quiet_hours_or_a_retry(receiver, hook, press_test, approver):

@@ -119,14 +119,14 @@ def test_while_it_is_away_logs_stay_queued_and_it_is_asked_less_and_less(
     index_kept_logs_fails(AT)
     queue_words([row.pk for row in rows], at=AT)
     asked = 0
-    write = engine_module.Writer.write
+    write = engine_module.IndexWriter.write
 
     def counted(self, *arguments):
         nonlocal asked
         asked += 1
         return write(self, *arguments)
 
-    monkeypatch.setattr(engine_module.Writer, "write", counted)
+    monkeypatch.setattr(engine_module.IndexWriter, "write", counted)
     for second in range(0, 600, 10):
         index_waiting(seconds=5, at=AT + timedelta(seconds=second))
     assert 2 < asked < 10

@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import NON_FIELD_ERRORS
+from django.core.validators import BaseValidator
 from django.forms import BoundField
 from django.utils.text import capfirst
 
@@ -77,8 +78,9 @@ def name_field_in_errors(form_field: forms.Field, name: str, record_name: str = 
                 texts[code] = text.replace("{field}", label.replace("%", "%%"))
 
     defaults = _default_messages(type(form_field))
+    limited = _codes_of_own_limits(form_field)
     for code, text in texts.items():
-        if form_field.error_messages.get(code) == defaults.get(code):
+        if form_field.error_messages.get(code) == defaults.get(code) and code not in limited:
             form_field.error_messages[code] = text
 
     if isinstance(form_field, JsonText | QuantityField):
@@ -105,6 +107,15 @@ def name_duplicates(form: Any, record_name: str) -> None:
     text = f"Another {record_name} has the same %(field_labels)s: change one of them."
     of_form.setdefault("unique_together", text)
     form._meta.error_messages = {**texts, NON_FIELD_ERRORS: of_form}
+
+
+def _codes_of_own_limits(form_field: forms.Field) -> set[str]:
+    """Return the codes of the limits of a field that have a message of their own."""
+    codes = set()
+    for validator in form_field.validators:
+        if isinstance(validator, BaseValidator) and "message" in vars(validator):
+            codes.add(validator.code)
+    return codes
 
 
 def _default_messages(kind: type[forms.Field]) -> dict[str, Any]:
