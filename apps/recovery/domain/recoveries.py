@@ -1,18 +1,17 @@
 """How many failed jobs end well without a person: by week, experiment and category."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from django.conf import settings
-from django.core.cache import cache
 from django.db import transaction
 from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, Sum
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.locks import lock_for_this_transaction
+from apps.core.short_cache import cached_for
 from apps.diagnosis.enums import VERDICT_OF, Category, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.recovery.domain.decisions.outcomes import GIVEN_UP_AFTER
@@ -225,15 +224,9 @@ def who_recovered(week: Week, user: User) -> WithoutPerson:
     if not week.by_rule:
         return WithoutPerson(0, 0)
     key = f"requeued:{user.pk}:{week.monday}:{week.by_rule}"
-    requeued: int | None = None
-    with suppress(Exception):  # Redis may be down: each page counts them meanwhile
-        requeued = cache.get(key)
-    if requeued is None:
-        by_rule = failures_of(week.monday).visible_to(user).filter(recovery=Recovery.BY_RULE)
-        requeued = by_rule.filter(job__verdict__later_attempt__isnull=False).count()
-        with suppress(Exception):
-            cache.set(key, requeued, KEPT_SECONDS)
-    requeued = min(requeued, week.by_rule)
+    by_rule = failures_of(week.monday).visible_to(user).filter(recovery=Recovery.BY_RULE)
+    requeued_jobs = by_rule.filter(job__verdict__later_attempt__isnull=False)
+    requeued = min(cached_for(KEPT_SECONDS, key, requeued_jobs.count), week.by_rule)
     return WithoutPerson(by_cluster=requeued, by_rules=week.by_rule - requeued)
 
 

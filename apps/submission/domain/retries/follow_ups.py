@@ -2,12 +2,10 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 
-from django.core.cache import cache
-
 from apps.accounts.models import User
+from apps.core.short_cache import cached_for
 from apps.diagnosis.enums import FollowUp
 from apps.diagnosis.models import Verdict
 from apps.submission.domain.retries.batches import ATTEMPTS
@@ -46,13 +44,7 @@ def follow_ups_of(verdicts: Sequence[int], *, user: User, at: datetime) -> Mappi
     parts = f"{user.pk} {newest} {sorted(verdicts)}"
     key = f"follow-ups:{hashlib.sha256(parts.encode()).hexdigest()}"
 
-    follow_ups: dict[int, FollowUp] | None = None
-    with suppress(Exception):  # Redis may be down: each page examines the jobs meanwhile
-        follow_ups = cache.get(key)
-    if follow_ups is None:
-        follow_ups = _examine(verdicts, user, at)
-        with suppress(Exception):
-            cache.set(key, follow_ups, KEPT_SECONDS)
+    follow_ups = cached_for(KEPT_SECONDS, key, lambda: _examine(verdicts, user, at))
 
     # A rule may also retry what this user may not.
     may_be_planned = [pk for pk, follow_up in follow_ups.items() if follow_up is FollowUp.OPEN]

@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.core.cache import cache
 from django.utils.functional import cached_property
 from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
 from apps.accounts.permissions import has_login, operates_any
+from apps.core.short_cache import cached_for
 from apps.diagnosis.enums import FollowUp, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.outlook import Obstacle, Outlook, outlook
@@ -242,21 +241,11 @@ def retry_offer(*, source: Source, user: User, at: datetime, planned: int = 0) -
     key = f"retry-offer:{source._meta.label_lower}:{source.pk}:{user.pk}:{planned}:{newest}"
     key = key.replace(" ", "")
 
-    numbers = _kept(key)
-    if numbers is None:
+    def make() -> RetryOffer:
         jobs = dry_run(source=source, user=user, limits=RetryLimits(ATTEMPTS), at=at)
-        numbers = replace(_numbers_of(jobs, user, at), planned=planned)
-        with suppress(Exception):  # Redis may be down: each page makes its own dry run meanwhile
-            cache.set(key, numbers, SHOWN_SECONDS)
-    return _with_outlook(numbers, at)
+        return replace(_numbers_of(jobs, user, at), planned=planned)
 
-
-def _kept(key: str) -> RetryOffer | None:
-    try:
-        numbers: RetryOffer | None = cache.get(key)
-    except Exception:  # Redis may be down
-        return None
-    return numbers
+    return _with_outlook(cached_for(SHOWN_SECONDS, key, make), at)
 
 
 def offer_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:

@@ -2,15 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
-
-from django.core.cache import cache
 
 from apps.accounts.models import Principal
 from apps.accounts.permissions import is_opg
 from apps.archive.domain.store.contents import archived_jobs_for
 from apps.clusters.schedulers.base import JobState
+from apps.core.short_cache import cached_for
 from apps.diagnosis.enums import GroupKind, VerdictKind
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.submission.domain.retries.eligibility import array_of, arrays_with_ids_of
@@ -40,14 +38,7 @@ def steps_of_owners(user: Principal, at: datetime) -> dict[int, str]:
     ).order_by("-last_seen_at")
     pks = list(newest.values_list("pk", flat=True)[:MOST_GROUPS])
     key = f"groups-left-to-owners:{'-'.join(map(str, pks))}"
-
-    groups: frozenset[int] | None = None
-    with suppress(Exception):  # Redis may be down: each page examines them meanwhile
-        groups = cache.get(key)
-    if groups is None:
-        groups = _without_scripts(pks)
-        with suppress(Exception):
-            cache.set(key, groups, KEPT_SECONDS)
+    groups = cached_for(KEPT_SECONDS, key, lambda: _without_scripts(pks))
     return dict.fromkeys(groups, step_of_owners(user))
 
 
