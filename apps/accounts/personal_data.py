@@ -24,6 +24,7 @@ from django.db.models import Q, QuerySet
 from django.utils.text import capfirst
 
 from apps.accounts.models import Experiment, Principal, Role, User
+from apps.core.admin.record_history import parts_of_message
 from apps.core.domain.events import publish, rename_in_events
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
@@ -242,7 +243,7 @@ def _rename_in_logged_lists(user: User, new_name: str) -> int:
             continue
         kind = ContentType.objects.get_for_model(model)
         for entry in LogEntry.objects.filter(content_type=kind, change_message__contains=written):
-            parts = _parts_of(entry)
+            parts = parts_of_message(entry)
             for part in parts:
                 for detail in part.values():
                     _rename_in_values(detail.get("values", ()), labels, user.username, new_name)
@@ -252,15 +253,6 @@ def _rename_in_logged_lists(user: User, new_name: str) -> int:
                 entry.save(update_fields=["change_message"])
                 count += 1
     return count
-
-
-def _parts_of(entry: LogEntry) -> list[dict[str, Any]]:
-    """Return the parts of a logged message that has values; none of one that is a sentence."""
-    try:
-        parts = json.loads(entry.change_message)
-    except json.JSONDecodeError:
-        return []
-    return parts if isinstance(parts, list) else []
 
 
 def _labels_of_people(model: type[models.Model]) -> set[str]:

@@ -311,7 +311,7 @@ def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> HistoryEntr
     """Return the entry of a change in the admin, with the words and reason of its event."""
     entry = HistoryEntry(log_entry.action_time, log_entry.user.get_username(), "")
     sentences = []
-    for part in _parts_of(log_entry):
+    for part in parts_of_message(log_entry):
         sentences.append(_sentence(part))
         for detail in part.values():
             entry.changes += [Change(**values) for values in detail.get("values", ())]
@@ -325,7 +325,7 @@ def entry_of_log(log_entry: LogEntry, event: Event | None = None) -> HistoryEntr
     return entry
 
 
-def _parts_of(log_entry: LogEntry) -> list[dict[str, Any]]:
+def parts_of_message(log_entry: LogEntry) -> list[dict[str, Any]]:
     """Return the parts of Django's message; none of one that is plain text."""
     try:
         parts = json.loads(log_entry.change_message)
