@@ -458,9 +458,9 @@ def test_a_failed_test_says_what_to_check_and_delays_nothing(receiver, hook, pre
     assert "check the secret" in page
     webhook.refresh_from_db()
     assert (webhook.failures, webhook.retry_at, webhook.last_error) == (0, None, "")
-    told = len(receiver.told)
+    calls_before = len(receiver.told)
     call(message.due_at + timedelta(days=1))
-    assert len(receiver.told) == told
+    assert len(receiver.told) == calls_before
 
 
 def test_reasons_of_failed_tests_are_plain():
@@ -491,9 +491,9 @@ def test_a_test_does_not_wait_for_quiet_hours_or_a_retry(receiver, hook, press_t
 def test_a_test_keeps_to_the_allowed_addresses(receiver, hook, press_test, client, settings):
     press_test()
     settings.WEBHOOK_NETWORKS = []
-    told = len(receiver.told)
+    calls_before = len(receiver.told)
     call(Message.objects.get(event__kind="webhook.tested").due_at)
-    assert len(receiver.told) == told
+    assert len(receiver.told) == calls_before
     assert "is not on the public internet" in settings_page(client)
 
 
