@@ -19,7 +19,7 @@ from apps.production.domain.priority.free_clusters import (
 )
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Actor, RequestState, Verb
-from apps.production.models import Request
+from apps.production.models import QueueEntry, Request
 from apps.production.web.templatetags.requests import changed_fields
 from tests.factories.requests import AT, draft, request_in, stage
 
@@ -107,16 +107,24 @@ def test_approve_moves_and_says_so(nova, liaison, approver, browse):
     assert Request.objects.get().approved_by == approver
 
 
-def test_message_of_an_approval_names_the_cluster_that_starts_the_request(
+def test_the_cluster_that_starts_a_request_is_known_from_its_approval(
     nova, liaison, approver, browse
 ):
-    store_free_clusters([FreeCluster("alps", Room(jobs=10, of_others=10))])
-    obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
-    page = browse(approver).post(
-        move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True
-    )
-    message = "NOVA-0001 is approved as normal. alps has room for it and starts it within minutes."
-    assert message in page.content.decode()
+    """Its room is taken then: it does not start the next request, too."""
+    store_free_clusters([FreeCluster("alps", Room(jobs=1, of_others=10))])
+    messages = []
+    for _ in range(2):
+        obj = request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+        page = browse(approver).post(
+            move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True
+        )
+        messages += re.findall(r"NOVA-000\d is approved as [^<]+", page.content.decode())
+    assert messages == [
+        "NOVA-0001 is approved as normal. alps has room for it and starts it within minutes.",
+        "NOVA-0002 is approved as normal, 2nd of 2 in the queue.",
+    ]
+    entries = QueueEntry.objects.order_by("pk").values_list("starts_on", flat=True)
+    assert list(entries) == ["alps", ""]
 
 
 def test_draft_names_what_keeps_it_from_being_submitted(nova, liaison, browse):

@@ -87,7 +87,7 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
     for row in rows:
         with show_errors(request):
             _approve_as_requested(request, row, ticked[row.request.key], at)
-            messages.success(request, move_message(row.request, Verb.APPROVE))
+            messages.success(request, move_message(row.request, Verb.APPROVE, at=at))
     return _back("")
 
 
