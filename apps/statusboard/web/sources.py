@@ -82,7 +82,8 @@ def _act_on_source(
             text = f"Revoked {count} older token{'s' if count > 1 else ''}. The newest one counts."
         messages.success(request, text)
     elif do == "fetch" and monitoring_source.pull_url:
-        ask_for_fetch(source=monitoring_source, at=now)
+        if not ask_for_fetch(source=monitoring_source, at=now):
+            messages.error(request, "Redis is down: nothing was fetched. Try again later.")
 
 
 def _address_of(request: AuthenticatedRequest, monitoring_source: MonitoringSource) -> str:

@@ -162,6 +162,19 @@ def test_fetch_without_a_worker_ends(office, prometheus, now, settings):
     assert "No worker fetched it within 60 s." in text_of(office.get(page_of(fetched)))
 
 
+def test_page_of_a_source_opens_while_redis_is_down(office, now, settings, monkeypatch):
+    def fail(*args, **options):
+        raise ConnectionError("Redis is down")
+
+    settings.FEED_HOSTS = ["alertmanager.example"]
+    fetched = source(now - HOUR, slug="fetched", pull_url="https://alertmanager.example")
+    for method in ("get", "set"):
+        monkeypatch.setattr(trials.cache, method, fail)
+    page = text_of(office.post(page_of(fetched), {"do": "fetch"}, follow=True))
+    assert "Redis is down: nothing was fetched." in page
+    assert "Fetch now" in page
+
+
 def test_first_admin_without_a_role_connects_monitoring(client, db):
     User.objects.create_superuser("root", password="correct horse battery")
     client.force_login(User.objects.get(username="root"))

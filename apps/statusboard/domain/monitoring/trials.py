@@ -1,6 +1,7 @@
 """Try payloads of monitoring sources: what the portal would understand, without storing it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -99,10 +100,18 @@ class FetchTrial:
         return not self.error and self.trial is None
 
 
-def ask_for_fetch(*, source: MonitoringSource, at: datetime) -> None:
-    """Let a worker fetch a source; `fetch_trial` returns what it got."""
-    _keep(source.pk, {"asked_at": at})
+def ask_for_fetch(*, source: MonitoringSource, at: datetime) -> bool:
+    """Let a worker fetch a source; `fetch_trial` returns what it got.
+
+    Return False if Redis is down, which would keep the result.
+    """
+    try:
+        _keep(source.pk, {"asked_at": at})
+    except Exception:
+        # A cache in another place than Redis may raise anything.
+        return False
     enqueue("statusboard.try_fetch", source_id=source.pk)
+    return True
 
 
 def try_fetch(*, source_id: int) -> None:
@@ -120,8 +129,13 @@ def try_fetch(*, source_id: int) -> None:
 
 
 def fetch_trial(*, source: MonitoringSource, at: datetime) -> FetchTrial | None:
-    """Return the newest fetch for the page of a source; None if there was none lately."""
-    kept = cache.get(_key(source.pk))
+    """Return the newest fetch for the page of a source.
+
+    None if there was none lately, or if Redis is down.
+    """
+    kept = None
+    with suppress(Exception):
+        kept = cache.get(_key(source.pk))
     if kept is None:
         return None
     asked_at = kept["asked_at"]
