@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
+from apps.core.web.templatetags.formatting import when
 from apps.diagnosis.domain.causes.totals import recount_dirty_hours
 from apps.diagnosis.domain.groups import triage as groups
 from apps.diagnosis.domain.groups.blame import group_failures_of_bad_releases
@@ -670,6 +671,7 @@ def test_what_is_common_is_computed_again_after_growth_by_a_fifth_or_an_hour(cli
     html = " ".join(client.get(group.get_absolute_url()).content.decode().split())
     common = html.partition('id="common"')[2].partition("</header>")[0]
     assert "of the 14 jobs from" in common
+    assert f", as of {when(now + timedelta(minutes=70))}" in common
 
 
 def test_a_black_hole_is_found_in_logs_that_are_analysed_late(fail, nova):
