@@ -4,10 +4,10 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from functools import cache, partial
-from itertools import islice, repeat
+from itertools import compress, islice, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -232,6 +232,18 @@ def _archived(month: date) -> str:
     return f"It ended in {month:%Y-%m}, whose job records are archived. Restore the month first."
 
 
+@dataclass
+class _StoredJobs:
+    """Attempts that were inserted or corrected, by primary key, and the hours of their ends.
+
+    The hours are also those of ends that were corrected.
+    """
+
+    pks: list[int] = field(default_factory=list)
+    failed_pks: list[int] = field(default_factory=list)
+    hours: set[datetime] = field(default_factory=set)
+
+
 @transaction.atomic
 def store_records(
     *, cluster: Cluster, records: Iterable[JobRecord], at: datetime
@@ -260,41 +272,29 @@ def store_records(
         if new_digest != stored_digest:
             changed[pk] = record
             new_digests[pk] = new_digest
-    differing = list(changed.values())
 
     masker = Masker(
         names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules
     )
     lock_proofs(shared=True)
-    to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
+    to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *changed.values()]))
     membership = ProvenMembership(cluster)
-    jobs, hours = _insert(cluster, new, to_columns, digest, membership, at)
-
-    values = dict(zip(changed, _rows(to_columns(differing)) if differing else (), strict=True))
-    corrected = 0
+    inserted = _insert(cluster, new, to_columns, digest, membership, at)
+    corrected = _StoredJobs()
     if changed:
-        mark_log_phases(Job.objects.filter(pk__in=changed))
-    for job in Job.objects.filter(pk__in=changed):
-        corrections = differences(job, values[job.pk]) | {"record_digest": new_digests[job.pk]}
-        if corrections.keys() == {"record_digest"}:
-            Job.objects.filter(pk=job.pk).update(**corrections)
-            continue
-        hours |= {hour_of(job.ended_at), hour_of(corrections.get("ended_at", job.ended_at))}
-        _correct(job, corrections, membership, at)
-        jobs.append((job.pk, job.is_failed))
-        corrected += 1
-    if corrected:
-        # The corrections may have moved jobs to other hours.
-        mark_log_phases(Job.objects.filter(pk__in=changed))
+        values = dict(zip(changed, _rows(to_columns(list(changed.values()))), strict=True))
+        for pk, new_digest in new_digests.items():
+            values[pk]["record_digest"] = new_digest
+        corrected = _correct_all(values, membership, at)
 
-    if jobs:
-        mark_dirty(hours)
+    if inserted.pks or corrected.pks:
+        mark_dirty(inserted.hours | corrected.hours)
         data = {
-            "jobs": [pk for pk, _ in jobs],
-            "failed": [pk for pk, is_failed in jobs if is_failed],
+            "jobs": inserted.pks + corrected.pks,
+            "failed": inserted.failed_pks + corrected.failed_pks,
         }
         publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
-    return len(new), corrected
+    return len(new), len(corrected.pks)
 
 
 def _stored_attempts(cluster: Cluster, keys: Iterable[Key]) -> dict[Key, tuple[int, str]]:
@@ -342,16 +342,11 @@ def _insert(
     digest: Callable[[JobRecord], str],
     membership: ProvenMembership,
     at: datetime,
-) -> tuple[list[tuple[int, bool]], set[datetime]]:
-    """Insert attempts.
-
-    Return the primary key of each attempt with whether it failed, and the hours in which they
-    ended.
-    """
-    jobs: list[tuple[int, bool]] = []
-    hours: set[datetime] = set()
+) -> _StoredJobs:
+    """Insert attempts."""
+    inserted = _StoredJobs()
     if not records:
-        return jobs, hours
+        return inserted
     hosts = HostLookup(cluster, records)
     experiment_of = cache(membership.experiment_of)
     keys = iter(next_keys(Job, len(records)))
@@ -366,13 +361,41 @@ def _insert(
             columns["site_id"] = [site or cluster.site_id for site in columns["site_id"]]
             columns["experiment_id"] = list(map(experiment_of, columns["account"], columns["user"]))
             hosts.add_to(columns)
-            jobs.extend(zip(own, map(FAILED_STATES.__contains__, columns["state"]), strict=True))
-            hours.update(map(hour_of, columns["ended_at"]))
+            inserted.pks += own
+            inserted.failed_pks += compress(own, map(FAILED_STATES.__contains__, columns["state"]))
+            inserted.hours.update(map(hour_of, columns["ended_at"]))
             constant = repeat(cluster.pk, len(part)), repeat(at, len(part))
             yield from zip(own, *constant, map(digest, part), *values_of(columns), strict=True)
 
     copy_rows(Job, ("id", "cluster_id", "collected_at", "record_digest", *names), rows())
-    return jobs, hours
+    return inserted
+
+
+def _correct_all(
+    values: Mapping[int, dict[str, Any]], membership: ProvenMembership, at: datetime
+) -> _StoredJobs:
+    """Correct stored attempts to these values, by primary key; return those that differed.
+
+    An attempt of which only the digest differs is as before for its readers.
+    """
+    jobs = Job.objects.filter(pk__in=values)
+    mark_log_phases(jobs)
+    corrected = _StoredJobs()
+    for job in jobs:
+        corrections = differences(job, values[job.pk])
+        if corrections.keys() <= {"record_digest"}:
+            Job.objects.filter(pk=job.pk).update(**corrections)
+            continue
+        corrected.hours.add(hour_of(job.ended_at))
+        _correct(job, corrections, membership, at)
+        corrected.hours.add(hour_of(job.ended_at))
+        corrected.pks.append(job.pk)
+        if job.is_failed:
+            corrected.failed_pks.append(job.pk)
+    if corrected.pks:
+        # The corrections may have moved jobs to other hours.
+        mark_log_phases(Job.objects.filter(pk__in=values))
+    return corrected
 
 
 def _correct(
