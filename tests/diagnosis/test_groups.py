@@ -264,7 +264,7 @@ def test_liaisons_select_only_groups_that_they_may_change(
     keys = list(FailureGroup.objects.values_list("pk", flat=True))
     assert len(keys) == 2
     for user, selectable in ((shifter, set(keys)), (liaison, {own})):
-        assert groups.triageable(user, keys) == selectable
+        assert groups.find_triageable(user, keys) == selectable
         for key in keys:
             group = FailureGroup.objects.get(pk=key)
             assert groups.may_triage(user, group) == (key in selectable)

@@ -13,7 +13,7 @@ from apps.core.charts import interval, spans_powers
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
-from apps.jobs.domain.records.jobs import behind, totals_as_of
+from apps.jobs.domain.records.jobs import collections_behind, totals_as_of
 from apps.jobs.domain.statistics.levels import DIMENSIONS, OF_THE_END
 from apps.jobs.domain.statistics.questions import (
     MEASURES,
@@ -128,7 +128,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "headline": charts.value_text(answer.all.value(question.measure), question.measure),
         "all_query": job_list_query(question),
         "as_of": totals_as_of(),
-        "behind": behind(timezone.now()),
+        "behind": collections_behind(timezone.now()),
         "measures": MEASURES.values(),
         "dimensions": DIMENSIONS,
         "dimension_labels": [DIMENSIONS[name] for name in question.by],

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.utils.text import get_text_list
 
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.board.board import Disruption, disruptions
+from apps.statusboard.domain.board.board import Disruption, list_disruptions
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, Service
 
@@ -119,14 +119,14 @@ def services_of(stages: Iterable[Stage]) -> set[int]:
     return needed
 
 
-def outlook(at: datetime) -> Outlook:
+def read_outlook(at: datetime) -> Outlook:
     """Read the outlook at a time, in a fixed number of queries."""
     advice = (
         Announcement.objects.current(at)
         .filter(do_not_submit=True)
         .prefetch_related("experiments", "services")
     )
-    down = {disruption.service.pk: disruption for disruption in disruptions(at, (State.DOWN,))}
+    down = {disruption.service.pk: disruption for disruption in list_disruptions(at, (State.DOWN,))}
     return Outlook(at, list(advice), down)
 
 
@@ -150,7 +150,7 @@ def find_hindrances(requests: Collection[Request], at: datetime) -> Hindrances:
 
     The number of queries is fixed.
     """
-    now = outlook(at)
+    now = read_outlook(at)
     if not (now.advice or now.down):
         return Hindrances()
 

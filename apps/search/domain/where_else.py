@@ -16,7 +16,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import TruncDay
 
 from apps.accounts.models import User
-from apps.jobs.domain.statistics.intervals import lift, wilson
+from apps.jobs.domain.statistics.intervals import lift, wilson_interval
 from apps.jobs.models import SHORT_HOST, Job
 from apps.search.models import LineTemplate, ReadLogs, TemplateTotals, signed
 
@@ -115,11 +115,11 @@ class Occurrences:
     @property
     def good_interval(self) -> tuple[float, float]:
         """The 95 % interval of the share of good jobs that have the line."""
-        return wilson(self.good, self.good_of)
+        return wilson_interval(self.good, self.good_of)
 
     @property
     def failed_interval(self) -> tuple[float, float]:
-        return wilson(self.failed, self.failed_of)
+        return wilson_interval(self.failed, self.failed_of)
 
     @property
     def comes_with_failure(self) -> bool:

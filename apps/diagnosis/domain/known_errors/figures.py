@@ -67,7 +67,9 @@ class HistoryStep:
     differences: list[tuple[str, str, str]]
 
 
-def differences(old: dict[str, object], new: dict[str, object]) -> list[tuple[str, str, str]]:
+def list_changed_fields(
+    old: dict[str, object], new: dict[str, object]
+) -> list[tuple[str, str, str]]:
     """Return (field, old, new) for each field that differs."""
     names = {"regex": "pattern", "expires_at": "expires", "instructions": "what to do"}
     different = []
@@ -89,7 +91,9 @@ def history_of(known_error: str) -> list[HistoryStep]:
     steps: list[HistoryStep] = []
     current: dict[str, object] = {}
     for change in changes:
-        steps.append(HistoryStep(change, differences(current, change.values) if current else []))
+        steps.append(
+            HistoryStep(change, list_changed_fields(current, change.values) if current else [])
+        )
         if change.version:
             current = change.values
     return steps[::-1]

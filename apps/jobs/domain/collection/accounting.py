@@ -34,7 +34,7 @@ from apps.jobs.domain.records.conversion import (
     Key,
     clean_text,
     columns_of,
-    differences,
+    find_differences,
     hour_of,
     key_of,
     record_digests,
@@ -106,7 +106,7 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
         scheduler = adapter_of(cluster)
         slices = list(_slices(start, at - LAG))
         for since, until in slices[:SLICES_A_RUN]:
-            for chunk in chunks(_read_accounting(scheduler, since, until)):
+            for chunk in split_into_chunks(_read_accounting(scheduler, since, until)):
                 more_new, more_changed, more_flagged = store_read(
                     cluster=cluster, read=chunk, source=RecordSource.ACCOUNTING, at=at
                 )
@@ -176,7 +176,9 @@ def _read_accounting(
         raise SchedulerError(f"{type(error).__name__}: {error}") from error
 
 
-def chunks(records: Iterable[JobRecord | Flagged]) -> Iterator[list[JobRecord | Flagged]]:
+def split_into_chunks(
+    records: Iterable[JobRecord | Flagged],
+) -> Iterator[list[JobRecord | Flagged]]:
     """Yield lists of at most `CHUNK` records, one per transaction."""
     rest = iter(records)
     while chunk := list(islice(rest, CHUNK)):
@@ -382,7 +384,7 @@ def _correct_all(
     mark_log_phases(jobs)
     corrected = _StoredJobs()
     for job in jobs:
-        corrections = differences(job, values[job.pk])
+        corrections = find_differences(job, values[job.pk])
         if corrections.keys() <= {"record_digest"}:
             Job.objects.filter(pk=job.pk).update(**corrections)
             continue

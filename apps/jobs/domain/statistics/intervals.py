@@ -6,7 +6,7 @@ from math import exp, sqrt
 _Z = 1.959964
 
 
-def wilson(part: int, whole: int) -> tuple[float, float]:
+def wilson_interval(part: int, whole: int) -> tuple[float, float]:
     """Return the 95 % Wilson score interval of a rate; (0, 1) if `whole` is 0."""
     if not whole:
         return 0.0, 1.0

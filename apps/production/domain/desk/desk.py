@@ -11,7 +11,7 @@ from django.db.models import Count, F
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.production.domain.approvals.inbox import signable
+from apps.production.domain.approvals.inbox import rights_to_sign
 from apps.production.domain.checks.report import Warnings, warnings_at_submissions
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.desk.unusual_values import desk_label
@@ -149,7 +149,7 @@ def bulk_approval(
 
 def desk_of(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
-    pks = signable(user, at)
+    pks = rights_to_sign(user, at)
     to_sign = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type")
     requests = list(to_sign.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
     if not requests:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from apps.clusters.models import Cluster
 from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outlook import Outlook, read_outlook
 from apps.production.models import QueueState, Request, Stage
 from apps.statusboard.models import Service
 
@@ -133,7 +133,7 @@ def read_automatic_starts(state: QueueState, *, at: datetime) -> AutomaticStarts
         return AutomaticStarts()
     clusters = [_from_data(data) for data in state.free_clusters]
     services = dict(Service.objects.values_list("slug", "pk"))
-    return AutomaticStarts(clusters, outlook(at), services)
+    return AutomaticStarts(clusters, read_outlook(at), services)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from apps.production.domain.priority.pace import (
 )
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
-from apps.production.domain.priority.score import Term, manual_term, total, waiting_term
+from apps.production.domain.priority.score import Term, manual_term, total_score, waiting_term
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import NOT_STARTED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
@@ -66,7 +66,7 @@ class QueueRow:
 
     @property
     def score(self) -> float:
-        return total(self.terms)
+        return total_score(self.terms)
 
     @property
     def core_seconds(self) -> float | None:

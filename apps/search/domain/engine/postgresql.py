@@ -8,7 +8,7 @@ from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hits, SearchHit
 from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.conditions import visible_jobs
 from apps.search.domain.engine.log_candidates import newest_logs
-from apps.search.domain.engine.places import HitCandidate, behind, in_period
+from apps.search.domain.engine.places import HitCandidate, comes_after, in_period
 from apps.search.domain.engine.terms import required_words, tsquery_terms
 from apps.search.domain.logs.kept_texts import KeptLog, kept_of
 from apps.search.domain.logs.words import time_words, words_of_log
@@ -105,7 +105,7 @@ def _logs(query: Query, scope: SearchScope, after: Cursor | None) -> Iterator[Hi
     """Yield jobs whose logs may fulfil the query, newest first."""
     rows = LogWords.objects.filter(in_period(query, scope, "ended_at"))
     if after is not None:
-        rows = rows.filter(behind(after, Source.LOG, "ended_at", "pk"))
+        rows = rows.filter(comes_after(after, Source.LOG, "ended_at", "pk"))
     newest = rows.order_by("-ended_at").values_list("ended_at", flat=True).first()
     if newest is None:
         return

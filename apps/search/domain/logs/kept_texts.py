@@ -35,7 +35,7 @@ class KeptLog:
 
     @property
     def data(self) -> bytes:
-        return joined(self.texts)
+        return join_texts(self.texts)
 
 
 class ReadsKeptTexts(Protocol):
@@ -57,7 +57,7 @@ class ReadsKeptTexts(Protocol):
 READERS: Registry[ReadsKeptTexts] = Registry("opsportal.log_texts", settings.LOG_TEXTS)
 
 
-def joined(texts: Sequence[KeptText]) -> bytes:
+def join_texts(texts: Sequence[KeptText]) -> bytes:
     """Return all that is kept of the logs of a job as one text."""
     return b"\n".join(text.data for text in texts)
 

@@ -114,7 +114,7 @@ class Availability:
         return self.seconds.get(state, 0) / self.known if self.known else None
 
 
-def availability(slots: Iterable[AvailabilitySlot]) -> Availability:
+def sum_availability(slots: Iterable[AvailabilitySlot]) -> Availability:
     """Return the sums over slots."""
     totals: dict[State, float] = {}
     for slot in slots:
@@ -123,7 +123,7 @@ def availability(slots: Iterable[AvailabilitySlot]) -> Availability:
     return Availability(totals)
 
 
-def daily(
+def read_daily_slots(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
 ) -> dict[int, tuple[AvailabilitySlot, ...]]:
     """Return the last `days` of each service in `zone`, by primary key, oldest first.
@@ -135,10 +135,10 @@ def daily(
     return _slots(services, [*(_midnight(day, zone) for day in dates), at], zone, is_hour=False)
 
 
-def hourly(
+def read_hourly_slots(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = HOURLY_DAYS
 ) -> dict[int, tuple[AvailabilitySlot, ...]]:
-    """Return the hours of the last `days` of each service in `zone`, as `daily` does."""
+    """Return the hours of the last `days` of each service in `zone`, as `read_daily_slots` does."""
     edges = [_midnight(at.astimezone(zone).date() - timedelta(days=days - 1), zone)]
     while edges[-1] + _HOUR < at:
         edges.append(edges[-1] + _HOUR)
@@ -162,7 +162,9 @@ def _slots(
     slots: dict[int, tuple[AvailabilitySlot, ...]] = {}
     for pk, of_service in stretches.items():
         in_order = []
-        for (start, end), (seconds, incidents) in zip(periods, cut(of_service, edges), strict=True):
+        for (start, end), (seconds, incidents) in zip(
+            periods, cut_into_slots(of_service, edges), strict=True
+        ):
             incident_pk = incidents.pop() if len(incidents) == 1 else None
             in_order.append(
                 AvailabilitySlot(start, end, is_hour, worst(seconds), seconds, incident_pk)
@@ -171,7 +173,7 @@ def _slots(
     return slots
 
 
-def cut(
+def cut_into_slots(
     stretches: Iterable[Stretch], edges: Sequence[datetime]
 ) -> list[tuple[dict[State, float], set[int]]]:
     """Return the seconds in each state, and the incidents, between each pair of adjacent edges."""

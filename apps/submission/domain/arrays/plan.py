@@ -57,7 +57,7 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
 
 @transaction.atomic
 def _plan_next(assignment: Assignment, listing: Listing, at: datetime) -> Submission | None:
-    request = locked(assignment.request)
+    request = lock_request(assignment.request)
     if request.state not in SENDABLE or not assignment.cluster.submits:
         return None
     assignment.request = request
@@ -337,7 +337,7 @@ def next_number(request: Request) -> int:
     return (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
 
 
-def locked(request: Request) -> Request:
+def lock_request(request: Request) -> Request:
     """Lock and re-read the request, so that only one process plans for it."""
     Request.objects.select_for_update().only("pk").get(pk=request.pk)
     locked_request: Request = with_stages(Request.objects.filter(pk=request.pk)).get()

@@ -128,7 +128,7 @@ def requests_run_by_portal(request_pks: Iterable[int]) -> set[int]:
     return set(sent.union(chosen.values_list("request_id", flat=True)))
 
 
-def cancellable() -> Q:
+def is_cancellable() -> Q:
     """Match submissions with jobs in the scheduler that are not being cancelled."""
     return Q(state__in=IN_SCHEDULER, settled_at=None, cancel_requested_at=None, cancelled_at=None)
 

@@ -13,7 +13,7 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.domain.reading.attempts import note_retries
 from apps.jobs.domain.collection.origin import record_array
 from apps.production.domain.holds import hold_of
-from apps.production.domain.outlook import outlook
+from apps.production.domain.outlook import read_outlook
 from apps.production.models import Request
 from apps.submission.domain.arrays.files import ended_jobs, follow_jobs
 from apps.submission.domain.arrays.rows import adapter_that_submits, batch_job, options_of
@@ -96,7 +96,7 @@ def _next_to_submit(cluster: Cluster, at: datetime) -> tuple[Submission | None, 
     """Return the array to submit first, if any, and whether the cluster is full."""
     options = options_of(cluster)
     jobs_in_flight = in_flight(Submission.objects.filter(cluster=cluster))
-    now = outlook(at)
+    now = read_outlook(at)
     for submission in arrays_to_submit(cluster, at):
         stage = submission.request.stages.filter(position=submission.position).first()
         waits = hold_of(submission.request, stage) or now.against(

@@ -9,7 +9,7 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.diagnosis.models import Verdict
-from apps.production.domain.outlook import Obstacle, Outlook, outlook
+from apps.production.domain.outlook import Obstacle, Outlook, read_outlook
 from apps.production.models import Stage
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.eligibility import RetryCandidate, array_of, arrays_with_ids_of
@@ -156,7 +156,7 @@ def find_batched_retry(verdict: Verdict, at: datetime) -> BatchedRetry | None:
 
     candidate = RetryCandidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
     moving_jobs = [verdict.job_id] if ResourceChanges.read(retry.changes).cluster else []
-    obstacles = find_obstacles([candidate], outlook(at), moving_jobs=moving_jobs)
+    obstacles = find_obstacles([candidate], read_outlook(at), moving_jobs=moving_jobs)
     return BatchedRetry(retry.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
 
 
@@ -169,7 +169,7 @@ def obstacles_by_batch(
     submitted.
     """
     releasing = [batch for batch in batches if batch.state == BatchState.RELEASING]
-    now = outlook(at) if releasing else None
+    now = read_outlook(at) if releasing else None
     if now is None or not (now.advice or now.down):
         return {}
 

@@ -11,7 +11,7 @@ from django.db.models import F, Q, Sum
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.options import SubmissionOptions
-from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outlook import Outlook, read_outlook
 from apps.submission.domain.arrays.rows import adapter_that_submits, options_of
 from apps.submission.enums import IN_SCHEDULER, SubmissionState
 from apps.submission.models import Submission
@@ -57,7 +57,7 @@ class OtherClusters:
     """
 
     def __init__(self, submissions: Iterable[Submission], at: datetime) -> None:
-        self._now = outlook(at)
+        self._now = read_outlook(at)
         self._tried = _clusters_of_attempts(submissions)
         jobs = _jobs_by_cluster()
         self._targets: list[_Target] = []

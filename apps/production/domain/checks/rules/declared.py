@@ -10,7 +10,7 @@ from apps.production.domain.types.arguments import Argument, Runs, runs_in
 from apps.production.domain.types.fields import CORE
 
 
-def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
+def declared_arguments(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
     """Yield every declared argument with its path and value."""
     for argument in content.workflow.arguments:
         yield f"arguments.{argument.name}", argument, content.arguments.get(argument.name)
