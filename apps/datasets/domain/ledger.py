@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import Count, Exists, F, OuterRef
@@ -206,11 +206,16 @@ def files_of_numbers(stage: Stage, numbers: Iterable[int]) -> dict[int, list[str
     return names_by_number
 
 
-def numbers_given_up_of(request_pks: Iterable[int]) -> set[tuple[int, int, int]]:
-    """Return the jobs of these requests, by primary key, all of whose files were given up.
+class JobNumber(NamedTuple):
+    """The number of a job in its stage; `position` is that of the stage in the request."""
 
-    Each is its request, the position of its stage, and its number.
-    """
+    request_pk: int
+    position: int
+    number: int
+
+
+def numbers_given_up_of(request_pks: Iterable[int]) -> set[JobNumber]:
+    """Return the jobs of these requests, by primary key, all of whose files were given up."""
     given_up = InputFile.objects.filter(
         stage__request__in=list(request_pks), state=FileState.GIVEN_UP, number__isnull=False
     )
@@ -225,7 +230,7 @@ def numbers_given_up_of(request_pks: Iterable[int]) -> set[tuple[int, int, int]]
         .distinct()
     ):
         if number is not None:
-            jobs.add((request_pk, position, number))
+            jobs.add(JobNumber(request_pk, position, number))
     return jobs
 
 

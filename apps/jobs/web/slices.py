@@ -56,15 +56,13 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
 def host_rate(request: AuthenticatedRequest, name: str) -> HttpResponse:
     """Show in one line how many jobs of a host failed in the last 24 hours, for another page."""
     since, until = last_hours(timezone.now(), 24)
-    question, of_host, of_site, site = recent_failures(
-        name, user=request.user, since=since, until=until
-    )
+    failures = recent_failures(name, user=request.user, since=since, until=until)
     context = {
-        "of_host": of_host,
-        "of_site": of_site,
-        "site": site,
-        "query": job_list_query(question),
-        "failed_query": job_list_query(question, failed=True),
+        "of_host": failures.of_host,
+        "of_site": failures.of_site,
+        "site": failures.site,
+        "query": job_list_query(failures.question),
+        "failed_query": job_list_query(failures.question, failed=True),
     }
     return render(request, "jobs/_host_rate.html", context)
 

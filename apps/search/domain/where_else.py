@@ -16,7 +16,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import TruncDay
 
 from apps.accounts.models import User
-from apps.jobs.domain.statistics.intervals import lift, wilson_interval
+from apps.jobs.domain.statistics.intervals import compare_rates, wilson_interval
 from apps.jobs.models import SHORT_HOST, Job
 from apps.search.models import LineTemplate, ReadLogs, TemplateTotals, signed
 
@@ -329,7 +329,7 @@ def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
             if value and having >= LEAST_JOBS and not is_common_to_all:
                 # A value that the jobs alike do not have is at least one of one more.
                 outside = max(everything[attribute][value], 1)
-                ratio, low, high = lift(having, jobs, outside, alike)
+                ratio, low, high = compare_rates(having, jobs, outside, alike)
                 trait = LineTrait(
                     attribute=attribute,
                     value=value,

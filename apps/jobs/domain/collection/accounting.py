@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from functools import cache, partial
 from itertools import compress, islice, repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -107,12 +107,12 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
         slices = list(_slices(start, at - LAG))
         for since, until in slices[:SLICES_A_RUN]:
             for chunk in split_into_chunks(_read_accounting(scheduler, since, until)):
-                more_new, more_changed, more_flagged = store_read(
+                stored_counts = store_read(
                     cluster=cluster, read=chunk, source=RecordSource.ACCOUNTING, at=at
                 )
-                new += more_new
-                changed += more_changed
-                flagged += more_flagged
+                new += stored_counts.new
+                changed += stored_counts.changed
+                flagged += stored_counts.flagged
             stored.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
@@ -185,11 +185,19 @@ def split_into_chunks(
         yield chunk
 
 
+class StoredCounts(NamedTuple):
+    """How many of the records that were read are new, changed and flagged."""
+
+    new: int
+    changed: int
+    flagged: int
+
+
 @transaction.atomic
 def store_read(
     *, cluster: Cluster, read: Iterable[JobRecord | Flagged], source: RecordSource, at: datetime
-) -> tuple[int, int, int]:
-    """Store good records and keep bad ones; return how many are new, changed and flagged."""
+) -> StoredCounts:
+    """Store good records and keep bad ones."""
     keep_months()
     dropped = dropped_months()
     flagged: list[Flagged] = []
@@ -205,7 +213,7 @@ def store_read(
 
     keep_flagged(cluster=cluster, flagged=flagged, source=source, at=at)
     new, changed = store_records(cluster=cluster, records=records, at=at)
-    return new, changed, len(flagged)
+    return StoredCounts(new, changed, len(flagged))
 
 
 def flagged_if_wrong(

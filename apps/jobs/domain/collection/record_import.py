@@ -71,9 +71,9 @@ def import_read(
     for first, chunk in enumerate(split_into_chunks(read)):
         dropped = dropped_months()
         checked = [flagged_if_wrong(item, at=at, dropped=dropped) for item in chunk]
-        new, changed, _ = store_read(cluster=cluster, read=checked, source=RecordSource.SENT, at=at)
-        done.new += new
-        done.changed += changed
+        counts = store_read(cluster=cluster, read=checked, source=RecordSource.SENT, at=at)
+        done.new += counts.new
+        done.changed += counts.changed
 
         good = set()
         for number, item in enumerate(checked, start=first * CHUNK + 1):
@@ -84,7 +84,7 @@ def import_read(
                 good.add(key_of(record))
             else:
                 done.rejected += 1
-        done.unchanged += len(good) - new - changed
+        done.unchanged += len(good) - counts.new - counts.changed
     return done
 
 

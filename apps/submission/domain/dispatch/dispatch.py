@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import SubmissionRefused
+from apps.clusters.schedulers.base import SchedulerError, SubmissionRefused
 from apps.clusters.schedulers.options import SubmissionOptions
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.domain.reading.attempts import note_retries
@@ -159,8 +159,11 @@ def send(*, submission: Submission, at: datetime) -> Submission:
             return send(submission=submission, at=at)
         return _store_outcome(submission, SubmissionState.FAILED, at, last_error=str(error))
     except Exception as error:
-        # An adapter may raise anything. Later the scheduler is asked whether it has the job.
-        log.warning("submission %s: %s", submission, error)
+        # Any exception, not only `SchedulerError`: adapters are plugins, and one that fails on an
+        # unexpected answer may do so after the scheduler has accepted the job. The array must not be
+        # submitted again before the scheduler was asked whether it has the job.
+        is_bug = not isinstance(error, SchedulerError)
+        log.warning("submission %s: %s", submission, error, exc_info=is_bug)
         due_at = at + grace_of(submission.cluster)
         return _store_outcome(
             submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at
@@ -190,7 +193,9 @@ def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
         looked += 1
         try:
             spool_id = adapter_that_submits(cluster).find_submitted(submission.name)
-        except Exception as error:  # while the state is unknown, the array is not submitted again
+        except Exception as error:  # as in `send`: the state stays unknown, for the next look-up
+            is_bug = not isinstance(error, SchedulerError)
+            log.warning("submission %s: %s", submission, error, exc_info=is_bug)
             due_at = at + timedelta(seconds=BACK_OFF_SECONDS[1])
             _store_outcome(
                 submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at

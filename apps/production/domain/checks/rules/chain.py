@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.rules.declared import number, text
@@ -30,11 +31,20 @@ def source_positions(content: RequestContent) -> list[int | None]:
     return positions
 
 
-def iterate_links(content: RequestContent) -> Iterator[tuple[int, StageContent, int, StageContent]]:
-    """Yield each pair of stages where the second reads the output of the first, with positions."""
+class StageLink(NamedTuple):
+    """A stage that reads the output of an earlier one, its source; positions start at 0."""
+
+    source_position: int
+    source: StageContent
+    position: int
+    stage: StageContent
+
+
+def iterate_links(content: RequestContent) -> Iterator[StageLink]:
+    """Yield each stage that reads the output of an earlier one, in order."""
     for position, source in enumerate(source_positions(content)):
         if source is not None:
-            yield source, content.stages[source], position, content.stages[position]
+            yield StageLink(source, content.stages[source], position, content.stages[position])
 
 
 @rule(Severity.ERROR)
