@@ -160,8 +160,8 @@ def send(*, submission: Submission, at: datetime) -> Submission:
         return _store_outcome(submission, SubmissionState.FAILED, at, last_error=str(error))
     except Exception as error:
         # Any exception, not only `SchedulerError`: adapters are plugins, and one that fails on an
-        # unexpected answer may do so after the scheduler has accepted the job. The array must not be
-        # submitted again before the scheduler was asked whether it has the job.
+        # unexpected answer may do so after the scheduler has accepted the job. The array must not
+        # be submitted again before the scheduler was asked whether it has the job.
         is_bug = not isinstance(error, SchedulerError)
         log.warning("submission %s: %s", submission, error, exc_info=is_bug)
         due_at = at + grace_of(submission.cluster)
