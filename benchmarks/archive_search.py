@@ -106,9 +106,9 @@ def fill(url, scripts):
     cluster = ensure_cluster(name="benchmark", scheduler="slurm", by="benchmark", at=NEWEST)
     choose = random.Random(7)
     samples = [make_script(choose, user_of(number % USERS), -number) for number in range(1500)]
-    trained = compression.train(samples)
+    trained = compression.train_dictionary_on(samples)
     dictionary = Dictionary.objects.create(kind="script", data=trained, trained_at=NEWEST)
-    packer = compression.Compressor(compression.dictionary(trained))
+    packer = compression.Compressor(compression.load_dictionary(trained))
     with psycopg.connect(url) as connection:
         environment = copy_environment(connection)
         copy_contents_and_jobs(

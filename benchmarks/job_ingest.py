@@ -35,7 +35,7 @@ def main():
 def measured(count):
     from django.db import connection
 
-    from apps.jobs.domain.collection.accounting import chunks, store_records
+    from apps.jobs.domain.collection.accounting import split_into_chunks, store_records
     from apps.jobs.domain.totals.rollups import recompute_dirty_hours
     from apps.jobs.models import Job
     from benchmarks.job_rows import COLUMNS, Jobs
@@ -44,7 +44,7 @@ def measured(count):
     jobs = Jobs(datetime.now(UTC) - timedelta(hours=1), days=max(0.05, 90 * count / 10_000_000))
     cluster = jobs.clusters[0]
     rows = [jobs.row(number, count) for number in range(count)]
-    batches = list(chunks([_record(row) for row in rows]))
+    batches = list(split_into_chunks([_record(row) for row in rows]))
     gc.freeze()  # a collector does not hold the records of all batches
     stored = []
     for batch in batches:

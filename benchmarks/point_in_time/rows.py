@@ -13,7 +13,7 @@ from django.utils import timezone
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.clusters.models import Site
-from apps.core.domain.health import readiness
+from apps.core.domain.health import check_readiness
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Hold, Request
@@ -144,7 +144,7 @@ def start_portal() -> None:
 def problems_of_portal(operator: User) -> list[str]:
     """Return what is wrong with a portal that was just restored and started."""
     problems = []
-    for check in readiness():
+    for check in check_readiness():
         if not check.ok:
             problems.append(f"not ready: {check.name}: {check.detail}")
     newest = KnownDatabase.objects.latest("pk")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import datetime
 from functools import lru_cache
 
-from apps.archive.domain.search.words import LONGEST_WORD, chunks, words_in
+from apps.archive.domain.search.words import LONGEST_WORD, split_words, words_in
 from apps.search.domain.engine.terms import required_words
 from apps.search.domain.query.clauses import (
     Expression,
@@ -16,7 +16,7 @@ from apps.search.domain.query.clauses import (
     Query,
     TextClause,
     Word,
-    moment,
+    parse_moment,
 )
 from benchmarks.search_questions.world import Text, in_lower_case
 
@@ -92,7 +92,7 @@ class Recount:
         return set().union(*(self._with_value.get((field, value), set()) for value in values))
 
     def _in_period(self, places: set[int], clause: FieldValue) -> set[int]:
-        time = moment(clause.value, at=self._at)
+        time = parse_moment(clause.value, at=self._at)
         kept = set()
         for place in places:
             is_since = self.texts[place].order[0] >= time
@@ -123,7 +123,7 @@ class Recount:
         if word.starts:
             return self._with_start(word)
         texts_by_chunk = []
-        for chunk in chunks(in_lower_case(word.text)):
+        for chunk in split_words(in_lower_case(word.text)):
             texts_by_chunk.append(set(self._places.get(chunk[:LONGEST_WORD], ())))
         return set.intersection(*texts_by_chunk)
 

@@ -26,8 +26,8 @@ def tokens(db, at, liaison, nova, time_machine):
     _, capture_token = create_capture_host(name="scheduler-1", clusters=["alps"], by="test", at=at)
     phase_token = issue_phase_token(
         user=liaison,
-        cluster=clusters.cluster().pk,
-        experiment=nova.pk,
+        cluster_id=clusters.cluster().pk,
+        experiment_id=nova.pk,
         request_key="",
         stage="",
         at=at,

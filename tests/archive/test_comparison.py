@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.archive.domain import comparison
-from apps.archive.domain.comparison import ComparedJob, compare_lines, compare_variables, normalised
+from apps.archive.domain.comparison import ComparedJob, compare_lines, compare_variables, normalise
 from apps.archive.domain.differences import difference
 from apps.archive.models import ArchivedJob
 from apps.jobs.models import Job
@@ -145,7 +145,7 @@ def test_worst_cases_end_soon(left, right):
     ],
 )
 def test_what_differs_in_every_run_is_made_equal(one, other):
-    assert normalised(one) == normalised(other)
+    assert normalise(one) == normalise(other)
 
 
 @pytest.mark.parametrize(
@@ -163,23 +163,23 @@ def test_what_differs_in_every_run_is_made_equal(one, other):
     ],
 )
 def test_what_matters_stays(one, other):
-    assert normalised(one) != normalised(other)
+    assert normalise(one) != normalise(other)
 
 
 def test_own_job_id_is_made_equal():
-    assert normalised("out.4711.log", job_id="4711") == normalised("out.4712.log", job_id="4712")
-    assert normalised("out.47110.log", job_id="4711") == "out.47110.log"
+    assert normalise("out.4711.log", job_id="4711") == normalise("out.4712.log", job_id="4712")
+    assert normalise("out.47110.log", job_id="4711") == "out.47110.log"
 
 
 @given(st.text(max_size=200))
 def test_normalising_twice_changes_nothing(text):
     line = text.replace("\n", "")
-    assert normalised(normalised(line)) == normalised(line)
+    assert normalise(normalise(line)) == normalise(line)
 
 
 @given(st.text(alphabet="abcdef0123456789-:/tmp TZ2026", max_size=60))
 def test_normalising_twice_changes_nothing_about_dates_and_ids(line):
-    assert normalised(normalised(line)) == normalised(line)
+    assert normalise(normalise(line)) == normalise(line)
 
 
 def test_variables_by_name():

@@ -164,7 +164,7 @@ def unavailable(monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(views, "SettingsForm", raise_error)
-            patch.setattr("apps.core.web.views.readiness", raise_error)
+            patch.setattr("apps.core.web.views.check_readiness", raise_error)
             yield
 
     return fail

@@ -158,7 +158,7 @@ def test_batch_that_is_split_keeps_jobs_order_and_numbers(journal):
     assert ids(drained(journal)) == ["1", "2", "3", "4", "5", "6"]
 
 
-def test_refused_batch_holds_up_none_and_comes_again_at_the_next_start_under_a_new_number(tmp_path):
+def test_refused_batch_is_sent_again_at_the_next_start_under_a_new_number(tmp_path):
     with closing(Journal(tmp_path)) as journal:
         for number in (1, 2):
             journal.add(with_identity(captured_job(number)))

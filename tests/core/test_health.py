@@ -7,7 +7,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from apps.core.domain.health import beat_capture, beat_heart, components, forget_retired
+from apps.core.domain.health import beat_capture, beat_heart, check_components, forget_retired
 from apps.core.models import Heartbeat
 
 
@@ -55,7 +55,7 @@ def all_run(db):
 
 
 def failing(at) -> dict[str, str]:
-    return {check.name: check.detail for check in components(at) if not check.ok}
+    return {check.name: check.detail for check in check_components(at) if not check.ok}
 
 
 def test_all_components_are_named(all_run):
@@ -67,7 +67,7 @@ def test_all_components_are_named(all_run):
         "capture alps on ctl1",
         "capture alps on ctl2",
     ]
-    assert [check.name for check in components(all_run)] == names
+    assert [check.name for check in check_components(all_run)] == names
     assert failing(all_run) == {}
 
 
@@ -113,7 +113,7 @@ def test_healthz_asks_no_database_for_somebody_with_a_session_either(
 
 
 def states_of(at):
-    return {check.name: (check.ok, check.is_retired) for check in components(at)}
+    return {check.name: (check.ok, check.is_retired) for check in check_components(at)}
 
 
 def test_worker_that_another_one_replaces_is_retired_after_a_day_and_forgotten(all_run):
@@ -185,7 +185,7 @@ def test_what_goes_wrong_is_answered_without_the_database(
 def test_page_tells_of_the_queue_by_what_it_carried(client, admin, settings, all_run):
     settings.CACHES = {"default": {"BACKEND": "nobody.may.Ask"}}
     Heartbeat.objects.filter(name="queue").update(at=all_run - timedelta(seconds=7))
-    assert {check.name: check.detail for check in components(all_run)}[
+    assert {check.name: check.detail for check in check_components(all_run)}[
         "queue"
     ] == "last message 7 s ago"
     client.force_login(admin)

@@ -24,7 +24,7 @@ def test_users_stay_logged_in(client, liaison, replace_key, keep):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_tokens_of_running_jobs_stay_valid(at, replace_key, keep):
-    token = new_phase_token(cluster=1, experiment=2, at=at)
+    token = new_phase_token(cluster_id=1, experiment_id=2, at=at)
     replace_key(keep=keep)
     content = read_phase_token(token, at=at + timedelta(hours=1))
     assert (content is not None) == keep

@@ -32,7 +32,7 @@ from apps.production.domain.priority.listing import starts_in_queue
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, Stage
 from apps.progress.domain.stage_counts import progress_of
-from apps.statusboard.domain.board.availability import daily
+from apps.statusboard.domain.board.availability import read_daily_slots
 from apps.statusboard.domain.monitoring.source_tokens import authenticate_source
 from apps.statusboard.models import Incident, MonitoringSource, Service, StateInterval
 from apps.submission.domain.arrays.assignment import assign_request
@@ -230,7 +230,7 @@ class TestLoadedDemo(TestCase):
             for one, kind, when in zip(planted, kinds, times, strict=True)
         )
         samweb = Service.objects.get(slug="samweb")
-        days = daily([samweb], AT, days=10)[samweb.pk]
+        days = read_daily_slots([samweb], AT, days=10)[samweb.pk]
         assert {day.state for day in days} == {"up", "degraded", "down"}
 
     def test_no_work_of_a_new_demo_is_overdue(self) -> None:

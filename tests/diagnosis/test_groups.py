@@ -37,7 +37,7 @@ from apps.diagnosis.enums import (
     VerdictKind,
 )
 from apps.diagnosis.models import Evidence, FailureGroup, KnownError, LogHarvest, Verdict
-from apps.jobs.domain.statistics.intervals import lift
+from apps.jobs.domain.statistics.intervals import compare_rates
 from tests.factories import clusters, jobs
 from tests.pages import text_of
 
@@ -265,7 +265,7 @@ def test_liaisons_select_only_groups_that_they_may_change(
     keys = list(FailureGroup.objects.values_list("pk", flat=True))
     assert len(keys) == 2
     for user, selectable in ((shifter, set(keys)), (liaison, {own})):
-        assert groups.triageable(user, keys) == selectable
+        assert groups.find_triageable(user, keys) == selectable
         for key in keys:
             group = FailureGroup.objects.get(pk=key)
             assert groups.may_triage(user, group) == (key in selectable)
@@ -588,7 +588,7 @@ def test_release_of_which_most_jobs_fail_is_a_group(client, fail, shifter, nova)
 
 
 def test_lift_and_its_interval():
-    ratio, low, high = lift(26, 26, 28, 1400)
+    ratio, low, high = compare_rates(26, 26, 28, 1400)
     assert ratio == pytest.approx(50)
     assert 30 < low < 50 < high < 80
 

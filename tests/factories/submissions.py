@@ -5,7 +5,7 @@ from datetime import timedelta
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
 from apps.production.enums import PORTAL
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.arrays.submissions import failed_of
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT
@@ -38,7 +38,7 @@ def retry_failed(submission, *, verdict="service", at=AT + timedelta(hours=1)):
     submission.refresh_from_db()
     return plan_retry(
         submission=submission,
-        request=locked(submission.request),
+        request=lock_request(submission.request),
         indices=failed_of(submission, verdict=verdict),
         by=PORTAL,
         at=at,

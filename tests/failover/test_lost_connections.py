@@ -34,7 +34,7 @@ def tries(client, monkeypatch, transactional_db):
                 execute(*statements)
             return []
 
-        monkeypatch.setattr("apps.core.web.views.readiness", readiness)
+        monkeypatch.setattr("apps.core.web.views.check_readiness", readiness)
         return tries
 
     yield let_fail
@@ -129,4 +129,6 @@ def test_readiness_tells_that_there_is_no_primary(monkeypatch, db):
             raise error
 
     monkeypatch.setattr(health, "connection", Away())
-    assert health.readiness()[0].detail == ("no primary: the servers that answer accept no changes")
+    assert health.check_readiness()[0].detail == (
+        "no primary: the servers that answer accept no changes"
+    )

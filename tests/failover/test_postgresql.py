@@ -94,7 +94,7 @@ def test_portal_goes_on_with_the_promoted_standby(pair, browser, killing_subscri
     events.publish(kind="thing.happened", target=target, by="test", at=at)
     delivery = Delivery.objects.get(subscriber="test.kill")
     with on_database(pair.standby.url):
-        assert health.readiness()[0].detail == "a standby, which accepts no changes"
+        assert health.check_readiness()[0].detail == "a standby, which accepts no changes"
 
     with pytest.raises(DatabaseError):
         tasks.deliver(delivery_id=delivery.pk)  # kills the primary in the middle

@@ -40,8 +40,8 @@ def nova(db):
 
 def token_of(cluster, experiment, **more):
     return new_phase_token(
-        cluster=cluster.pk,
-        experiment=experiment.pk,
+        cluster_id=cluster.pk,
+        experiment_id=experiment.pk,
         **{"at": timezone.now(), "label": "one", **more},
     )
 

@@ -82,9 +82,7 @@ def test_hold_of_all_production_is_told_to_those_with_requests_under_way(
     assert told() == trouble("nova-liaison")
 
 
-def test_all_experiments_are_told_of_a_hold_of_all_production_but_whoever_placed_it_is_not(
-    bring, nova, dune
-):
+def test_hold_of_all_production_notifies_all_experiments_but_not_its_author(bring, nova, dune):
     bring("running")
     bring("queued", dune)
     hold(person("two-hats", ("shifter", None), ("liaison", dune)))

@@ -3,7 +3,7 @@
 import pytest
 
 from apps.core.domain.events import publish
-from apps.notifications.domain.notifications import unread, visible_notifications
+from apps.notifications.domain.notifications import select_unread, visible_notifications
 from apps.notifications.domain.preferences import preferences_of
 from apps.notifications.models import Follow, Message, Notification, Preferences, Rule, Webhook
 from apps.production.domain.discussion import withdraw_comment, write_comment
@@ -88,7 +88,7 @@ def test_call_to_act_counts_as_read_once_the_request_has_moved_on(browse, asked,
     publish(kind="request.request_changes", target=asked, by="opg-one", at=AT, new="draft")
     deliver()
 
-    rows = unread(visible_notifications(liaison)).filter(group="turn")
+    rows = select_unread(visible_notifications(liaison)).filter(group="turn")
 
     assert asked.state != "draft"
     assert [row.event.kind for row in rows] == ["request.return"]

@@ -65,7 +65,7 @@ def test_beat_that_gets_its_turn_is_no_longer_listed_as_waiting(monkeypatch):
     turn.is_ours = True
     wait_for(Heartbeat.objects.filter(name=health.BEAT).exists)
     assert not Heartbeat.objects.filter(name=waiting).exists()
-    assert health.components(timezone.now())[2].detail.startswith(f"on {platform.node()}: ")
+    assert health.check_components(timezone.now())[2].detail.startswith(f"on {platform.node()}: ")
     heartbeats.stop_hearts()
     assert Heartbeat.objects.filter(name=health.BEAT).exists(), "another one may have it now"
     connection.close()

@@ -17,7 +17,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, components
+from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, check_components
 from apps.core.models import Heartbeat
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_worker_that_is_stopped_is_forgotten_and_one_that_is_killed_is_shown_as_
     assert not stopped.exists()
     later = timezone.now() + HEARTBEAT_LIMIT + timedelta(seconds=1)
     beat_heart(name="beat", at=later)
-    failing = {check.name: check.detail for check in components(later) if not check.ok}
+    failing = {check.name: check.detail for check in check_components(later) if not check.ok}
     assert failing.keys() == {"worker default@killed", "workers", "queue"}
     assert failing["worker default@killed"].startswith("dead")
 

@@ -27,7 +27,7 @@ def test_statement_is_cancelled_in_a_web_server(limited, client, monkeypatch):
     with pytest.raises(OperationalError, match="statement timeout"):
         sleep()
     client.raise_request_exception = False
-    monkeypatch.setattr("apps.core.web.views.readiness", sleep)
+    monkeypatch.setattr("apps.core.web.views.check_readiness", sleep)
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert "This took too long and was stopped." in answer.content.decode()

@@ -150,7 +150,7 @@ def test_failed_responses_and_tasks_are_counted_for_all_processes(client, shifte
     monkeypatch.setattr(views, "home_page", fail)
     client.raise_request_exception = False
     assert client.get("/").status_code == 500
-    monkeypatch.setattr(readiness_views, "readiness", lambda: [Check("queue", False, "away")])
+    monkeypatch.setattr(readiness_views, "check_readiness", lambda: [Check("queue", False, "away")])
     assert client.get("/readyz").status_code == 503
     for name in ("jobs.collect_all", "jobs.collect_all", "made.up"):
         task_failure.send(sender=FailedTask(name))

@@ -16,7 +16,7 @@ from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.core.tasks import deliver_waiting
 from apps.jobs.models import Collection
-from apps.notifications.domain.notifications import notify, unread, visible_notifications
+from apps.notifications.domain.notifications import notify, select_unread, visible_notifications
 from apps.notifications.enums import Group
 from apps.notifications.models import Notification
 from apps.portal.pages.request.page import request_page
@@ -259,7 +259,7 @@ def test_limit_that_later_jobs_exceeded_must_change_before_the_start(
         [liaison.username],
         True,
     )
-    kinds = {row.event.kind for row in unread(visible_notifications(liaison))}
+    kinds = {row.event.kind for row in select_unread(visible_notifications(liaison))}
     assert {"request.needs_change", "request.reminder"} <= kinds
     keep_attention(request=queued, needs={AttentionKind.IDLE: Need(LATER, "idle")}, at=LATER)
     assert [row.kind for row in Attention.objects.all()] == ["idle"]

@@ -38,7 +38,7 @@ from apps.recovery.enums import Mode
 from apps.recovery.models import DailyEffect, Decision, RecoveryRule, WeeklyRecovery
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryJob, Submission
@@ -483,7 +483,7 @@ def test_a_person_may_be_first(assignment, rule, send, fail, shifter):
     decide()
     plan_retry(
         submission=first,
-        request=locked(assignment.request),
+        request=lock_request(assignment.request),
         indices=[0],
         by=shifter,
         at=LATER,

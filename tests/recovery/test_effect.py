@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.recovery.domain.decisions.choice import is_control
-from apps.recovery.domain.figures.effect import ArmFigures, RuleEffect, difference
+from apps.recovery.domain.figures.effect import ArmFigures, RuleEffect, compare_shares
 from apps.recovery.domain.rules.useless import LEAST_ENDED, does_not_help, evidence_about
 
 
@@ -17,13 +17,13 @@ def figures(completed, failed):
 
 def test_newcombe_interval_of_the_paper():
     """Newcombe 1998, table II: 56 of 70 beside 48 of 80, method 10: 0.0524 to 0.3339."""
-    effect = difference(figures(56, 14), figures(48, 32))
+    effect = compare_shares(figures(56, 14), figures(48, 32))
     assert (effect.value, effect.low, effect.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
 
 
 @given(*[st.integers(0, 400)] * 4)
 def test_interval_contains_the_difference(completed, failed, control_completed, control_failed):
-    effect = difference(figures(completed, failed), figures(control_completed, control_failed))
+    effect = compare_shares(figures(completed, failed), figures(control_completed, control_failed))
     assert -1 <= effect.low <= effect.value <= effect.high <= 1
 
 

@@ -20,7 +20,7 @@ from apps.recovery.enums import Mode
 from apps.recovery.models import Decision, RecoveryRule
 from apps.submission.domain.arrays import submissions
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.arrays.scripts import events_of_part, make_stage_plan, write_script
 from apps.submission.domain.arrays.shortfalls import shortfalls_of
 from apps.submission.domain.arrays.submissions import (
@@ -141,7 +141,7 @@ def test_later_retries_keep_the_smaller_number(assignment, halving, send, fail, 
     decide_and_act(release)
     again = plan_retry(
         submission=retries()[0],
-        request=locked(assignment.request),
+        request=lock_request(assignment.request),
         indices=[1],
         by=shifter,
         at=LATER,

@@ -26,7 +26,7 @@ from apps.statusboard.domain.maintenance.announcements import post_announcement
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.assignment import cancel_sent
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
-from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_next, plan_retry
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.arrays.submissions import in_flight, stage_submissions_of
 from apps.submission.domain.dispatch import dispatch
@@ -391,7 +391,7 @@ def test_arrays_are_as_small_as_the_other_cluster_wants_them(
 def test_hosts_of_one_cluster_are_not_named_to_another(assignment, jura, send, fail, approver):
     first = send()
     fail(first, {1})
-    request = locked(assignment.request)
+    request = lock_request(assignment.request)
     common = {"request": request, "by": approver, "at": LATER, "reason": "Test."}
     here = plan_retry(
         submission=first,
@@ -453,7 +453,7 @@ def test_two_clusters_that_submit_at_once_keep_the_limit_of_a_request(
     with transaction.atomic():
         plan_retry(
             submission=first,
-            request=locked(assignment.request),
+            request=lock_request(assignment.request),
             indices=[0, 1],
             by=approver,
             at=LATER,

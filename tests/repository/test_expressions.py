@@ -23,7 +23,7 @@ MODULES = [
 #: Functions and classes that give `re` or `re2` a text that is not written in them.
 COMPILE = {
     ("capture/configuration.py", "_mask_names"): "the operator's setting, to check it",
-    ("apps/archive/domain/comparison.py", "normalised"): "an escaped job ID",
+    ("apps/archive/domain/comparison.py", "normalise"): "an escaped job ID",
     ("apps/archive/domain/search/search.py", "_cut"): "escaped words",
     ("apps/archive/domain/search/search.py", "_fitting"): "escaped words",
     ("apps/core/domain/secrets/masking.py", "Masker"): "the operator's setting",
@@ -60,7 +60,7 @@ RUN_EXPRESSIONS = {
     "LineSearch",
     "HyperscanMatcher",
     "OwnLevels",
-    "current",
+    "current_catalogue",
     "current_classifiers",
 }
 #: Who calls them all the same, outside the engine, which needs no settings and no database.
@@ -69,13 +69,16 @@ CALLERS = {
         "apps/diagnosis/domain/verdicts/analyses.py",
         "current_classifiers",
     ): "approved ones, in a worker",
-    ("apps/diagnosis/domain/verdicts/judged_jobs.py", "current"): "its version only",
+    ("apps/diagnosis/domain/verdicts/judged_jobs.py", "current_catalogue"): "its version only",
     (
         "apps/diagnosis/domain/verdicts/experience.py",
         "regex_fault",
     ): "written by the portal from an escaped line",
     ("apps/diagnosis/domain/known_errors/current.py", "KnownErrorCatalogue"): "approved ones",
-    ("apps/diagnosis/domain/known_errors/current.py", "current"): "approved ones, for workers",
+    (
+        "apps/diagnosis/domain/known_errors/current.py",
+        "current_catalogue",
+    ): "approved ones, for workers",
     ("apps/diagnosis/domain/log_page/outline.py", "compile_pattern"): "called by pack_marks_in",
     (
         "apps/diagnosis/domain/log_page/search.py",
@@ -85,7 +88,10 @@ CALLERS = {
         "apps/diagnosis/domain/reading/log_scans.py",
         "current_classifiers",
     ): "approved ones, in a worker",
-    ("apps/diagnosis/domain/verdicts/reclassification.py", "current"): "approved ones, in a worker",
+    (
+        "apps/diagnosis/domain/verdicts/reclassification.py",
+        "current_catalogue",
+    ): "approved ones, in a worker",
     (
         "apps/search/domain/engine/expressions.py",
         "LineSearch",

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Experiment, User
-from apps.archive.domain.search.words import LONGEST_WORD, chunks, words_in
+from apps.archive.domain.search.words import LONGEST_WORD, split_words, words_in
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
@@ -26,7 +26,7 @@ from apps.search.domain.query.clauses import (
     Source,
     TextClause,
     Word,
-    moment,
+    parse_moment,
 )
 from apps.search.domain.query.parser import parse
 from tests.archive.conftest import index_words
@@ -121,16 +121,16 @@ def _has_word(text: Text, word: Word) -> bool:
     if word.starts:
         start = word.text.lower()[:LONGEST_WORD]
         return any(text_word.startswith(start) for text_word in text.words)
-    return {chunk[:LONGEST_WORD] for chunk in chunks(word.text)} <= text.words
+    return {chunk[:LONGEST_WORD] for chunk in split_words(word.text)} <= text.words
 
 
 def _has_value(text: Text, field: Field, query: Query) -> bool:
     values = [clause.value for clause in query.of(field) if not clause.negated]
     excluded = [clause.value for clause in query.of(field) if clause.negated]
     if field is Field.SINCE:
-        return text.hit.at >= moment(values[0], at=AT)
+        return text.hit.at >= parse_moment(values[0], at=AT)
     if field is Field.UNTIL:
-        return text.hit.at < moment(values[0], at=AT)
+        return text.hit.at < parse_moment(values[0], at=AT)
     if field is Field.IN:
         return text.hit.source in query.sources
     value = {

@@ -16,7 +16,7 @@ from apps.search.domain.query.clauses import (
     QueryError,
     Source,
     Word,
-    moment,
+    parse_moment,
 )
 from apps.search.domain.query.matcher import QueryMatcher
 from apps.search.domain.query.parser import LONGEST_QUERY, MOST_CLAUSES, parse
@@ -135,10 +135,12 @@ def test_what_is_marked_in_a_line(text: str, line: str, marked: list[str]) -> No
 
 
 def test_times() -> None:
-    assert moment("30d", at=AT) == datetime(2026, 10, 25, 22, 12, tzinfo=UTC)
-    assert moment("90m", at=AT) == datetime(2026, 11, 24, 20, 42, tzinfo=UTC)
-    assert moment("2026-11-17", at=AT) == datetime(2026, 11, 17, tzinfo=UTC)
-    assert moment("2026-11-17T03:41+01:00", at=AT) == datetime(2026, 11, 17, 2, 41, tzinfo=UTC)
+    assert parse_moment("30d", at=AT) == datetime(2026, 10, 25, 22, 12, tzinfo=UTC)
+    assert parse_moment("90m", at=AT) == datetime(2026, 11, 24, 20, 42, tzinfo=UTC)
+    assert parse_moment("2026-11-17", at=AT) == datetime(2026, 11, 17, tzinfo=UTC)
+    assert parse_moment("2026-11-17T03:41+01:00", at=AT) == datetime(
+        2026, 11, 17, 2, 41, tzinfo=UTC
+    )
     for text in ("", "30", "30y", "17.11.2026", "0001-01-01T00:00+14:00"):
         with pytest.raises(QueryError):
-            moment(text, at=AT)
+            parse_moment(text, at=AT)

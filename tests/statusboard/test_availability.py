@@ -15,8 +15,8 @@ from apps.statusboard.domain.board.availability import (
     Availability,
     AvailabilitySlot,
     Stretch,
-    cut,
-    hourly,
+    cut_into_slots,
+    read_hourly_slots,
 )
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.windows import schedule_window
@@ -53,7 +53,7 @@ def test_slots_equal_a_recount_of_every_minute(history):
         )
         for start, end, state, incident in stretches
     ]
-    found = cut(given, [BEGINNING + edge * MINUTE for edge in edges])
+    found = cut_into_slots(given, [BEGINNING + edge * MINUTE for edge in edges])
     for (seconds, incidents), (first, last) in zip(found, pairwise(edges), strict=True):
         minutes = [
             next(
@@ -82,7 +82,7 @@ def test_day_of_a_short_disruption_is_no_lost_day(at, state, minutes, classes):
     bad = 60.0 * minutes
     seconds = {State.UP: 86_400 - bad, state: bad}
     day = AvailabilitySlot(
-        at - timedelta(days=1), at, is_hour=False, state=state, seconds=seconds, incident=1
+        at - timedelta(days=1), at, is_hour=False, state=state, seconds=seconds, incident_pk=1
     )
     row = SimpleNamespace(slots=[day], service=Service(slug="samweb"))
     assert f'class="{classes}"' in day_marks(row)
@@ -136,7 +136,7 @@ def test_page_board_and_api_tell_the_same_and_link_the_incident(
         assert down.get_absolute_url() in page
     both = [samweb, service("dcache", now)]
     with django_assert_num_queries(1):
-        hourly(both, now)
+        read_hourly_slots(both, now)
 
 
 @pytest.mark.parametrize("query", ["by=week", "days=0", "days=367", "by=hour&days=8", "days=x"])
@@ -151,7 +151,7 @@ def test_history_refuses_what_it_cannot_give(api, liaison, at, query):
 )
 def test_hours_begin_at_midnight_of_the_reader(at, db, zone, first):
     samweb = service("samweb", at)
-    slots = hourly([samweb], at, zone=ZoneInfo(zone))[samweb.pk]
+    slots = read_hourly_slots([samweb], at, zone=ZoneInfo(zone))[samweb.pk]
     assert slots[0].summary == f"{first}: unknown all hour"
     assert slots[-1].ended_at == at
 
@@ -178,7 +178,7 @@ def test_hours_of_the_strip_are_those_of_the_clock_when_clocks_change(
         close_incident(
             incident=incident, by=shifter, at=second + timedelta(minutes=5), reason="Back."
         )
-    slots = hourly([samweb], at, zone=ZoneInfo("Europe/Zurich"))[samweb.pk]
+    slots = read_hourly_slots([samweb], at, zone=ZoneInfo("Europe/Zurich"))[samweb.pk]
     strip = ET.fromstring(week_marks(samweb, list(slots)))
     last = max(float(mark.get("y")) for mark in strip.iter("rect"))
     row = [mark for mark in strip.iter("rect") if float(mark.get("y")) == last]

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from apps.production.domain.outlook import outlook
+from apps.production.domain.outlook import read_outlook
 from apps.production.models import Request
-from apps.submission.domain.dispatch.start import automatic_start_of, obstacle, start_next
+from apps.submission.domain.dispatch.start import automatic_start_of, find_obstacle, start_next
 from apps.submission.models import FilesCheck
 from tests.factories.requests import AT
 
@@ -62,8 +62,8 @@ def test_unchanged_answer_is_noted_every_minute(queued, cluster):
 
 def test_answer_about_an_earlier_version_does_not_count(queued, cluster):
     start_next(cluster=cluster, at=AT)
-    assert obstacle(Request.objects.get(pk=queued.pk), cluster, outlook(AT))
+    assert find_obstacle(Request.objects.get(pk=queued.pk), cluster, read_outlook(AT))
     Request.objects.filter(pk=queued.pk).update(version=queued.version + 1)
     changed = Request.objects.get(pk=queued.pk)
-    assert obstacle(changed, cluster, outlook(AT)) == ""
+    assert find_obstacle(changed, cluster, read_outlook(AT)) == ""
     assert automatic_start_of(changed, AT).files_checked_at is None

@@ -9,7 +9,7 @@ from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
-from apps.production.domain.outlook import find_hindrances, outlook
+from apps.production.domain.outlook import find_hindrances, read_outlook
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import Request, Stage
@@ -25,7 +25,7 @@ from apps.submission.domain.arrays.assignment import assign_request
 from apps.submission.domain.arrays.ignored_advice import follow_advice, ignore_advice
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.dispatch import dispatch, start
-from apps.submission.domain.dispatch.start import free_clusters, obstacle, start_next
+from apps.submission.domain.dispatch.start import find_obstacle, free_clusters, start_next
 from apps.submission.models import Assignment, Submission
 from tests.factories import clusters, people, requests, statusboard
 from tests.factories.requests import AT
@@ -127,7 +127,7 @@ def test_advice_against_submitting_keeps_requests_back(make, cluster, approver, 
     request = make("queued")
     announcement = post_announcement(title="Power cut", by=approver, at=AT, do_not_submit=True)
     assert started(cluster) == []
-    assert "Power cut" in obstacle(request, cluster, outlook(AT))
+    assert "Power cut" in find_obstacle(request, cluster, read_outlook(AT))
     withdraw_announcement(announcement=announcement, by=approver, at=AT, reason="Over.")
     assert started(cluster) == [request.key]
 
@@ -300,7 +300,7 @@ def test_one_whose_test_was_said_to_have_failed_waits_for_a_change(make, cluster
     request.refresh_from_db()
     make_move(verb=Verb.FAIL_TEST, request=request, by=approver, at=LATER, reason="Too slow.")
     assert started(cluster) == []
-    assert "test failed" in obstacle(request, cluster, outlook(AT))
+    assert "test failed" in find_obstacle(request, cluster, read_outlook(AT))
 
 
 def test_what_does_not_fit_stays_in_the_queue(make, cluster):

@@ -167,7 +167,7 @@ def _line_keys(side: ComparedJob, *, verbatim: bool) -> Sequence[str]:
     lines = side.lines or ()
     if verbatim:
         return lines
-    return [normalised(line, job_id=side.job_id) for line in lines]
+    return [normalise(line, job_id=side.job_id) for line in lines]
 
 
 def _is_noise(change: VariableChange, left_id: str, right_id: str, *, plain: bool) -> bool:
@@ -175,10 +175,10 @@ def _is_noise(change: VariableChange, left_id: str, right_id: str, *, plain: boo
         return True
     if plain or change.kind != "changed":
         return False
-    return normalised(change.left, job_id=left_id) == normalised(change.right, job_id=right_id)
+    return normalise(change.left, job_id=left_id) == normalise(change.right, job_id=right_id)
 
 
-def normalised(text: str, *, job_id: str = "") -> str:
+def normalise(text: str, *, job_id: str = "") -> str:
     """Replace dates, times, temporary paths, long hexadecimal numbers and the job's ID."""
     text = text.rstrip()
     for pattern, instead in _RULES:

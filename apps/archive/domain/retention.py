@@ -130,7 +130,7 @@ def content_size(*, cluster: Cluster) -> int:
         return int(cursor.fetchone()[0])
 
 
-def excesses(*, at: datetime) -> Iterator[ExcessStorage]:
+def find_excess_storage(*, at: datetime) -> Iterator[ExcessStorage]:
     """Yield for each cluster with a rule what `delete_expired` would delete. Changes nothing."""
     for cluster, rule in _rules():
         jobs = ArchivedJob.objects.filter(cluster=cluster)

@@ -44,7 +44,7 @@ def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
     if lines[-1] == b"" and len(lines) > 1:
         lines.pop()
     whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(lines) <= SHOWN_LINES
-    return ShownScript([printable(line) for line in lines[:SHOWN_LINES]], whole)
+    return ShownScript([escape_unprintable(line) for line in lines[:SHOWN_LINES]], whole)
 
 
 def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
@@ -55,14 +55,14 @@ def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
     raw_pairs = list(variables_in(start[:SHOWN_BYTES]))
     printable_pairs = []
     for name, value in raw_pairs[:SHOWN_VARIABLES]:
-        printable_pairs.append((printable(name), printable(value)))
+        printable_pairs.append((escape_unprintable(name), escape_unprintable(value)))
     pairs = sorted(printable_pairs)
     variables = [Variable(name, value, bool(_MASKED.fullmatch(value))) for name, value in pairs]
     whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(raw_pairs) <= SHOWN_VARIABLES
     return ShownEnvironment(variables, whole)
 
 
-def printable(raw: bytes) -> str:
+def escape_unprintable(raw: bytes) -> str:
     """Return bytes as text, with invalid UTF-8 and invisible characters as escapes."""
     text = raw.decode("utf-8", "backslashreplace")
     return HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)

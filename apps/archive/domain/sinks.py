@@ -118,7 +118,7 @@ def send_described(*, archived: Collection[int]) -> None:
     sinks = SinkState.objects.filter(wants_described=True, url__in=settings.ARCHIVE_SINKS)
     if not archived or not sinks:
         return
-    for batch in backfill.batches(ArchivedJob.objects.filter(pk__in=archived).order_by("pk")):
+    for batch in backfill.read_batches(ArchivedJob.objects.filter(pk__in=archived).order_by("pk")):
         if not batch.jobs:
             continue
         facts = {

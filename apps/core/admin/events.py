@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from apps.core.admin.base import EMPTY, ReadOnlyAdmin, register_read_only
 from apps.core.admin.lists import PeriodFilter, in_words
 from apps.core.domain.event_kinds import kind_in_words, value_in_words, what_was_done
-from apps.core.domain.events import people
+from apps.core.domain.events import select_people
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
 from apps.core.web.people import name_of
 
@@ -51,9 +51,9 @@ class ActorFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
         if self.value() == "people":
-            return queryset.filter(actor__in=people())
+            return queryset.filter(actor__in=select_people())
         if self.value() == "portal":
-            return queryset.exclude(actor__in=people())
+            return queryset.exclude(actor__in=select_people())
         return queryset
 
 

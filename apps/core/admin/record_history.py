@@ -25,7 +25,7 @@ from django.utils.text import capfirst, get_text_list
 
 from apps.core.admin.lists import yes_or_no
 from apps.core.domain.event_kinds import kind_of, value_in_words, what_was_done
-from apps.core.domain.events import events_of, people
+from apps.core.domain.events import events_of, select_people
 from apps.core.domain.masked_names import MASKED_NAMES
 from apps.core.domain.secrets.masking import Masker
 from apps.core.models import Event
@@ -271,8 +271,8 @@ def history_of(record: models.Model, *, with_portal: bool = False) -> History:
     ).select_related("user")
     stored = [*logged.order_by("-action_time", "-pk")[:MOST]]
     recent = _recent_events(record)
-    by_people = [*recent.filter(actor__in=people())[:MOST]]
-    by_portal = [*recent.exclude(actor__in=people())[:MOST]]
+    by_people = [*recent.filter(actor__in=select_people())[:MOST]]
+    by_portal = [*recent.exclude(actor__in=select_people())[:MOST]]
     left_out = 0
     if len(by_portal) > FEW_OF_THE_PORTAL and not with_portal:
         left_out = len(by_portal)

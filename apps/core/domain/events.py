@@ -105,7 +105,7 @@ def new_event(
     )
 
 
-def people() -> QuerySet[Any, Any]:
+def select_people() -> QuerySet[Any, Any]:
     """Return the actors who are users; the others are components such as `opsportal`."""
     return get_user_model().objects.values("username")
 
@@ -130,7 +130,7 @@ def exported_events(
     if kinds:
         events = events.filter(kind__in=kinds)
     if only_people:
-        events = events.filter(actor__in=people())
+        events = events.filter(actor__in=select_people())
     for event in events.order_by("pk").iterator(chunk_size=_CHUNK):
         yield {
             "id": event.pk,

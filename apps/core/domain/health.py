@@ -41,7 +41,7 @@ class Check:
     is_retired: bool = False
 
 
-def readiness() -> list[Check]:
+def check_readiness() -> list[Check]:
     """Check what this process needs to serve requests: database, schema, queue.
 
     A failure is a check that is not ok; nothing is raised.
@@ -49,7 +49,7 @@ def readiness() -> list[Check]:
     return [_database(), _schema(), _queue()]
 
 
-def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
+def check_components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
     """Check all processes of the portal by their heartbeats.
 
     Pages do not query the queue; its health follows from the messages that it carries from beat to

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from django_guid import get_guid
 from psycopg.errors import QueryCanceled
 
-from apps.core.domain.health import readiness
+from apps.core.domain.health import check_readiness
 from apps.core.web.lost_connections import is_lost, is_unavailable, mark_lost
 
 
@@ -29,7 +29,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
     Returns 200 or 503. Other processes do not count.
     """
-    checks = readiness()
+    checks = check_readiness()
     ready = all(check.ok for check in checks)
     body = {
         "ready": ready,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import Count, Exists, F, OuterRef
@@ -206,26 +206,31 @@ def files_of_numbers(stage: Stage, numbers: Iterable[int]) -> dict[int, list[str
     return names_by_number
 
 
-def numbers_given_up_of(requests: Iterable[int]) -> set[tuple[int, int, int]]:
-    """Return the jobs of these requests, by primary key, all of whose files were given up.
+class JobNumber(NamedTuple):
+    """The number of a job in its stage; `position` is that of the stage in the request."""
 
-    Each is its request, the position of its stage, and its number.
-    """
+    request_pk: int
+    position: int
+    number: int
+
+
+def numbers_given_up_of(request_pks: Iterable[int]) -> set[JobNumber]:
+    """Return the jobs of these requests, by primary key, all of whose files were given up."""
     given_up = InputFile.objects.filter(
-        stage__request__in=list(requests), state=FileState.GIVEN_UP, number__isnull=False
+        stage__request__in=list(request_pks), state=FileState.GIVEN_UP, number__isnull=False
     )
     others = InputFile.objects.filter(stage=OuterRef("stage"), number=OuterRef("number")).exclude(
         state=FileState.GIVEN_UP
     )
     jobs = set()
-    for request, position, number in (
+    for request_pk, position, number in (
         given_up.filter(~Exists(others))
         .order_by()
         .values_list("stage__request", "stage__position", "number")
         .distinct()
     ):
         if number is not None:
-            jobs.add((request, position, number))
+            jobs.add(JobNumber(request_pk, position, number))
     return jobs
 
 

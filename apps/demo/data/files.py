@@ -12,7 +12,7 @@ from apps.production.enums import PORTAL
 from apps.production.models import Request
 from apps.quality.domain.posts import name_files
 from apps.submission.domain.arrays.files import check_ledger
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.models import Submission
 
 #: Tasks of the array that failed for good, and the one that was retried although it completed.
@@ -39,7 +39,7 @@ def end_with_faults(*, request: Request, name: str, by: User, at: datetime) -> N
 
     retry = plan_retry(
         submission=sent,
-        request=locked(request),
+        request=lock_request(request),
         indices=[_TWICE],
         by=PORTAL,
         at=at - timedelta(minutes=40),

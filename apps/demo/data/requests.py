@@ -23,7 +23,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
-from apps.production.domain.types.declaration import Workflow, general
+from apps.production.domain.types.declaration import Workflow, general_workflow
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.enums import Verb
 from apps.production.models import Request
@@ -159,7 +159,7 @@ def _workflow(key: str) -> Workflow:
     version = newest_version(key)
     if version is None:
         raise ValueError(f"requests.yaml: there is no workflow type {key}")
-    return general() if key == "general" else workflow_of(version)
+    return general_workflow() if key == "general" else workflow_of(version)
 
 
 def _perform(

@@ -46,7 +46,7 @@ from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import (
     SHORT_LAG,
     are_being_counted,
-    behind,
+    collections_behind,
     counted_until,
 )
 
@@ -165,13 +165,13 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "core_seconds": sum(core_seconds for _, _, core_seconds in sums.values()),
         "query": period.jobs_query(),
         "last_decided_at": last_decided_at(),
-        "behind": behind(timezone.now()),
+        "behind": collections_behind(timezone.now()),
         "counted_until": counted_until(timezone.now()),
         "being_counted": not rows and are_being_counted(timezone.now()),
         "seen_at": timezone.now(),
         "mute_days": MUTE_DAYS,
         **views_context(request),
-        "may_triage": groups.triageable(request.user, [row.pk for row in page.object_list]),
+        "may_triage": groups.find_triageable(request.user, [row.pk for row in page.object_list]),
     }
     return render(request, "diagnosis/failures.html", context)
 

@@ -244,7 +244,9 @@ def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     context = {
         "change": change,
         "row": entry,
-        "differences": figures.differences(values_of(entry) if entry and is_open else {}, values),
+        "differences": figures.list_changed_fields(
+            values_of(entry) if entry and is_open else {}, values
+        ),
         "preview": preview,
         "problem": problem,
         "may_decide": is_open and may_edit_catalogue(request.user),

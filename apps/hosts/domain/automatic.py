@@ -135,8 +135,8 @@ def _starts_that_count(at: datetime) -> StartedAfter:
     causes = CentralCause.objects.filter(ended_at__gt=at - HOST_WITHIN).order_by()
     ends_of_causes = dict(causes.values_list("cluster").annotate(Max("ended_at")))
 
-    def started_after(cluster: int, host: str) -> datetime | None:
-        ends = [ends_of_hosts.get((cluster, host)), ends_of_causes.get(cluster)]
+    def started_after(cluster_id: int, host: str) -> datetime | None:
+        ends = [ends_of_hosts.get((cluster_id, host)), ends_of_causes.get(cluster_id)]
         return max((end for end in ends if end), default=None)
 
     return started_after

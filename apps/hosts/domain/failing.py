@@ -9,7 +9,7 @@ from operator import attrgetter
 from apps.accounts.models import User
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import KnownError
-from apps.jobs.domain.statistics.intervals import wilson
+from apps.jobs.domain.statistics.intervals import wilson_interval
 from apps.jobs.domain.statistics.questions import Answer, AnswerRow, Question, whole_hours
 from apps.jobs.domain.statistics.slices import failing_hosts
 from apps.statusboard.models import Incident
@@ -45,7 +45,7 @@ class FailingHost:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self.beyond, self.jobs)
+        return wilson_interval(self.beyond, self.jobs)
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,8 @@ class PhaseTokensView(ApiView):
         at = timezone.now()
         token = issue_phase_token(
             user=request.user,
-            cluster=fields["cluster"].pk,
-            experiment=experiment.pk,
+            cluster_id=fields["cluster"].pk,
+            experiment_id=experiment.pk,
             request_key=key,
             stage=fields["stage"],
             at=at,

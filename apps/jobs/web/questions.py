@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
@@ -97,10 +98,18 @@ def _unknown(field: str, text: str, labels: Mapping[str, str], in_labels: bool) 
     return describe_unknown(field, text, choices)
 
 
+class _Period(NamedTuple):
+    """A period; it has no name if its start or end is in the URL."""
+
+    since: datetime
+    until: datetime
+    name: str
+
+
 def _limit_period(
     values: QueryDict, at: datetime, period: str, problems: dict[str, str]
-) -> tuple[datetime, datetime, str]:
-    """Return start and end of the period, and its name; empty if one of both is in the URL."""
+) -> _Period:
+    """Return the period that the URL names, or limits by a start or an end."""
     limits = _limits(values, problems)
     since, until = last_hours(at, PERIODS[period])
     if "until" in limits:
@@ -115,4 +124,4 @@ def _limit_period(
         problems["since"] = "The period is longer than five years."
     if {"since", "until"} & problems.keys():
         since, until = last_hours(at, PERIODS[period])
-    return since, until, "" if limits else period
+    return _Period(since, until, "" if limits else period)

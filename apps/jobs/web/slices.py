@@ -11,7 +11,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.turns import one_at_a_time
 from apps.jobs.domain.records.conversion import last_hours
-from apps.jobs.domain.records.jobs import behind, totals_as_of, with_columns
+from apps.jobs.domain.records.jobs import collections_behind, totals_as_of, with_columns
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import PERIOD_LABELS, PERIODS, Answer, job_list_query
 from apps.jobs.domain.statistics.slices import SliceKind, recent_failures, slice_of
@@ -47,7 +47,7 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
         "columns": columns,
         "rows": rows,
         "as_of": totals_as_of(),
-        "behind": behind(at),
+        "behind": collections_behind(at),
     }
     return render(request, "jobs/slice.html", context)
 
@@ -56,15 +56,13 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
 def host_rate(request: AuthenticatedRequest, name: str) -> HttpResponse:
     """Show in one line how many jobs of a host failed in the last 24 hours, for another page."""
     since, until = last_hours(timezone.now(), 24)
-    question, of_host, of_site, site = recent_failures(
-        name, user=request.user, since=since, until=until
-    )
+    failures = recent_failures(name, user=request.user, since=since, until=until)
     context = {
-        "of_host": of_host,
-        "of_site": of_site,
-        "site": site,
-        "query": job_list_query(question),
-        "failed_query": job_list_query(question, failed=True),
+        "of_host": failures.of_host,
+        "of_site": failures.of_site,
+        "site": failures.site,
+        "query": job_list_query(failures.question),
+        "failed_query": job_list_query(failures.question, failed=True),
     }
     return render(request, "jobs/_host_rate.html", context)
 

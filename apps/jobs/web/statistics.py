@@ -13,7 +13,7 @@ from apps.core.charts import interval, spans_powers
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.core.web.tables import csv_file
 from apps.core.web.turns import one_at_a_time
-from apps.jobs.domain.records.jobs import behind, totals_as_of
+from apps.jobs.domain.records.jobs import collections_behind, totals_as_of
 from apps.jobs.domain.statistics.levels import DIMENSIONS, OF_THE_END
 from apps.jobs.domain.statistics.questions import (
     MEASURES,
@@ -95,50 +95,44 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     sort = read_sort(request, columns, default=LARGEST)
     if request.GET.get("format") == "csv" and not parsed.problems:
         return _csv(source.answer(question, limit=EXPORTED), source if is_compared else None)
+
     comparison = None
-    shown: list[tuple[AnswerRow, MeasureChange | None]] = []
+    rows_with_changes: list[tuple[AnswerRow, MeasureChange | None]] = []
     if is_compared:
         answer = source.answer(question, limit=MOST_COMPARED)
         comparison = compare_periods(source, question, answer)
         pairs = list(zip(comparison.rows, comparison.changes, strict=True))
         compared = sort_rows(pairs, _sort_keys(), sort)
-        shown += compared
+        rows_with_changes += compared
     else:
         answer = source.answer(question, limit=_MATRIX_ROWS, sort=sort)
         for row in answer.rows:
-            shown.append((row, None))
-    if all(row.rate <= 0.5 for row in answer.rows[:SHOWN]):
-        top = 0.5
-    else:
-        top = 1.0
-    presets = []
-    for name, measure, by, period in PRESETS:
-        is_shown = (measure, by) == (question.measure.name, question.by)
-        # Of an efficiency, the lowest is the worst.
-        order = {"sort": "value"} if measure in _WORST_IS_LOWEST else {}
-        presets.append((name, charts.address_of(measure, by, period=period, **order), is_shown))
+            rows_with_changes.append((row, None))
+
+    # The bars of failure rates reach to 50 %, or to 100 % if a rate is higher.
+    highest_rate = max((row.rate for row in answer.rows[:SHOWN]), default=0)
+    top = 0.5 if highest_rate <= 0.5 else 1.0
+    number_of_rows = max(answer.groups, len(rows_with_changes))
     context = {
         "parsed": parsed,
         "question": question,
         "answer": answer,
-        "rows": _rows(question, answer, shown[:SHOWN], top),
+        "rows": _rows(question, answer, rows_with_changes[:SHOWN], top),
         "sort": sort,
         "comparison": comparison,
         "change_of_all": _change_text(comparison.all, question.measure) if comparison else None,
         "top": top,
         "compares_rates": OF_THE_END.isdisjoint(question.by),
         "without_data": _names_without_data(question, answer.rows[:SHOWN]),
-        "more": max(answer.groups, len(shown)) - min(len(shown), SHOWN),
+        "more": number_of_rows - min(len(rows_with_changes), SHOWN),
         "headline": charts.value_text(answer.all.value(question.measure), question.measure),
         "all_query": job_list_query(question),
         "as_of": totals_as_of(),
-        "behind": behind(timezone.now()),
+        "behind": collections_behind(timezone.now()),
         "measures": MEASURES.values(),
         "dimensions": DIMENSIONS,
         "dimension_labels": [DIMENSIONS[name] for name in question.by],
-        "picked": [
-            question.by[index] if index < len(question.by) else "" for index in range(MOST_BY)
-        ],
+        "picked": [*question.by, *[""] * MOST_BY][:MOST_BY],
         "portal_zone": portal_zone(),
         "periods": PERIOD_LABELS,
         "problems": [
@@ -146,10 +140,21 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
             for name, problem in parsed.problems.items()
         ],
         "chips": list(_chips(request.GET, question, source)),
-        "presets": presets,
+        "presets": _presets(question),
         **(_charts(source, question, answer) if answer.all.jobs else {}),
     }
     return render(request, "jobs/statistics.html", context, status=400 if parsed.problems else 200)
+
+
+def _presets(question: Question) -> list[tuple[str, str, bool]]:
+    """Return name and query of each preset, and whether it is the question shown."""
+    presets = []
+    for name, measure, by, period in PRESETS:
+        is_shown = (measure, by) == (question.measure.name, question.by)
+        # Of an efficiency, the lowest is the worst.
+        order = {"sort": "value"} if measure in _WORST_IS_LOWEST else {}
+        presets.append((name, charts.address_of(measure, by, period=period, **order), is_shown))
+    return presets
 
 
 def _names_without_data(question: Question, rows: Sequence[AnswerRow]) -> list[str]:

@@ -36,9 +36,9 @@ from apps.jobs.domain.records.calendar_months import unlisted_months
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import (
     MOST_SORTED,
-    behind,
-    collections,
+    collections_behind,
     jobs_for_list,
+    list_collections,
     newest_to_sort,
     totals_as_of,
     with_columns,
@@ -115,7 +115,7 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         "unlisted": unlisted_months(
             since=_filter_value(jobs, "ended_from"), until=_filter_value(jobs, "ended_to")
         ),
-        "collections": collections(),
+        "collections": list_collections(),
         "sees_errors": is_opg(request.user),
         **views_context(request),
     }
@@ -254,7 +254,7 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
         "totals": counted,
         "totals_since": query.get("ended_from"),
         "totals_as_of": totals_as_of(),
-        "behind": behind(timezone.now()),
+        "behind": collections_behind(timezone.now()),
     }
 
 

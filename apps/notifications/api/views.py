@@ -34,7 +34,7 @@ from apps.notifications.domain.atom_feeds import (
 )
 from apps.notifications.domain.notifications import (
     mark_read,
-    unread,
+    select_unread,
     visible_notifications,
     with_texts,
 )
@@ -73,7 +73,7 @@ class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
     def get_queryset(self) -> QuerySet[Notification]:
         rows = visible_notifications(self.request.user).select_related("event", "request")
         only_unread = self.request.query_params.get("unread", "").lower() in {"1", "true"}
-        return unread(rows) if only_unread else rows
+        return select_unread(rows) if only_unread else rows
 
     def paginate_queryset(self, queryset: Any) -> Any:
         return with_texts(super().paginate_queryset(queryset) or [])

@@ -78,7 +78,7 @@ def with_texts(notifications: Sequence[Notification]) -> Sequence[Notification]:
     return notifications
 
 
-def unread(notifications: QuerySet[Notification]) -> QuerySet[Notification]:
+def select_unread(notifications: QuerySet[Notification]) -> QuerySet[Notification]:
     """Return those that are not read, without calls to act that nobody needs to follow any more.
 
     The request has left the state that it was in, or needs no attention any more.
@@ -102,7 +102,7 @@ def unread_count(user: User) -> int:
     # still see takes 4 ms for a liaison, a third of a short page; this check takes 0.3 ms.
     if not Notification.objects.filter(user=user, read_at=None).exists():
         return 0
-    return unread(visible_notifications(user))[:MAX_COUNT].count()
+    return select_unread(visible_notifications(user))[:MAX_COUNT].count()
 
 
 @transaction.atomic

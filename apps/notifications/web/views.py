@@ -28,7 +28,7 @@ from apps.notifications.domain.atom_feeds import (
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.notifications import (
     mark_read,
-    unread,
+    select_unread,
     unread_count,
     visible_notifications,
     with_texts,
@@ -95,9 +95,9 @@ def notification_list(request: AuthenticatedRequest) -> HttpResponse:
     shown_group = request.GET.get("group")
     if shown_group in SHOWN_ALONE:
         rows = rows.filter(group=shown_group)
-    page = newest_first(unread(rows) if only_unread else rows, by="at", query=request.GET)
+    page = newest_first(select_unread(rows) if only_unread else rows, by="at", query=request.GET)
     shown_pks = [notification.pk for notification in page.rows]
-    new_pks = set(unread(rows).filter(pk__in=shown_pks).values_list("pk", flat=True))
+    new_pks = set(select_unread(rows).filter(pk__in=shown_pks).values_list("pk", flat=True))
     context = {
         "page": page,
         "entries": _entries(with_texts(page.rows), new_pks),

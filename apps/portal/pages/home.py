@@ -22,7 +22,7 @@ from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.records.conversion import last_hours
 from apps.jobs.domain.records.jobs import (
     are_being_counted,
-    behind,
+    collections_behind,
     counted_until,
     totals_as_of,
 )
@@ -50,8 +50,8 @@ from apps.production.enums import CLOSED
 from apps.production.models import Attention, Request
 from apps.progress.domain.stage_counts import StageProgress, production_now
 from apps.recovery.domain.recoveries import Week, WithoutPerson, weeks_for, who_recovered
-from apps.statusboard.domain.board.availability import AvailabilitySlot, hourly
-from apps.statusboard.domain.board.board import BoardRow, board
+from apps.statusboard.domain.board.availability import AvailabilitySlot, read_hourly_slots
+from apps.statusboard.domain.board.board import BoardRow, read_board
 from apps.statusboard.domain.maintenance.announcements import unread_announcements
 from apps.statusboard.domain.maintenance.hand_over_notes import hand_over_notes
 from apps.statusboard.enums import Cause as BoardCause
@@ -183,7 +183,9 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         else:
             sick.append(entry)
     sick.sort(key=lambda entry: severity_of(entry.row.own))
-    hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
+    hours = read_hourly_slots(
+        [entry.row.service for entry in sick], at, zone=timezone.get_current_timezone()
+    )
     names = {entry.row.service.slug: entry.row.service.name for entry in services}
     waits = count_waits(user, at)
     waiting = waiting_for(user, at).prefetch_related("attention")
@@ -220,7 +222,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
         failures=why_failed(user=user, at=at, names=names),
         waste=wasted_hours(user, at=at),
         as_of=totals_as_of(),
-        behind=behind(at),
+        behind=collections_behind(at),
         counted_until=counted_until(at),
         being_counted=are_being_counted(at),
         production=production_now(user),
@@ -260,7 +262,7 @@ def services_with_failures(*, user: User, at: datetime) -> list[ServiceRow]:
     jobs_by_service = dict(totals.order_by().values_list("service").annotate(Sum("jobs")))
 
     rows = []
-    for row in board(at, zone=zone):
+    for row in read_board(at, zone=zone):
         slug = row.service.slug
         jobs = jobs_by_service.get(slug, 0)
         address = _failed_jobs(start, end, service=slug) if jobs else ""

@@ -13,7 +13,7 @@ from apps.core.domain.quantities import format_duration, round_duration
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.causes.impact.figures import Bins, ImpactFigures, impact_of
-from apps.jobs.domain.records.jobs import behind, counted_until
+from apps.jobs.domain.records.jobs import collections_behind, counted_until
 from apps.jobs.models import Collection
 from apps.portal.pages.time_axis import Axis, AxisMark, ticks_of
 from apps.recovery.domain.decisions.explanations import planned_retries_of
@@ -102,7 +102,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> IncidentPa
     as_of = figures.counted_at
     late: list[Collection] = []
     if as_of is not None:
-        late = list(behind(at))
+        late = list(collections_behind(at))
         as_of = min(as_of, counted_until(at, with_behind=False) or as_of)
     started_at = min(member.started_at for member in members)
     if not figures.exposed and _no_accounting_reaches(started_at, late):

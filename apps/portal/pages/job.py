@@ -42,7 +42,7 @@ from apps.recovery.domain.decisions.explanations import (
     planned_retry_of,
 )
 from apps.recovery.models import Decision
-from apps.statusboard.domain.board.outages import outages_during
+from apps.statusboard.domain.board.outages import ServiceOutage, outages_during
 from apps.submission.domain.debugging.bundle import may_download
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 from apps.submission.domain.retries.links import find_retried_job, find_retry
@@ -119,35 +119,29 @@ class JobPage:
 def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
     """Return what the page of a job shows to a user, without its form."""
     archived = archived_job_for(job)
+    may_see_environment = archived is not None and sees_environment(user, archived)
     diagnosis = job_diagnosis(job, at, archived=archived)
     verdict = diagnosis.verdict
-    attempts = other_attempts(job)
-    requests = Request.objects.visible_to(user).filter(
-        key=job.request_key, experiment=job.experiment_id
-    )
-    job_request = requests.first()
-    may_see_environment = archived is not None and sees_environment(user, archived)
-    retry = find_retry(verdict) if verdict else None
-    phases = phases_of(job)
-    use = stage_use(job)
-    debug_of = debugged_by(job)
     failure = same_failure(verdict, stage=job.stage, user=user) if verdict else None
-    offer = None
-    if verdict and debug_of is None and verdict.later_state != JobState.COMPLETED:
-        offer = retry_offer(source=job, user=user, at=at)
-    is_corrected = verdict is not None and verdict.is_overridden and offer is not None
-    group_offer = None
-    if failure and debug_of is None and 1 < failure.open <= MOST_IN_GROUP:
-        planned = planned_retries_of(failure.group, user).jobs
-        group_offer = retry_offer(source=failure.group, user=user, at=at, planned=planned)
+
+    requests = Request.objects.visible_to(user)
+    job_request = requests.filter(key=job.request_key, experiment=job.experiment_id).first()
     comment = ""
     if job_request:
         comment = comment_url(job_request, f"Job {job.job_id} of {job.stage}: ")
-    outages = []
-    # A job that never ran met no outage.
-    if job.started_at is not None:
-        service_ids = services_needed_by([job])[job.pk]
-        outages = outages_during(service_ids, job.started_at, job.ended_at, at=at)
+
+    # The failure of a debug re-run is for reading, so no retry is offered for it.
+    debug_of = debugged_by(job)
+    offer = group_offer = None
+    if debug_of is None:
+        offer = _offer_retry(job, verdict, user, at)
+        group_offer = _offer_group_retry(failure, user, at)
+    is_corrected = verdict is not None and verdict.is_overridden and offer is not None
+
+    attempts = other_attempts(job)
+    retry = find_retry(verdict) if verdict else None
+    phases = phases_of(job)
+    use = stage_use(job)
     return JobPage(
         at=at,
         job=job,
@@ -155,7 +149,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         is_watching=job_request is not None and level_of(user, job_request) == Level.WATCHING,
         activity=_activity(job, archived, verdict, attempts, retry),
         phases=phases,
-        timeline=timeline_of(job, phases, outages),
+        timeline=timeline_of(job, phases, _outages_met_by(job, at)),
         stage_use=use,
         energy=energy_of(job),
         resource_advice=advise(job, use),
@@ -185,6 +179,29 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         sees_environment=may_see_environment,
         environment=shown_environment(archived) if archived and may_see_environment else None,
     )
+
+
+def _offer_retry(job: Job, verdict: Verdict | None, user: User, at: datetime) -> RetryOffer | None:
+    """Return the retry of a failed job; None if it did not fail, or succeeded since."""
+    if verdict is None or verdict.later_state == JobState.COMPLETED:
+        return None
+    return retry_offer(source=job, user=user, at=at)
+
+
+def _offer_group_retry(failure: SameFailure | None, user: User, at: datetime) -> RetryOffer | None:
+    """Return the retry of all open jobs of a failure group; None if they are too few or many."""
+    if failure is None or not 1 < failure.open <= MOST_IN_GROUP:
+        return None
+    planned = planned_retries_of(failure.group, user).jobs
+    return retry_offer(source=failure.group, user=user, at=at, planned=planned)
+
+
+def _outages_met_by(job: Job, at: datetime) -> Sequence[ServiceOutage]:
+    """Return the outages of services that a job needed while it ran."""
+    if job.started_at is None:  # it never ran
+        return []
+    service_pks = services_needed_by([job])[job.pk]
+    return outages_during(service_pks, job.started_at, job.ended_at, at=at)
 
 
 def _activity(

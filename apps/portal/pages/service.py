@@ -14,8 +14,8 @@ from apps.statusboard.domain.board.availability import (
     DAYS,
     Availability,
     AvailabilitySlot,
-    availability,
-    hourly,
+    read_hourly_slots,
+    sum_availability,
 )
 from apps.statusboard.domain.board.board import BoardRow, board_row, state_history
 from apps.statusboard.domain.maintenance.windows import windows_of
@@ -55,14 +55,14 @@ class ServicePage:
 def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) -> ServicePage:
     """Return what the page of a service shows to a user, without its incidents."""
     row = board_row(service, at, zone=zone)
-    hours = hourly([service], at, zone=zone)[service.pk]
+    hours = read_hourly_slots([service], at, zone=zone)[service.pk]
     return ServicePage(
         at=at,
         service=service,
         row=row,
         hours=hours,
         availability=[
-            ("Last 7 days", availability(hours)),
+            ("Last 7 days", sum_availability(hours)),
             (f"Last {DAYS} days", row.availability),
         ],
         spans=state_history(service, at - timedelta(days=DAYS), at)[:100],

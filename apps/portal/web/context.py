@@ -14,7 +14,7 @@ from apps.diagnosis.domain.reading.backlog import log_backlog
 from apps.notifications.domain.notifications import unread_count
 from apps.portal.web.page_links import page_links
 from apps.production.permissions import may_create
-from apps.statusboard.domain.board.board import strip
+from apps.statusboard.domain.board.board import read_strip
 
 #: The main sections: name, URL name, and prefixes of the paths that belong to it.
 MAIN_SECTIONS = [
@@ -183,7 +183,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "page_links": SimpleLazyObject(lambda: page_links(request, user)),
         "log_backlog": SimpleLazyObject(lambda: log_backlog(user=user, at=timezone.now())),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
-        "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
+        "strip": SimpleLazyObject(lambda: read_strip(timezone.now(), user)),
     }
 
 

@@ -22,7 +22,7 @@ from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.core.web.text_fields import NumberedText
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.inbox import signable
+from apps.production.domain.approvals.inbox import rights_to_sign
 from apps.production.domain.lifecycle.guards import may_offer
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.lifecycle.transitions import transitions_from
@@ -70,7 +70,7 @@ class Move(ReasonAction):
 
     def outlook(self, rows: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
         """Predict the outcome from the transition table. The domain function decides."""
-        signable_now = set(signable(user, at))
+        signable_now = set(rights_to_sign(user, at))
         return [self._outlook(row, user, signs=row.pk in signable_now) for row in rows]
 
     def _outlook(self, row: Request, user: User, *, signs: bool) -> tuple[bool, str]:

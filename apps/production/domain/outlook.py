@@ -8,7 +8,7 @@ from datetime import datetime
 from django.utils.text import get_text_list
 
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.board.board import Disruption, disruptions
+from apps.statusboard.domain.board.board import Disruption, list_disruptions
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, Service
 
@@ -61,22 +61,21 @@ class Outlook:
             return ""
         return services_up([disruption.service.name for disruption in self.find_all_down(needed)])
 
-    def find_obstacle(self, experiment: int | None, services: Collection[int]) -> Obstacle | None:
-        """Return why jobs of an experiment that need these services should not be submitted now.
-
-        Experiment and services are primary keys.
-        """
-        announcement = self.find_announcement(experiment, services)
+    def find_obstacle(
+        self, experiment_id: int | None, service_pks: Collection[int]
+    ) -> Obstacle | None:
+        """Return why jobs of an experiment that need these services should not be submitted now."""
+        announcement = self.find_announcement(experiment_id, service_pks)
         if announcement:
             return Obstacle(announcement=announcement)
-        down = self.find_all_down(services)
+        down = self.find_all_down(service_pks)
         return Obstacle(disruption=down[0]) if down else None
 
     def _is_ignored_by(self, request: Request) -> bool:
         return request.ignores_advice_until is not None and request.ignores_advice_until > self.at
 
     def find_announcement(
-        self, experiment: int | None, services: Collection[int]
+        self, experiment_id: int | None, service_pks: Collection[int]
     ) -> Announcement | None:
         """Return the first announcement that applies.
 
@@ -85,15 +84,15 @@ class Outlook:
         for announcement in self.advice:
             experiments = {experiment.pk for experiment in announcement.experiments.all()}
             about = {service.pk for service in announcement.services.all()}
-            if (not experiments or experiment in experiments) and (
-                not about or not about.isdisjoint(services)
+            if (not experiments or experiment_id in experiments) and (
+                not about or not about.isdisjoint(service_pks)
             ):
                 return announcement
         return None
 
-    def find_all_down(self, services: Collection[int]) -> list[Disruption]:
+    def find_all_down(self, service_pks: Collection[int]) -> list[Disruption]:
         """Return the disruptions of the services that are down, by name."""
-        down = [disruption for pk, disruption in self.down.items() if pk in services]
+        down = [disruption for pk, disruption in self.down.items() if pk in service_pks]
         return sorted(down, key=lambda disruption: disruption.service.name)
 
     def find_down(self, name: str) -> Disruption | None:
@@ -120,14 +119,14 @@ def services_of(stages: Iterable[Stage]) -> set[int]:
     return needed
 
 
-def outlook(at: datetime) -> Outlook:
+def read_outlook(at: datetime) -> Outlook:
     """Read the outlook at a time, in a fixed number of queries."""
     advice = (
         Announcement.objects.current(at)
         .filter(do_not_submit=True)
         .prefetch_related("experiments", "services")
     )
-    down = {disruption.service.pk: disruption for disruption in disruptions(at, (State.DOWN,))}
+    down = {disruption.service.pk: disruption for disruption in list_disruptions(at, (State.DOWN,))}
     return Outlook(at, list(advice), down)
 
 
@@ -151,7 +150,7 @@ def find_hindrances(requests: Collection[Request], at: datetime) -> Hindrances:
 
     The number of queries is fixed.
     """
-    now = outlook(at)
+    now = read_outlook(at)
     if not (now.advice or now.down):
         return Hindrances()
 

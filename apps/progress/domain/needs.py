@@ -16,7 +16,7 @@ from apps.diagnosis.enums import JobAdvice, VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.totals.totals import stage_sums
 from apps.jobs.models import QueueCount
-from apps.production.domain.approvals.inbox import arrivals
+from apps.production.domain.approvals.inbox import find_arrivals
 from apps.production.domain.attention import Need, is_news, keep_attention
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.forecast import forecast_of
@@ -312,7 +312,7 @@ def _quiet_since(requests: Collection[Request]) -> dict[int, datetime]:
 
     That is a move of the request, or the submission or end of one of its jobs.
     """
-    quiet_since = {pk: event.at for pk, event in arrivals(requests).items()}
+    quiet_since = {pk: event.at for pk, event in find_arrivals(requests).items()}
     for pk, stages in stage_sums(requests).items():
         ends = [sums.last_ended_at for sums in stages.values() if sums.last_ended_at]
         if pk in quiet_since:

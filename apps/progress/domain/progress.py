@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from apps.jobs.domain.collection.claims import has_claims
 from apps.jobs.domain.live.queue import Waiting, queue_known, waiting_of
-from apps.jobs.domain.records.jobs import behind, totals_as_of
+from apps.jobs.domain.records.jobs import collections_behind, totals_as_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.forecast import Days, Expected, Forecast, forecast_of
 from apps.production.domain.outputs.acceptance import acceptances_of
@@ -195,7 +195,7 @@ def _jobs_known_until(request: Request, *, at: datetime) -> datetime | None:
     request without known jobs may have jobs on any cluster.
     """
     as_of = totals_as_of()
-    late = list(behind(at))
+    late = list(collections_behind(at))
     if as_of is None or not late:
         return as_of
     totals = HourlyTotals.objects.filter(

@@ -23,7 +23,7 @@ from apps.core.web.pagination import KeysCountedFirst, KeysFirst
 from apps.core.web.query import number_in, read_query_or_warn
 from apps.diagnosis.enums import Category, VerdictKind
 from apps.diagnosis.models import Verdict
-from apps.jobs.domain.records.jobs import behind
+from apps.jobs.domain.records.jobs import collections_behind
 from apps.jobs.models import Job
 from apps.production.domain.holds import may_lift
 from apps.recovery.domain.decision_lists import DecisionFilter, decisions_of, with_jobs
@@ -114,7 +114,7 @@ def rules(request: AuthenticatedRequest) -> HttpResponse:
         "waiting_batches": find_waiting_batches(request.user, now),
         "may_write": may_write_any_rule(request.user),
         "as_of": now,
-        "behind": behind(now),
+        "behind": collections_behind(now),
         "weeks": [week for week in weeks if week.jobs],
         "this_week": weeks[-1],
         "without_person": who_recovered(weeks[-1], request.user),

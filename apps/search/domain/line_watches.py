@@ -104,7 +104,7 @@ def notify_watchers(
         watch.notified_at = at
         watch.seen_until = log.ended_at
         notified.append(watch)
-        key = keys[log.experiment][watch.unsigned_hash]
+        key = keys[log.experiment_id][watch.unsigned_hash]
         users_by_key.setdefault(key, []).append(watch.user.username)
     LineWatch.objects.bulk_update(notified, ["notified_at", "seen_until"])
     for template in LineTemplate.objects.filter(pk__in=users_by_key).order_by("pk"):
@@ -119,7 +119,7 @@ def _newest_log(watch: LineWatch, logs: Sequence["StoredLog"]) -> "StoredLog | N
     newest = None
     for log in logs:
         is_news = log.ended_at > watch.seen_until and watch.unsigned_hash in log.lines
-        if is_news and scope.sees(log.experiment):
+        if is_news and scope.sees(log.experiment_id):
             if newest is None or log.ended_at > newest.ended_at:
                 newest = log
     return newest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from apps.accounts.models import Experiment, User
 from apps.archive.domain.search.search import LinePart
-from apps.archive.domain.shown_contents import SHOWN_BYTES, printable
+from apps.archive.domain.shown_contents import SHOWN_BYTES, escape_unprintable
 from apps.archive.domain.store.contents import DamagedContent
 from apps.archive.models import ArchivedJob
 from apps.core.domain.expressions.runs import TooCostly
@@ -18,7 +18,7 @@ from apps.search.domain.engine.contents import content_of
 from apps.search.domain.engine.expressions import expression_spans
 from apps.search.domain.logs.kept_texts import KeptText, texts_of
 from apps.search.domain.query.clauses import Field, FieldValue, Query, Source
-from apps.search.domain.query.matcher import QueryMatcher, Span, in_lower_case, merged, text_of
+from apps.search.domain.query.matcher import QueryMatcher, Span, in_lower_case, merge_spans, text_of
 
 #: Matching lines that are shown of each text, and letters of a line.
 LINES = 3
@@ -130,7 +130,7 @@ class _Marker:
         for index, raw in enumerate(raw_lines):
             spans = self._spans(raw)
             if index in expression_places:
-                spans = merged([*spans, *expression_places[index]])
+                spans = merge_spans([*spans, *expression_places[index]])
             if spans:
                 number = None if text.first_line is None else text.first_line + index
                 lines.append(MatchingLine(_parts(text_of(raw), spans), number, offset, text.stream))
@@ -173,7 +173,9 @@ def _parts(line: str, spans: Sequence[Span]) -> tuple[LinePart, ...]:
         parts.append(LinePart(line[first : min(last, end)], hit=True))
         position = min(last, end)
     parts.append(LinePart(line[position:end] + ("…" if end < len(line) else "")))
-    return tuple(LinePart(printable(part.text.encode()), part.hit) for part in parts if part.text)
+    return tuple(
+        LinePart(escape_unprintable(part.text.encode()), part.hit) for part in parts if part.text
+    )
 
 
 def facets_of(hits: Sequence[SearchHit], user: User) -> dict[str, list[FacetValue]]:

@@ -55,9 +55,9 @@ class LogTemplates:
 class StoredLog:
     """The templates of the logs of a job, and the job as it is stored."""
 
-    job: int
-    experiment: int | None
-    site: int | None
+    job_pk: int
+    experiment_id: int | None
+    site_id: int | None
     ended_at: datetime
     state: str
     lines: Mapping[int, TemplateLine]
@@ -76,17 +76,17 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
     keys = _keys_of(stored_logs)
     rows = []
     for log in stored_logs:
-        key_by_number = keys[log.experiment]
+        key_by_number = keys[log.experiment_id]
         rows.append(
             JobTemplates(
-                job_id=log.job,
+                job_id=log.job_pk,
                 ended_at=log.ended_at,
                 failed=failed_in(log.state),
                 templates=sorted(map(key_by_number.__getitem__, log.lines)),
                 read_at=at,
             )
         )
-    before = JobTemplates.objects.filter(job__in=[log.job for log in stored_logs])
+    before = JobTemplates.objects.filter(job__in=[log.job_pk for log in stored_logs])
     ends = list(before.values_list("ended_at", flat=True)) + [row.ended_at for row in rows]
     JobTemplates.objects.bulk_create(
         rows,
@@ -166,23 +166,23 @@ class _Sightings:
         self.earliest = min(log.ended_at for log in logs)
         for log in sorted(logs, key=lambda log: log.ended_at, reverse=True):
             ends = dict.fromkeys(log.lines, log.ended_at)
-            self.lines.setdefault(log.experiment, {}).update(log.lines)
-            self.ends.setdefault(log.experiment, {}).update(ends)
-            if log.site is not None:
-                of_sites = self._by_site.setdefault(log.experiment, {})
-                of_sites.setdefault(log.site, {}).update(ends)
+            self.lines.setdefault(log.experiment_id, {}).update(log.lines)
+            self.ends.setdefault(log.experiment_id, {}).update(ends)
+            if log.site_id is not None:
+                of_sites = self._by_site.setdefault(log.experiment_id, {})
+                of_sites.setdefault(log.site_id, {}).update(ends)
 
     @property
     def have_sites(self) -> bool:
         """Return whether the site of any job is known."""
         return bool(self._by_site)
 
-    def sites_of(self, experiment: int | None, number: int) -> dict[int, datetime]:
+    def sites_of(self, experiment_id: int | None, number: int) -> dict[int, datetime]:
         """Return when the first job of each site that wrote the template ended, by site."""
         ends = {}
-        for site, of_site in sorted(self._by_site.get(experiment, {}).items()):
+        for site_id, of_site in sorted(self._by_site.get(experiment_id, {}).items()):
             if number in of_site:
-                ends[site] = of_site[number]
+                ends[site_id] = of_site[number]
         return ends
 
 
@@ -192,7 +192,7 @@ def _keys_of(logs: Sequence[StoredLog]) -> Keys:
     numbers: set[int] = set()
     for lines in sightings.lines.values():
         numbers.update(lines)
-    keys: Keys = {experiment: {} for experiment in sightings.lines}
+    keys: Keys = {experiment_id: {} for experiment_id in sightings.lines}
     candidates = _read_keys(numbers, keys, sightings)
     if new := _new_templates(keys, sightings):
         LineTemplate.objects.bulk_create(new, ignore_conflicts=True)
@@ -212,12 +212,12 @@ def _read_keys(numbers: Collection[int], keys: Keys, sightings: _Sightings) -> l
     lately = sightings.earliest - SPREAD_WITHIN
     have_sites = sightings.have_sites
     candidates = []
-    for key, experiment, stored_number, first_seen_at, first_site in rows:
+    for key, experiment_id, stored_number, first_seen_at, first_site_id in rows:
         number = stored_number % (1 << 64)
-        if number not in sightings.lines.get(experiment, ()):
+        if number not in sightings.lines.get(experiment_id, ()):
             continue
-        keys[experiment][number] = key
-        if first_seen_at >= lately or (first_site is None and have_sites):
+        keys[experiment_id][number] = key
+        if first_seen_at >= lately or (first_site_id is None and have_sites):
             candidates.append(key)
     return candidates
 
@@ -228,16 +228,16 @@ def _new_templates(keys: Keys, sightings: _Sightings) -> list[LineTemplate]:
     In order: two workers that add the same templates wait for each other, and never deadlock.
     """
     new = []
-    for experiment, lines in sightings.lines.items():
-        for number in lines.keys() - keys[experiment].keys():
+    for experiment_id, lines in sightings.lines.items():
+        for number in lines.keys() - keys[experiment_id].keys():
             new.append(
                 LineTemplate(
-                    experiment_id=experiment,
+                    experiment_id=experiment_id,
                     hash=signed(number),
                     text=lines[number].text[:LONGEST_TEXT],
                     names_error=lines[number].names_error,
-                    first_seen_at=sightings.ends[experiment][number],
-                    first_site_id=min(sightings.sites_of(experiment, number), default=None),
+                    first_seen_at=sightings.ends[experiment_id][number],
+                    first_site_id=min(sightings.sites_of(experiment_id, number), default=None),
                 )
             )
     return sorted(new, key=lambda template: (template.hash, template.experiment_id or 0))
@@ -285,8 +285,8 @@ def _note_first_seen(template: LineTemplate, sightings: _Sightings) -> bool:
 
 def _spread_at(template: LineTemplate, sites: Mapping[int, datetime]) -> datetime | None:
     """Return when a job of another site than the first wrote the line, if within the hour."""
-    for site, ended_at in sorted(sites.items()):
+    for site_id, ended_at in sorted(sites.items()):
         is_soon = abs(ended_at - template.first_seen_at) <= SPREAD_WITHIN
-        if site != template.first_site_id and is_soon:
+        if site_id != template.first_site_id and is_soon:
             return ended_at
     return None

@@ -16,7 +16,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import TruncDay
 
 from apps.accounts.models import User
-from apps.jobs.domain.statistics.intervals import lift, wilson
+from apps.jobs.domain.statistics.intervals import compare_rates, wilson_interval
 from apps.jobs.models import SHORT_HOST, Job
 from apps.search.models import LineTemplate, ReadLogs, TemplateTotals, signed
 
@@ -115,11 +115,11 @@ class Occurrences:
     @property
     def good_interval(self) -> tuple[float, float]:
         """The 95 % interval of the share of good jobs that have the line."""
-        return wilson(self.good, self.good_of)
+        return wilson_interval(self.good, self.good_of)
 
     @property
     def failed_interval(self) -> tuple[float, float]:
-        return wilson(self.failed, self.failed_of)
+        return wilson_interval(self.failed, self.failed_of)
 
     @property
     def comes_with_failure(self) -> bool:
@@ -329,7 +329,7 @@ def compare(occurrences: Occurrences, *, user: User) -> TraitComparison:
             if value and having >= LEAST_JOBS and not is_common_to_all:
                 # A value that the jobs alike do not have is at least one of one more.
                 outside = max(everything[attribute][value], 1)
-                ratio, low, high = lift(having, jobs, outside, alike)
+                ratio, low, high = compare_rates(having, jobs, outside, alike)
                 trait = LineTrait(
                     attribute=attribute,
                     value=value,

@@ -58,7 +58,7 @@ class SlotSerializer(serializers.Serializer[Any]):
     ended_at = serializers.DateTimeField()
     state = serializers.ChoiceField(choices=State.choices)
     seconds = serializers.DictField(child=serializers.FloatField(), help_text="Seconds by state.")
-    incident = serializers.IntegerField(allow_null=True)
+    incident = serializers.IntegerField(source="incident_pk", allow_null=True)
 
 
 class HistorySerializer(serializers.Serializer[Any]):

@@ -51,11 +51,11 @@ from apps.statusboard.api.serializers import (
 from apps.statusboard.domain.board.availability import (
     DAYS,
     HOURLY_DAYS,
-    availability,
-    daily,
-    hourly,
+    read_daily_slots,
+    read_hourly_slots,
+    sum_availability,
 )
-from apps.statusboard.domain.board.board import BoardRow, board
+from apps.statusboard.domain.board.board import BoardRow, read_board
 from apps.statusboard.domain.incidents.corrections import divide_incident
 from apps.statusboard.domain.incidents.incidents import (
     close_incident,
@@ -100,7 +100,7 @@ class ServiceViewSet(ApiView, ViewSet):
     @extend_schema(responses=ServiceSerializer(many=True))
     def list(self, request: Request) -> Response:
         """List services and their current states, in tree order."""
-        rows = board(timezone.now(), days=0)
+        rows = read_board(timezone.now(), days=0)
         return Response(ServiceSerializer(rows, many=True, context=_slugs(rows)).data)
 
     @extend_schema(
@@ -110,7 +110,7 @@ class ServiceViewSet(ApiView, ViewSet):
     def retrieve(self, request: Request, slug: str) -> Response:
         """Return a service and its current state."""
         get_object_or_404(Service, slug=slug)
-        rows = board(timezone.now(), days=0)
+        rows = read_board(timezone.now(), days=0)
         row = next(row for row in rows if row.service.slug == slug)
         return Response(ServiceSerializer(row, context=_slugs(rows)).data)
 
@@ -137,14 +137,16 @@ class ServiceViewSet(ApiView, ViewSet):
         if by not in ("day", "hour"):
             raise InvalidFields({"by": ["Enter day or hour."]})
         read, usual, most = (
-            (hourly, HOURLY_DAYS, HOURLY_DAYS) if by == "hour" else (daily, DAYS, LONGEST_HISTORY)
+            (read_hourly_slots, HOURLY_DAYS, HOURLY_DAYS)
+            if by == "hour"
+            else (read_daily_slots, DAYS, LONGEST_HISTORY)
         )
         days = number_of(request.query_params.get("days", str(usual)))
         if days is None or not 1 <= days <= most:
             raise InvalidFields({"days": [f"Enter a whole number from 1 to {most}."]})
         slots = read([service], timezone.now(), days=days)[service.pk]
         return Response(
-            HistorySerializer({"availability": availability(slots), "slots": slots}).data
+            HistorySerializer({"availability": sum_availability(slots), "slots": slots}).data
         )
 
 

@@ -15,13 +15,13 @@ from django.views.decorators.http import require_safe
 
 from apps.core.web.query import number_of
 from apps.statusboard.domain.board import iri
-from apps.statusboard.domain.board.board import board
+from apps.statusboard.domain.board.board import read_board
 from apps.statusboard.domain.board.exports import (
     atom_feed,
-    badge,
-    calendar,
     headline,
     statuspage_summary,
+    summarise_for_badge,
+    write_calendar,
 )
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.domain.maintenance.announcements import public_announcements
@@ -56,7 +56,7 @@ def public_board(request: HttpRequest) -> HttpResponse:
     if _refusal(request):
         return redirect_to_login(request.get_full_path())
     at = timezone.now()
-    rows = board(at, zone=timezone.get_current_timezone())
+    rows = read_board(at, zone=timezone.get_current_timezone())
     context = {
         "at": at,
         "headline": headline(rows),
@@ -79,7 +79,7 @@ def summary(request: HttpRequest) -> HttpResponse:
 def windows_calendar(request: HttpRequest) -> HttpResponse:
     refused = _refusal(request)
     return refused or HttpResponse(
-        calendar(timezone.now(), request.get_host()), "text/calendar; charset=utf-8"
+        write_calendar(timezone.now(), request.get_host()), "text/calendar; charset=utf-8"
     )
 
 
@@ -98,7 +98,7 @@ def status_badge(request: HttpRequest) -> HttpResponse:
     """Show the state of all services as a badge that shows a word, not only a colour."""
     if refused := _refusal(request):
         return refused
-    state, text = badge(timezone.now())
+    state, text = summarise_for_badge(timezone.now())
     width = 62 + 7 * len(text)
     context = {
         "text": text,

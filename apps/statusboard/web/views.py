@@ -22,7 +22,7 @@ from apps.core.web.moments import MomentField
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.statusboard.domain.board.availability import DAYS, HOURLY_DAYS
-from apps.statusboard.domain.board.board import board
+from apps.statusboard.domain.board.board import read_board
 from apps.statusboard.domain.incidents.incidents import (
     incidents_since,
     open_incident,
@@ -91,7 +91,7 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
     sort = read_sort(request, INCIDENT_ORDERS, default="-started")
     since = read_query_or_warn(request, "since", _moment, expected="a time")
     incidents = incidents_since(since, at) if since else open_incidents()
-    rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
+    rows = read_board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
     counts: Counter[State] = Counter()
     faults = {}
     for row in rows:

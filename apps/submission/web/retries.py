@@ -23,7 +23,7 @@ from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.production.domain.outlook import Obstacle, outlook
+from apps.production.domain.outlook import Obstacle, read_outlook
 from apps.statusboard.models import Announcement, Incident
 from apps.submission.domain.retries import batches
 from apps.submission.domain.retries.bad_hosts import find_bad_hosts
@@ -170,7 +170,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
 
 def _announcements_against(dry_run: DryRun, at: datetime) -> list[tuple[Announcement, int]]:
     """Return the announcements that keep jobs from being submitted, with the number of jobs."""
-    obstacles = find_obstacles(dry_run.eligible, outlook(at)).values()
+    obstacles = find_obstacles(dry_run.eligible, read_outlook(at)).values()
     announcements = [obstacle.announcement for obstacle in obstacles if obstacle.announcement]
     return Counter(announcements).most_common()
 

@@ -17,7 +17,7 @@ from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
 from apps.core.web.turns import one_at_a_time
 from apps.production.domain.holds import holds_over
-from apps.production.domain.outlook import outlook
+from apps.production.domain.outlook import read_outlook
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
@@ -224,7 +224,7 @@ def _page(
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
     if production_request.state in ignored_advice.STATES:
-        against = outlook(at).against(
+        against = read_outlook(at).against(
             production_request, production_request.stages.prefetch_related("services")
         )
     context: dict[str, Any] = {

@@ -35,7 +35,7 @@ def test_words_of_a_line(line, found):
 def test_every_piece_of_a_line_is_found_by_typing_it(line):
     there = words.words_of(line)
     for piece in line.split(" "):
-        assert {chunk[: words.LONGEST_WORD] for chunk in words.chunks(piece)} <= there
+        assert {chunk[: words.LONGEST_WORD] for chunk in words.split_words(piece)} <= there
 
 
 @given(st.one_of(LETTERS, SHELL))

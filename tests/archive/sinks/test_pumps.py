@@ -70,7 +70,7 @@ PARSERS = {
         b"\1\0\0\0" + raw(text), size_bytes=9
     ),
     "plain comparison": compared,
-    "made equal": lambda text: comparison.normalised(text, job_id="4711"),
+    "made equal": lambda text: comparison.normalise(text, job_id="4711"),
     "masking": masked,
     "accounting's text": lambda text: verification._as_text(raw(text)),
     "accounting's environment": lambda text: verification._compare_environments(

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.archive.domain.store import backfill
-from apps.archive.domain.store.backfill import batches, jobs_after
+from apps.archive.domain.store.backfill import jobs_after, read_batches
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.sinks.files import FilesSink
 from tests.contracts.sink import SUBMITTED, a_job
@@ -67,7 +67,7 @@ def test_what_comes_out_is_what_was_stored(root):
         a_job(2, arguments="a b", stage="sim", account="x", name="n", sender="farm-1"),
     ]
     store(*jobs)
-    (batch,) = batches(jobs_after(last=0))
+    (batch,) = read_batches(jobs_after(last=0))
     assert (batch.jobs, batch.damaged, batch.last) == (
         jobs,
         [],
@@ -84,7 +84,7 @@ def test_batches_are_bounded_by_number_and_size(monkeypatch):
             for number in range(1, 9)
         )
     )
-    assert [[job.job_id for job in batch.jobs] for batch in batches(jobs_after(last=0))] == [
+    assert [[job.job_id for job in batch.jobs] for batch in read_batches(jobs_after(last=0))] == [
         ["1", "2", "3"],
         ["4"],
         ["5", "6", "7"],

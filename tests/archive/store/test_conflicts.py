@@ -39,7 +39,7 @@ def test_what_would_run_again_differs(changes, part):
     assert Event.objects.get(kind="archive.conflict").data == {"job_ids": ["1"]}
 
 
-def test_captures_with_the_portal_s_database_are_not_suspected_when_an_id_is_used_again_at_once():
+def test_id_used_again_at_once_is_no_conflict_of_the_portal_s_own_captures():
     store(
         captured_job(1),
         captured_job(1, submitted_at=START + timedelta(seconds=3), script=b"another submission"),

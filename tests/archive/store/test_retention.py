@@ -14,7 +14,7 @@ from apps.archive.domain import retention
 from apps.archive.domain.retention import (
     content_size,
     delete_expired,
-    excesses,
+    find_excess_storage,
     pin_job,
     save_retention_rule,
     unpin_job,
@@ -105,7 +105,7 @@ def test_size_is_kept_by_deleting_the_oldest(monkeypatch):
     )
     size = content_size(cluster=Cluster.objects.get(name="alps"))
     rule(max_bytes=size // 2)
-    (before,) = excesses(at=AT)
+    (before,) = find_excess_storage(at=AT)
 
     deleted = expire()
 

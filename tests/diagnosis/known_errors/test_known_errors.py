@@ -16,7 +16,7 @@ from apps.diagnosis.domain.known_errors.changes import (
     submit_change,
     values_of,
 )
-from apps.diagnosis.domain.known_errors.current import current, current_classifiers
+from apps.diagnosis.domain.known_errors.current import current_catalogue, current_classifiers
 from apps.diagnosis.domain.known_errors.shipped import load_shipped
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.diagnose import diagnose
@@ -122,14 +122,14 @@ def test_change_is_a_version_and_is_matched_at_once(change, approver, at):
 
 
 def test_catalogue_is_compiled_once_per_version(change):
-    first = current()
+    first = current_catalogue()
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        assert current() is first
+        assert current_catalogue() is first
     assert len(queries) == 1
     change(**NEW)
-    assert current() is not first
+    assert current_catalogue() is not first
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from apps.diagnosis.domain.log_page.alignment import align, masked
+from apps.diagnosis.domain.log_page.alignment import align, mask_line
 from apps.diagnosis.domain.log_page.comparison import (
     Divergence,
     ShownFold,
@@ -83,8 +83,8 @@ def test_what_cannot_be_compared_is_said(family, make_job, shifter, roots, clien
 
 
 def test_masked_lines_keep_what_tells_a_failure_apart():
-    assert masked("exit status 65", "") != masked("exit status 0", "")
-    assert masked("HTTP error: 503 for 4711", "") == masked("HTTP error: 503 for 12", "")
+    assert mask_line("exit status 65", "") != mask_line("exit status 0", "")
+    assert mask_line("HTTP error: 503 for 4711", "") == mask_line("HTTP error: 503 for 12", "")
     assert align(["job 4711 done"], ["job 4712 done"], "4711", "4712")[0][0].kind == "equal"
 
 
@@ -101,10 +101,10 @@ SAME = [
 
 
 def test_a_debug_rerun_does_not_part_from_its_test_where_the_stage_is_named():
-    left = masked("user opsportal, MINERVA simulation.test, v22r1, testbeam.fcl", "")
-    right = masked("user opsportal, MINERVA simulation.debug, v22r1, testbeam.fcl", "")
+    left = mask_line("user opsportal, MINERVA simulation.test, v22r1, testbeam.fcl", "")
+    right = mask_line("user opsportal, MINERVA simulation.debug, v22r1, testbeam.fcl", "")
     assert left == right
-    assert masked("simulation.tested", "") != masked("simulation", "")
+    assert mask_line("simulation.tested", "") != mask_line("simulation", "")
 
 
 def test_a_failed_test_is_compared_with_a_test_that_completed_or_with_its_stage(
@@ -119,14 +119,14 @@ def test_a_failed_test_is_compared_with_a_test_that_completed_or_with_its_stage(
 
 @pytest.mark.parametrize(("left", "right"), SAME)
 def test_lines_that_differ_in_ordinals_decimals_and_widths_are_the_same(left, right):
-    assert masked(left, "") == masked(right, "")
+    assert mask_line(left, "") == mask_line(right, "")
     templates = Templates()
     assert templates.hash_of(left.encode()) == templates.hash_of(right.encode())
 
 
 def test_lines_that_differ_in_words_are_not_the_same():
-    assert masked("chi2 nan", "") != masked("chi2 0.7", "")
-    assert masked("read 3 of 4", "") != masked("wrote 3 of 4", "")
+    assert mask_line("chi2 nan", "") != mask_line("chi2 0.7", "")
+    assert mask_line("read 3 of 4", "") != mask_line("wrote 3 of 4", "")
 
 
 def test_a_debug_rerun_is_compared_whose_log_path_only_accounting_names(

@@ -39,8 +39,12 @@ def harvest(*jobs: Job, at) -> None:
 
 def report(job: Job, at) -> None:
     """Report one phase of a job with a token, as the job does, and count it."""
-    belongs = {"experiment": job.experiment_id, "request_key": job.request_key, "stage": job.stage}
-    token = new_phase_token(cluster=job.cluster_id, at=at, label=f"of {job.job_id}", **belongs)
+    belongs = {
+        "experiment_id": job.experiment_id,
+        "request_key": job.request_key,
+        "stage": job.stage,
+    }
+    token = new_phase_token(cluster_id=job.cluster_id, at=at, label=f"of {job.job_id}", **belongs)
     start = job.started_at.timestamp()
     phases = [REPORTED | {"started_at": start, "ended_at": start + 60}]
     store_phases(

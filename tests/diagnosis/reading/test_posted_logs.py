@@ -27,7 +27,10 @@ def post(client, make_job, nova, at, time_machine):
     ):
         time_machine.move_to(when, tick=False)
         token = new_phase_token(
-            cluster=cluster.pk, experiment=experiment.pk, at=at - timedelta(days=1), label=label
+            cluster_id=cluster.pk,
+            experiment_id=experiment.pk,
+            at=at - timedelta(days=1),
+            label=label,
         )
         address = "/api/v1/job-logs/?" + "&".join(
             f"{name}={value}" for name, value in {"job_id": job_id, **query}.items()

@@ -21,8 +21,8 @@ from apps.jobs.domain.collection.accounting import store_read
 from apps.jobs.domain.collection.record_import import import_read
 from apps.jobs.domain.months import archive
 from apps.jobs.domain.months.archive import BadArchive, archive_month, restore_month
-from apps.jobs.domain.months.retention import drop_due_months, drop_month, months
-from apps.jobs.domain.months.tables import tables
+from apps.jobs.domain.months.retention import drop_due_months, drop_month, list_months
+from apps.jobs.domain.months.tables import list_tables
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.domain.statistics.cube import CubeQuery
 from apps.jobs.domain.statistics.levels import SUMS
@@ -87,7 +87,8 @@ def everything():
     """Return all figures, and all rows of the jobs of March and of what hangs on them."""
     figures = (totals(), of_the_year(), list(CauseTotals.objects.order_by("pk").values()))
     return figures, {
-        table.name: list(table.model._base_manager.order_by("pk").values()) for table in tables()
+        table.name: list(table.model._base_manager.order_by("pk").values())
+        for table in list_tables()
     }
 
 
@@ -298,7 +299,7 @@ def test_attempt_stored_again_in_another_month_stays_and_the_hours_are_counted_a
 def test_retention_drops_the_oldest_month_and_leaves_a_restored_one(march, settings):
     assert drop_due_months(at=AT) == 0
     settings.JOB_RECORD_MONTHS = 2
-    assert [(str(one.month), one.jobs, one.due) for one in months(at=AT)] == [
+    assert [(str(one.month), one.jobs, one.due) for one in list_months(at=AT)] == [
         ("2026-04-01", 1, False),
         ("2026-03-01", 2, True),
     ]

@@ -15,7 +15,7 @@ from apps.production.domain.approvals.delegations import delegate, revoke_delega
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.approvals.reminders import remind_of_waiting
 from apps.production.domain.approvals.requirements import approval_of
-from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
+from apps.production.domain.approvals.waits import WAIT_KINDS, urgency_key
 from apps.production.domain.lifecycle.moves import (
     MOVE_FUNCTIONS,
     approve_request,
@@ -364,7 +364,7 @@ def test_each_reason_for_attention_is_complete(kind):
 
 def test_lateness_is_the_least_urgent_wait_of_a_request():
     waits = [AttentionKind.LATE, RequestState.ON_HOLD, AttentionKind.STUCK]
-    assert sorted(waits, key=urgency) == waits[::-1]
+    assert sorted(waits, key=urgency_key) == waits[::-1]
 
 
 def test_inbox_asks_no_more_for_more_requests(

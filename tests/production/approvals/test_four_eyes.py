@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.approvals.delegations import delegate, revoke_delegation
-from apps.production.domain.approvals.inbox import signable
+from apps.production.domain.approvals.inbox import rights_to_sign
 from apps.production.domain.approvals.requirements import approval_facts, possible_signers
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import (
@@ -62,7 +62,7 @@ def test_editor_of_a_draft_cannot_approve_it(edited, both, approver, second_appr
     assert is_requester(both, edited)
     with pytest.raises(NotAllowed, match="You created, edited or submitted"):
         approve_request(request=edited, by=both, at=AT)
-    assert edited.pk not in signable(both, AT)
+    assert edited.pk not in rights_to_sign(both, AT)
     assert both.username not in {
         one.user.username for one in possible_signers([None], approval_facts(edited), AT)[None]
     }

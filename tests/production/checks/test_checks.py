@@ -7,7 +7,7 @@ import pytest
 
 from apps.production.domain.checks import Facts
 from apps.production.domain.checks.report import check_shape
-from apps.production.domain.content.model import RequestContent, StageContent, changes
+from apps.production.domain.content.model import RequestContent, StageContent, list_changes
 from tests.factories.checks import blocking
 from tests.factories.requests import content, stage
 
@@ -147,16 +147,16 @@ def test_changes_name_each_field_with_old_and_new():
             replace(old.stages[1], services=("samweb",), memory_bytes=3_900_000_000),
         ),
     )
-    assert changes(old, new) == [
+    assert list_changes(old, new) == [
         {"path": "title", "old": "ND rock muons, 2026 beam", "new": "Other"},
         {"path": "stages.1.memory_bytes", "old": "4 GB", "new": "3.9 GB"},
         {"path": "stages.1.services", "old": "", "new": "samweb"},
     ]
-    assert changes(old, old) == []
+    assert list_changes(old, old) == []
 
 
 def test_stage_that_came_or_went_is_one_change():
     old = content()
     shorter = replace(old, stages=old.stages[:1])
-    assert changes(old, shorter) == [{"path": "stages.1", "old": "simulation", "new": ""}]
-    assert changes(shorter, old) == [{"path": "stages.1", "old": "", "new": "simulation"}]
+    assert list_changes(old, shorter) == [{"path": "stages.1", "old": "simulation", "new": ""}]
+    assert list_changes(shorter, old) == [{"path": "stages.1", "old": "", "new": "simulation"}]

@@ -510,7 +510,7 @@ def found_by(name: str, written, known: Facts) -> list[Problem]:
     return list(rules()[name](written, known))
 
 
-def test_deadline_is_compared_with_an_end_whose_likeliest_day_is_named_if_it_is_neither_bound():
+def test_deadline_rule_names_the_likeliest_end_if_it_is_neither_bound():
     first, middle, last = (date(2027, month, 3) for month in (1, 2, 3))
     for ends, when in (
         (Days(first, middle, last), "between 3 Jan 2027 and 3 Mar 2027, most likely on 3 Feb 2027"),

@@ -11,7 +11,7 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.report import run_checks
 from apps.production.domain.requests.exchange import InvalidText, read_import
-from apps.production.domain.types.declaration import builtin_texts, general
+from apps.production.domain.types.declaration import builtin_texts, general_workflow
 from apps.production.domain.types.versions import load_builtin_workflows, save_workflow
 from apps.production.models import WorkflowType
 from tests.factories.people import person
@@ -135,6 +135,6 @@ def test_unknown_type_of_a_draft_reads_like_a_foreign_one(nova, dune, liaison, s
     said = []
     for key in ("dune_secret", "absent_type"):
         with pytest.raises(InvalidFields) as error:
-            draft(liaison, nova, workflow=replace(general(), key=key))
+            draft(liaison, nova, workflow=replace(general_workflow(), key=key))
         said.append(masked(error.value.problems, key))
     assert said[0] == said[1]

@@ -14,7 +14,7 @@ from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.discussion import mentions_in
 from apps.production.domain.lineage.clones import next_name
 from apps.production.domain.types.arguments import TYPES, Argument, runs_in
-from apps.production.domain.types.declaration import general, read_declaration
+from apps.production.domain.types.declaration import general_workflow, read_declaration
 from apps.production.domain.yaml_text import parse_yaml
 from tests.pumps import slow_input, within
 from tests.worst_inputs import Input
@@ -154,7 +154,7 @@ PLAIN = {
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_data(name):
     with within(what=name):
-        read_plain(PLAIN[name], general())
+        read_plain(PLAIN[name], general_workflow())
 
 
 def test_long_number_is_refused():

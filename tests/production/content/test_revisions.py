@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production.domain.content.model import changes
+from apps.production.domain.content.model import list_changes
 from apps.production.domain.content.revisions import (
     MAX_REVISIONS,
     compare,
@@ -18,7 +18,7 @@ from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import check_request, submit_request
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.types.declaration import general
+from apps.production.domain.types.declaration import general_workflow
 from apps.production.models import Request
 from tests.factories.requests import AT, content, draft, request_in, stage
 from tests.factories.workflows import monte_carlo
@@ -118,10 +118,10 @@ FIELDS = ["title", "deadline", "stages", "arguments", "requested_priority"]
 @settings(max_examples=80, deadline=None)
 @given(JSON | st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_any_data_is_read_or_told_of(data):
-    read, problems = read_plain(data, general())
+    read, problems = read_plain(data, general_workflow())
 
     assert all(messages for messages in problems.values())
-    assert changes(read, read) == []
+    assert list_changes(read, read) == []
 
 
 def test_next_reviewer_sees_what_changed_since_the_last_review(

@@ -12,14 +12,14 @@ from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.production.domain.checks import Facts
 from apps.production.domain.checks.report import check_shape
-from apps.production.domain.content.model import RequestContent, StageContent, changes
+from apps.production.domain.content.model import RequestContent, StageContent, list_changes
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.domain.types.arguments import TYPES, Argument, runs_in
 from apps.production.domain.types.declaration import (
     DeclarationError,
     builtin_texts,
-    general,
+    general_workflow,
     read_declaration,
 )
 from apps.production.domain.types.fields import CORE, REQUEST
@@ -223,7 +223,7 @@ def test_what_the_type_does_not_know_cannot_be_stored():
 def test_changed_arguments_are_told_as_people_write_them():
     new = monte_carlo(arguments={"run_block": "900001-904000", "first_seed": 2_000_000})
 
-    told = changes(monte_carlo(), new)
+    told = list_changes(monte_carlo(), new)
 
     assert told == [{"path": "arguments.first_seed", "old": "1", "new": "2000000"}]
 
@@ -286,7 +286,7 @@ def test_types_come_back_where_they_are_missing(liaison, nova):
 
     made = create_draft(experiment=nova, content=RequestContent(), by=liaison, at=AT)
 
-    assert workflow_of(made.workflow) == general()
+    assert workflow_of(made.workflow) == general_workflow()
 
 
 def post_of(written, **more):
@@ -344,9 +344,9 @@ def test_form_shows_what_a_type_lacks_beside_its_fields(liaison, nova, browse):
 
 
 def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, browse):
-    data = post_of(replace(blank(general()), title="Muons"), experiment="NOVA", do="workflow") | {
-        "workflow": "skim"
-    }
+    data = post_of(
+        replace(blank(general_workflow()), title="Muons"), experiment="NOVA", do="workflow"
+    ) | {"workflow": "skim"}
 
     page = browse(liaison).post("/requests/new/", data)
 

@@ -11,7 +11,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
-from apps.production.domain.types.declaration import general
+from apps.production.domain.types.declaration import general_workflow
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
@@ -198,7 +198,9 @@ ticked = st.sampled_from([[], ["nfs"], ["samweb", "nfs"]])
 )
 @settings(max_examples=50)
 def test_shared_input_and_rows_mean_what_the_rows_meant(rows):
-    shared, left = gather([{"kind": ["stage"], "events": [""], **row} for row in rows], general())
+    shared, left = gather(
+        [{"kind": ["stage"], "events": [""], **row} for row in rows], general_workflow()
+    )
     for was, now in zip(rows, left, strict=True):
         assert (
             own_or_shared("".join(now["release"]), "".join(shared.get("shared-release", "")))

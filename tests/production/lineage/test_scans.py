@@ -8,7 +8,7 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.checks.report import check_report
 from apps.production.domain.content.scan import MAX_POINTS, at_point, read_scan, scan_of
 from apps.production.domain.content.serialization import plain, read_plain
-from apps.production.domain.lineage.combination import KeyedContent, obstacles
+from apps.production.domain.lineage.combination import KeyedContent, list_obstacles
 from apps.production.domain.lineage.splits import SplitUnit, split
 from apps.production.enums import RequestState
 from tests.factories import requests
@@ -146,7 +146,7 @@ def test_datasets_are_looked_up_at_each_point(nova, liaison, approver, settings,
 def test_it_is_neither_split_nor_combined():
     with pytest.raises(InvalidFields, match="points of its parameter scan"):
         split(scanning(), SplitUnit.EVENTS, 1_000_000)
-    assert obstacles(
+    assert list_obstacles(
         KeyedContent("NOVA-0001", scanning()), KeyedContent("NOVA-0002", scanning())
     ) == ["Parameter scans cannot be combined, as their jobs are divided among their points."]
 

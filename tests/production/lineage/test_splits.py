@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.lineage.combination import KeyedContent, combine, obstacles
+from apps.production.domain.lineage.combination import KeyedContent, combine, list_obstacles
 from apps.production.domain.lineage.splits import MAX_PARTS, SplitUnit, split, split_counts
 from apps.production.domain.types.arguments import runs_in
 from apps.production.domain.types.declaration import builtin_texts, read_declaration
@@ -243,7 +243,7 @@ def changed(base, position=0, **changes):
 )
 def test_what_does_not_go_together_says_why(mine, theirs, words):
     assert any(
-        words in why for why in obstacles(KeyedContent("A", mine), KeyedContent("B", theirs))
+        words in why for why in list_obstacles(KeyedContent("A", mine), KeyedContent("B", theirs))
     )
     with pytest.raises(InvalidFields):
         combine([KeyedContent("A", mine), KeyedContent("B", theirs)])
@@ -290,6 +290,6 @@ def test_some_parts_of_a_whole_are_not_it():
         KeyedContent(str(i), part.content)
         for i, part in enumerate(split(reprocessing(), SplitUnit.FILES, 1000).parts)
     )
-    assert obstacles(one, two) == []
+    assert list_obstacles(one, two) == []
     with pytest.raises(InvalidFields, match="are not all parts of their dataset"):
         combine([one, two])

@@ -12,7 +12,7 @@ from apps.production.domain.priority.score import (
     manual_term,
     sort_key,
     terms_of,
-    total,
+    total_score,
     waiting_term,
 )
 from apps.production.enums import RequestedPriority
@@ -39,7 +39,7 @@ FEW = settings(max_examples=60, deadline=None)
 
 
 def points(facts: ScoreFacts) -> float:
-    return total(terms_of(facts, today=TODAY))
+    return total_score(terms_of(facts, today=TODAY))
 
 
 #: All terms but waiting lie within these.
@@ -52,7 +52,7 @@ def test_each_term_is_told_and_their_sum_has_bounds(facts):
     terms = terms_of(facts, today=TODAY)
     assert [term.key for term in terms] == ["class", "number", "asked", "deadline", "size", "share"]
     assert all(term.title and term.why for term in terms)
-    assert LEAST <= total(terms) <= MOST
+    assert LEAST <= total_score(terms) <= MOST
 
 
 @FEW

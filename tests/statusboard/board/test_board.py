@@ -3,8 +3,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.statusboard.domain.board.availability import daily
-from apps.statusboard.domain.board.board import board, disruptions, state_history, strip
+from apps.statusboard.domain.board.availability import read_daily_slots
+from apps.statusboard.domain.board.board import (
+    list_disruptions,
+    read_board,
+    read_strip,
+    state_history,
+)
 from apps.statusboard.domain.board.outages import outages_during
 from apps.statusboard.domain.incidents.incidents import close_incident, open_incident
 from apps.statusboard.domain.maintenance.announcements import post_announcement
@@ -123,7 +128,7 @@ def test_board_counts_the_worst_part_in(at, shifter):
     node = service("node", at, parent=farm)
     disk = service("disk", at, parent=node)
     open_incident(service=disk, state=State.DEGRADED, title="x", by=shifter, at=at)
-    assert tell(board(at)) == [
+    assert tell(read_board(at)) == [
         ("farm", 0, "degraded", "up"),
         ("node", 1, "degraded", "up"),
         ("disk", 2, "degraded", "degraded"),
@@ -133,7 +138,7 @@ def test_board_counts_the_worst_part_in(at, shifter):
 def test_group_that_nobody_watches_has_the_state_of_its_parts(at, db):
     group = service("data", at, Monitoring.NONE)
     service("samweb", at, parent=group)
-    empty, _ = board(at)
+    empty, _ = read_board(at)
     assert (empty.state, empty.has_own_state) == ("up", False)
 
 
@@ -141,7 +146,7 @@ def test_group_with_an_unknown_part_is_unknown_never_up(at, db):
     group = service("data", at, Monitoring.NONE)
     service("samweb", at, parent=group)
     service("dcache", at, Monitoring.NONE, parent=group)
-    assert board(at)[0].state == "unknown"
+    assert read_board(at)[0].state == "unknown"
 
 
 def test_board_tells_since_when_and_who_says_so(at, db):
@@ -150,7 +155,7 @@ def test_board_tells_since_when_and_who_says_so(at, db):
     post(prometheus, at, watchdog(at), alert(at + MINUTE, service="samweb"))
     told = []
     for minute in (0, 5, 30):
-        [row] = board(at + minute * MINUTE)
+        [row] = read_board(at + minute * MINUTE)
         told.append((row.state, row.since, row.source_label))
     assert told == [
         ("up", at, "Prometheus"),
@@ -164,7 +169,7 @@ def test_maintenance_tells_until_when(at, shifter):
     schedule_window(
         services=[samweb], title="x", starts_at=at, ends_at=at + 9 * MINUTE, by=shifter, at=at
     )
-    [row] = board(at + MINUTE)
+    [row] = read_board(at + MINUTE)
     assert (row.state, row.until, row.source_label) == (
         "maintenance",
         at + 9 * MINUTE,
@@ -180,11 +185,11 @@ def test_board_takes_the_same_queries_for_one_and_three_services(
             one = service(name, at)
             open_incident(service=one, state=State.DOWN, title="x", by=shifter, at=at)
         with django_assert_num_queries(5):
-            board(at)
+            read_board(at)
 
 
 def test_days_tell_the_worst_state_and_how_long(at, outage):
-    days = daily([outage], at + 60 * MINUTE, days=3)[outage.pk]
+    days = read_daily_slots([outage], at + 60 * MINUTE, days=3)[outage.pk]
     assert [day.state for day in days] == ["unknown", "unknown", "down"]
     assert days[-1].seconds == {"unknown": 36_000, "up": 10_200, "down": 600}
     assert days[-1].summary == "Fri 20 Nov: down 10 min, unknown 10 h, up 2 h 50 min"
@@ -194,7 +199,7 @@ def test_days_begin_at_midnight_of_the_reader(at, db):
     samweb = service("samweb", at)
     evening = at.replace(hour=23)
     zones = {
-        name: daily([samweb], evening, zone=ZoneInfo(name))[samweb.pk]
+        name: read_daily_slots([samweb], evening, zone=ZoneInfo(name))[samweb.pk]
         for name in ("UTC", "Asia/Tokyo")
     }
     assert {name: (days[-1].date.day, len(days)) for name, days in zones.items()} == {
@@ -206,7 +211,7 @@ def test_days_begin_at_midnight_of_the_reader(at, db):
 def test_days_sum_to_all_time_even_when_the_clocks_change(db, at):
     zone = ZoneInfo("America/Chicago")
     samweb = service("samweb", at - timedelta(days=40))
-    days = daily([samweb], at, zone=zone, days=30)[samweb.pk]
+    days = read_daily_slots([samweb], at, zone=zone, days=30)[samweb.pk]
     whole = {sum(day.seconds.values()) / 3600 for day in days[:-1]}
     assert whole == {24, 25}
 
@@ -218,17 +223,17 @@ def test_stretch_that_holds_now_has_no_end(outage, at):
 
 def test_troubles_take_one_query_and_strip_two(outage, at, liaison, django_assert_num_queries):
     with django_assert_num_queries(1):
-        [disruption] = disruptions(at + 15 * MINUTE)
+        [disruption] = list_disruptions(at + 15 * MINUTE)
     assert (disruption.service, disruption.since, disruption.until) == (
         outage,
         at + 10 * MINUTE,
         None,
     )
-    assert disruptions(at) == []
-    strip(at, liaison)
+    assert list_disruptions(at) == []
+    read_strip(at, liaison)
     with django_assert_num_queries(2):
-        assert strip(at + 15 * MINUTE, liaison)
-    assert not strip(at, liaison)
+        assert read_strip(at + 15 * MINUTE, liaison)
+    assert not read_strip(at, liaison)
 
 
 def test_strip_tells_advice_not_to_submit_to_whom_it_concerns(
@@ -237,9 +242,9 @@ def test_strip_tells_advice_not_to_submit_to_whom_it_concerns(
     post_announcement(
         title="x", by=shifter, at=at, experiments=[nova], do_not_submit=True, ends_at=at + MINUTE
     )
-    assert [bool(strip(at, person)) for person in (liaison, other_liaison, shifter)] == [
+    assert [bool(read_strip(at, person)) for person in (liaison, other_liaison, shifter)] == [
         True,
         False,
         True,
     ]
-    assert not strip(at + MINUTE, liaison)
+    assert not read_strip(at + MINUTE, liaison)

@@ -37,9 +37,7 @@ def divide(incident, start, by, ended, resumed=None, **more):
     return divide_incident(incident=incident, **{**given, **more})
 
 
-def test_each_part_has_its_own_time_states_and_updates_and_the_alert_goes_on_as_the_second(
-    samweb, outage, at, shifter
-):
+def test_split_incident_divides_times_states_and_updates(samweb, outage, at, shifter):
     post_update(incident=outage, text="We look.", by=shifter, at=at + 5 * MINUTE)
     update_incident(
         incident=outage,

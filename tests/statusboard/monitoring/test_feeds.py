@@ -237,9 +237,7 @@ def page(status: str, *maintenance: dict) -> dict:
     return {"components": [component], "scheduled_maintenances": list(maintenance)}
 
 
-def test_a_complete_list_closes_and_cancels_what_is_gone_and_a_mapping_applies_to_windows(
-    at, shifter
-):
+def test_complete_list_closes_and_cancels_what_is_gone(at, shifter):
     status = source(at, slug="status", feed="statuspage")
     samweb = service("samweb", at - 9 * HOUR)
     plan = {

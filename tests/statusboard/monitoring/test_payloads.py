@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from apps.core.models import Event
 from apps.statusboard import tasks
-from apps.statusboard.domain.board.board import board, board_row
+from apps.statusboard.domain.board.board import board_row, read_board
 from apps.statusboard.domain.incidents.incidents import close_incident
 from apps.statusboard.domain.monitoring import payloads
 from apps.statusboard.domain.monitoring.payloads import (
@@ -211,7 +211,7 @@ def test_payload_that_cannot_be_read_is_a_fault_of_its_source_for_a_day(at, prom
     post(prometheus, at, watchdog(at))
     assert board_row(samweb, at).source_label == "prometheus"
     parse_payload(payload_id=receive_payload(source=prometheus, body=b"{}", at=at).pk)
-    [row] = board(at + MINUTE)
+    [row] = read_board(at + MINUTE)
     assert (row.own, row.source_label) == ("up", "prometheus, payload not read")
     assert "list “alerts” is missing" in row.fault.notes
     assert board_row(samweb, at + timedelta(hours=25)).fault is None

@@ -116,9 +116,7 @@ def pulled(source: MonitoringSource) -> None:
     assert (source.pull_error, RawPayload.objects.latest("pk").notes) == ("", "")
 
 
-def test_problem_opens_an_incident_by_notification_and_its_end_is_seen_when_icinga_is_asked(
-    icinga, shifter
-):
+def test_notification_opens_an_incident_that_polling_icinga_closes(icinga, shifter):
     directory, source = icinga
     samweb = service("samweb", timezone.now() - timedelta(hours=1), source=source)
     add_rule(

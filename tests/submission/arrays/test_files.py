@@ -20,7 +20,7 @@ from apps.production.enums import RequestState, Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import assign_request, choose_cluster
 from apps.submission.domain.arrays.files import check_ledger, follow_jobs, ledgers_to_check
-from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import indices_of, read_ranges
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.files.decisions import give_up, take_back
@@ -420,7 +420,7 @@ def _retry(life, sent, approver):
     if failed:
         planned = plan_retry(
             submission=sent,
-            request=locked(life.request),
+            request=lock_request(life.request),
             indices=sorted(failed),
             by=approver,
             at=AT + HOUR,

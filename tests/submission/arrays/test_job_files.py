@@ -116,8 +116,8 @@ def test_jobs_with_a_token_of_a_user(array, client, liaison, nova):
     array.refresh_from_db()
     token = issue_phase_token(
         user=liaison,
-        cluster=array.cluster_id,
-        experiment=nova.pk,
+        cluster_id=array.cluster_id,
+        experiment_id=nova.pk,
         request_key=array.request.key,
         stage="RECO",
         at=timezone.now(),
@@ -134,8 +134,8 @@ def test_jobs_with_a_token_of_a_user(array, client, liaison, nova):
 
 def test_tokens_that_name_no_stage_to_count_for(array, client, nova, dune):
     values = {
-        "cluster": array.cluster_id,
-        "experiment": nova.pk,
+        "cluster_id": array.cluster_id,
+        "experiment_id": nova.pk,
         "request_key": array.request.key,
         "stage": "reco",
     }
@@ -147,7 +147,7 @@ def test_tokens_that_name_no_stage_to_count_for(array, client, nova, dune):
     for stage in ("reco.test", "reco.debug"):
         answer = post_with(stage=stage)
         assert (answer.status_code, answer.json()["stored"]) == (200, 0)
-    others = [{"stage": "none"}, {"request_key": ""}, {"experiment": dune.pk}, {"cluster": 0}]
+    others = [{"stage": "none"}, {"request_key": ""}, {"experiment_id": dune.pk}, {"cluster_id": 0}]
     for changes in others:
         assert post_with(**changes).status_code == 403, changes
     assert not OutputFile.objects.exists()
@@ -156,7 +156,7 @@ def test_tokens_that_name_no_stage_to_count_for(array, client, nova, dune):
 def test_a_token_of_a_user_ends_with_the_role(array, client, nova):
     maker = people.person("liu", (Role.LIAISON, nova))
     token = issue_phase_token(
-        user=maker, cluster=array.cluster_id, experiment=nova.pk,
+        user=maker, cluster_id=array.cluster_id, experiment_id=nova.pk,
         request_key=array.request.key, stage="reco", at=timezone.now(),
     )  # fmt: skip
     maker.memberships.all().delete()

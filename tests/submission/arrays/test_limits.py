@@ -12,7 +12,7 @@ from apps.production.enums import Verb
 from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.limits import set_limit, split_large_arrays
-from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_next, plan_retry
 from apps.submission.domain.arrays.submissions import in_flight, read_ranges
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries.by_stage import retry_failed
@@ -107,7 +107,7 @@ def test_every_part_of_a_split_retry_has_its_changed_resources(
     end(first, end_jobs, AT, failed={0, 1, 3})
     retry = plan_retry(
         submission=first,
-        request=locked(assignment.request),
+        request=lock_request(assignment.request),
         indices=[0, 1, 3],
         by=shifter,
         at=AT,

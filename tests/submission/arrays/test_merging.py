@@ -24,7 +24,7 @@ from apps.submission.domain.arrays.assignment import assign_request, choose_clus
 from apps.submission.domain.arrays.files import check_ledger
 from apps.submission.domain.arrays.merging import ended_stages
 from apps.submission.domain.arrays.output_files import store_files
-from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_next, plan_retry
 from apps.submission.domain.arrays.shortfalls import accept_stage, shortfalls_of
 from apps.submission.domain.arrays.submissions import (
     indices_of,
@@ -672,7 +672,7 @@ def _retry(life, approver, array):
     if failed:
         planned = plan_retry(
             submission=array,
-            request=locked(life.request),
+            request=lock_request(life.request),
             indices=sorted(failed),
             by=approver,
             at=life.at,

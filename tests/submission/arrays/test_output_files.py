@@ -20,7 +20,7 @@ from apps.production.models import OutputReport, Request, Stage
 from apps.quality.domain.facts import gather
 from apps.submission.domain.arrays.files import follow_jobs
 from apps.submission.domain.arrays.output_files import store_files
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Submission
 from tests.factories import jobs as job_factory
@@ -58,7 +58,7 @@ def retry(submission, index) -> Submission:
     """Send the job of a number again."""
     array = plan_retry(
         submission=submission,
-        request=locked(submission.request),
+        request=lock_request(submission.request),
         indices=[index],
         by=PORTAL,
         at=AT + HOUR,

@@ -21,7 +21,7 @@ from apps.statusboard.enums import State
 from apps.submission.domain.arrays.assignment import choose_cluster
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.ignored_advice import ignore_advice
-from apps.submission.domain.arrays.plan import locked, plan_next, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_next, plan_retry
 from apps.submission.domain.arrays.rows import batch_job
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.domain.retries import release
@@ -529,7 +529,7 @@ def test_retries_ask_for_changed_resources_and_keep_them(running, end, group, sh
 
     again = plan_retry(
         submission=retries[0],
-        request=locked(running.request),
+        request=lock_request(running.request),
         indices=[2],
         by=shifter,
         at=LATER,

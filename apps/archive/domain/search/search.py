@@ -18,7 +18,7 @@ from psycopg.errors import QueryCanceled
 
 from apps.archive.domain.search import words
 from apps.archive.domain.search.word_search import newest_with_words
-from apps.archive.domain.shown_contents import SHOWN_BYTES, printable
+from apps.archive.domain.shown_contents import SHOWN_BYTES, escape_unprintable
 from apps.archive.domain.store.contents import DamagedContent, read_start
 from apps.archive.models import ArchivedJob, Blob
 from apps.core.domain.pagination import FoundRows
@@ -52,9 +52,9 @@ class ScriptSearch:
     def terms(self) -> list[str]:
         """Return the terms of a tsquery."""
         terms = words.query_for(self.words)
-        terms += [words.quoted(chunk) for chunk in words.chunks(self.line)]
+        terms += [words.quote_lexeme(chunk) for chunk in words.split_words(self.line)]
         if self.module.strip():
-            terms.append(words.quoted(words.module_word(self.module)))
+            terms.append(words.quote_lexeme(words.module_word(self.module)))
         return terms
 
     @property
@@ -190,14 +190,14 @@ class _Matcher:
             if piece.endswith("*"):
                 self._starts.append(piece[:-1].lower())
             else:
-                self._words.update(words.chunks(piece))
+                self._words.update(words.split_words(piece))
         self._line = words.same_blanks(search.line)
         self._module = search.module.strip().lower()
         self._text = search.text.lower()
 
     def hits(self, script: bytes) -> Iterator[ScriptHit]:
         for number, raw in enumerate(script.split(b"\n"), start=1):
-            line = printable(raw)
+            line = escape_unprintable(raw)
             if texts := self._texts_to_mark(line):
                 yield ScriptHit(number, _cut(line, texts))
 

@@ -133,7 +133,7 @@ def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
     The days are a separate tsquery. With two tsqueries, the index skips from hit to hit. With one,
     it would read every script of the days if the words of the days are the rarest.
     """
-    return list(filter(None, [" & ".join(terms), " | ".join(map(words.quoted, among))]))
+    return list(filter(None, [" & ".join(terms), " | ".join(map(words.quote_lexeme, among))]))
 
 
 def are_rare(terms: Sequence[str]) -> bool:
@@ -144,7 +144,7 @@ def are_rare(terms: Sequence[str]) -> bool:
     """
     common = _common_words(int(monotonic() / _COMMON_KEPT_SECONDS))
     return common is not None and any(
-        term.endswith("'") and words.unquoted(term) not in common for term in terms
+        term.endswith("'") and words.unquote_lexeme(term) not in common for term in terms
     )
 
 

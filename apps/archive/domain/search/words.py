@@ -75,13 +75,13 @@ def _words_and_modules(line: str) -> frozenset[str]:
 def words_in(line: str) -> set[str]:
     """Return the words of a line and their parts."""
     line_words = set()
-    for chunk in chunks(line):
+    for chunk in split_words(line):
         line_words.add(chunk)
         line_words.update(_parts(chunk))
     return line_words
 
 
-def chunks(text: str) -> Iterator[str]:
+def split_words(text: str) -> Iterator[str]:
     """Yield the whole words of a text, without their parts."""
     for match in _CHUNK.finditer(text.lower()):
         yield match[0].rstrip("./-") or match[0]
@@ -161,17 +161,17 @@ def query_for(text: str) -> list[str]:
     terms = []
     for piece in text.split():
         if piece.endswith("*") and (start := _CHUNK.fullmatch(piece[:-1].lower())):
-            terms.append(f"{quoted(start[0])}:*")
+            terms.append(f"{quote_lexeme(start[0])}:*")
         else:
-            terms += [quoted(word[:LONGEST_WORD]) for word in chunks(piece)]
+            terms += [quote_lexeme(word[:LONGEST_WORD]) for word in split_words(piece)]
     return terms
 
 
-def quoted(word: str) -> str:
+def quote_lexeme(word: str) -> str:
     """Return a word as a lexeme of a tsquery."""
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def unquoted(term: str) -> str:
-    """Return the word from which `quoted` made this lexeme."""
+def unquote_lexeme(term: str) -> str:
+    """Return the word from which `quote_lexeme` made this lexeme."""
     return term[1:-1].replace("''", "'").replace("\\\\", "\\")

@@ -68,7 +68,7 @@ def jobs_after(
     return jobs.filter(submitted_at__gte=since) if since else jobs
 
 
-def batches(jobs: QuerySet[ArchivedJob]) -> Iterator[JobBatch]:
+def read_batches(jobs: QuerySet[ArchivedJob]) -> Iterator[JobBatch]:
     """Read jobs and their contents in batches that fit into memory, at least one job each."""
     size = F("script_bytes") + F("environment_bytes") + Coalesce(F("description__size_bytes"), 0)
     pending: list[int] = []

@@ -49,11 +49,11 @@ def decompress_start(data: bytes, dictionary: ZstdCompressionDict | None, size_b
         raise ValueError(str(error)) from error
 
 
-def dictionary(data: bytes) -> ZstdCompressionDict:
+def load_dictionary(data: bytes) -> ZstdCompressionDict:
     return ZstdCompressionDict(data)
 
 
-def train(samples: Sequence[bytes]) -> bytes | None:
+def train_dictionary_on(samples: Sequence[bytes]) -> bytes | None:
     """Return a dictionary of the common parts of `samples`, or None if there are too few."""
     try:
         return train_dictionary(DICTIONARY_BYTES, list(samples)).as_bytes()

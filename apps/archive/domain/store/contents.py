@@ -82,7 +82,7 @@ def _dictionary(pk: int | None) -> ZstdCompressionDict | None:
     """Return a dictionary; cached, because dictionaries are large, few, and never change."""
     if pk is None:
         return None
-    return compression.dictionary(bytes(Dictionary.objects.get(pk=pk).data))
+    return compression.load_dictionary(bytes(Dictionary.objects.get(pk=pk).data))
 
 
 def newest_job(

@@ -112,7 +112,7 @@ def train_dictionaries(*, at: datetime) -> list[Dictionary]:
         return []
     trained = []
     for kind in BlobKind:
-        if data := compression.train(_samples(kind, newest)):
+        if data := compression.train_dictionary_on(_samples(kind, newest)):
             dictionary = Dictionary(kind=kind, data=data, trained_at=at, newest_content=newest)
             dictionary.save()
             trained.append(dictionary)
@@ -274,7 +274,7 @@ def _compressor(dictionary: int | None) -> compression.Compressor:
     if dictionary is None:
         return compression.Compressor(None)
     return compression.Compressor(
-        compression.dictionary(bytes(Dictionary.objects.get(pk=dictionary).data))
+        compression.load_dictionary(bytes(Dictionary.objects.get(pk=dictionary).data))
     )
 
 

@@ -16,9 +16,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from apps.archive.domain.links import link_all
-from apps.archive.domain.retention import delete_expired, excesses
+from apps.archive.domain.retention import delete_expired, find_excess_storage
 from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused, sinks_health
-from apps.archive.domain.store.backfill import JobBatch, Position, batches, jobs_after
+from apps.archive.domain.store.backfill import JobBatch, Position, jobs_after, read_batches
 from apps.archive.domain.store.contents import (
     DamagedContent,
     damaged_blobs,
@@ -178,7 +178,7 @@ class Command(BaseCommand):
         failed = 0
         printed_at = time.monotonic()
         with closing(sink):
-            for batch in batches(jobs):
+            for batch in read_batches(jobs):
                 refused = _deliver(sink, batch, patience_seconds)
                 for index, reason in refused.items():
                     self.stderr.write(
@@ -254,7 +254,7 @@ class Command(BaseCommand):
 
     def _retain(self, *, dry_run: bool, **_: Any) -> None:
         at = timezone.now()
-        for excess in excesses(at=at):
+        for excess in find_excess_storage(at=at):
             self.stdout.write(
                 f"{excess.cluster}: {excess.size_bytes} bytes of contents;"
                 f" {excess.too_old} jobs are too old, about {excess.for_size} of the oldest "

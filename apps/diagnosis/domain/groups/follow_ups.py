@@ -27,7 +27,7 @@ class KnowsFollowUps(Protocol):
     """
 
     def __call__(
-        self, verdicts: Sequence[int], *, user: User, at: datetime
+        self, verdict_pks: Sequence[int], *, user: User, at: datetime
     ) -> Mapping[int, FollowUp]: ...
 
 
@@ -45,18 +45,18 @@ def count_follow_ups(
     newest = not_succeeded.order_by("-ended_at", "-pk")[:MOST_EXAMINED]
     counts: dict[int, Counter[FollowUp]] = defaultdict(Counter)
     group_of_open = {}
-    for verdict, group, later_state in newest.values_list("pk", "group", "later_state"):
+    for verdict_pk, group_pk, later_state in newest.values_list("pk", "group", "later_state"):
         if later_state:
-            counts[group][FollowUp.FAILED_AGAIN] += 1
+            counts[group_pk][FollowUp.FAILED_AGAIN] += 1
         else:
-            group_of_open[verdict] = group
+            group_of_open[verdict_pk] = group_pk
 
     follow_ups: dict[int, FollowUp] = {}
     if group_of_open:
         for plugin in PLUGINS.working().values():
             follow_ups |= plugin(list(group_of_open), user=user, at=at)
-    for verdict, group in group_of_open.items():
-        counts[group][follow_ups.get(verdict, FollowUp.OPEN)] += 1
+    for verdict_pk, group_pk in group_of_open.items():
+        counts[group_pk][follow_ups.get(verdict_pk, FollowUp.OPEN)] += 1
     return counts
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Max, Min, OuterRef, QuerySet, Subquery, Sum
 
@@ -281,13 +281,24 @@ def add_details(
         by_pk[pk].last = max(ends)
 
 
-def facets_of(
-    totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]
-) -> list[tuple[str, str, list[tuple[str, str, int]]]]:
-    """Return facets as (label, parameter, [(value, name, count)]).
+class FacetValue(NamedTuple):
+    """A value that the list can be limited to; `value` is that of the parameter in the URL."""
 
-    They count jobs by verdict, experiment, stage and site, and groups by status.
-    """
+    value: str
+    name: str
+    total: int
+
+
+class Facet(NamedTuple):
+    """The most frequent values of a property of groups, most frequent first."""
+
+    label: str
+    parameter: str
+    values: list[FacetValue]
+
+
+def facets_of(totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]) -> list[Facet]:
+    """Return facets that count jobs by verdict, experiment, stage and cluster, groups by status."""
     counts: dict[str, Counter[Any]] = {}
     for name in ("verdict", "experiment", "stage", "cluster"):
         counts[name] = Counter()
@@ -308,20 +319,20 @@ def facets_of(
         for value, jobs in counted.items():
             if value:
                 parameter_value, name = names_of_values.get(value, (value, value))
-                named.append((parameter_value, name, jobs))
-        most_first = sorted(named, key=lambda item: (-item[2], item[1]))
-        facets.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
+                named.append(FacetValue(parameter_value, name, jobs))
+        most_first = sorted(named, key=lambda facet_value: (-facet_value.total, facet_value.name))
+        facets.append(Facet(parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
 
-    facets.append(("Groups by status", "status", _groups_by_status(rows)))
+    facets.append(Facet("Groups by status", "status", _groups_by_status(rows)))
     return facets
 
 
-def _groups_by_status(rows: Iterable[GroupRow]) -> list[tuple[str, str, int]]:
+def _groups_by_status(rows: Iterable[GroupRow]) -> list[FacetValue]:
     groups = Counter(row.status for row in rows)
     values = []
     for status in GroupStatus:
         if groups[status]:
-            values.append((status.value, status.label.lower(), groups[status]))
+            values.append(FacetValue(status.value, status.label.lower(), groups[status]))
     return values
 
 

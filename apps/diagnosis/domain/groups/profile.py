@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict
-from apps.jobs.domain.statistics.intervals import lift
+from apps.jobs.domain.statistics.intervals import compare_rates
 from apps.jobs.models import SHORT_HOST, Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board.outages import OUTAGES
@@ -206,7 +206,7 @@ def _compare(
             if value and having >= LEAST_JOBS:
                 outside = max(everything[attribute][value], having)
                 share = outside / max(total, outside)
-                ratio, low, high = lift(having, jobs, outside, max(total, outside))
+                ratio, low, high = compare_rates(having, jobs, outside, max(total, outside))
                 traits.append(
                     JobTrait(
                         attribute, value, having, jobs, share, ratio, low, high, low > STANDS_OUT

@@ -220,7 +220,7 @@ def may_triage(user: User, group: FailureGroup) -> bool:
     return all(may_correct_verdict(user, experiment) for experiment in experiments)
 
 
-def triageable(user: User, keys: Sequence[int]) -> set[int]:
+def find_triageable(user: User, keys: Sequence[int]) -> set[int]:
     """Return which of these groups, by primary key, the user may change, in at most one query."""
     if is_opg(user):
         return set(keys)

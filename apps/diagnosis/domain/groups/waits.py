@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db.models import Q
 from django.utils import timezone
 
-from apps.statusboard.domain.board.board import Disruption, disruptions
+from apps.statusboard.domain.board.board import Disruption, list_disruptions
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service
 
@@ -22,7 +22,7 @@ def waits_by_service(at: datetime) -> Mapping[str, str]:
 def down_services(at: datetime) -> Mapping[str, Disruption]:
     """Return the services that are down, by their slugs and names in lower case. One query."""
     troubles: dict[str, Disruption] = {}
-    for trouble in disruptions(at, (State.DOWN,)):
+    for trouble in list_disruptions(at, (State.DOWN,)):
         for name in (trouble.service.slug, trouble.service.name):
             troubles[name.lower()] = trouble
     return troubles

@@ -26,7 +26,7 @@ _compiled: KnownErrorCatalogue | None = None
 _patterns: tuple[str, tuple[Pattern, ...]] = ("", ())
 
 
-def current() -> KnownErrorCatalogue:
+def current_catalogue() -> KnownErrorCatalogue:
     """Return the catalogue in force, with one query if its version is compiled already.
 
     Before the shipped rows are first loaded, this is the shipped catalogue. If the rows do not
@@ -72,7 +72,7 @@ def _current_patterns() -> tuple[Pattern, ...]:
 
 def current_classifiers() -> Mapping[str, LogClassifier]:
     """Return all log classifiers, with the catalogue in force."""
-    return {**classifiers(), KnownErrorCatalogue.name: current()}
+    return {**classifiers(), KnownErrorCatalogue.name: current_catalogue()}
 
 
 def patterns_of(known_errors: Iterable[KnownError]) -> list[Pattern]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import Max, Sum
 
@@ -59,21 +60,29 @@ def figures_of(
     return figures
 
 
+class ChangedField(NamedTuple):
+    """A field whose value changed, with both values as text."""
+
+    field: str
+    old: str
+    new: str
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryStep:
     """A change with the fields that differ from the previous version: (field, old, new)."""
 
     change: KnownErrorChange
-    differences: list[tuple[str, str, str]]
+    differences: list[ChangedField]
 
 
-def differences(old: dict[str, object], new: dict[str, object]) -> list[tuple[str, str, str]]:
-    """Return (field, old, new) for each field that differs."""
+def list_changed_fields(old: dict[str, object], new: dict[str, object]) -> list[ChangedField]:
     names = {"regex": "pattern", "expires_at": "expires", "instructions": "what to do"}
     different = []
     for name, value in new.items():
         if _text(old.get(name)) != _text(value):
-            different.append((names.get(name, name), _text(old.get(name)), _text(value)))
+            label = names.get(name, name)
+            different.append(ChangedField(label, _text(old.get(name)), _text(value)))
     return different
 
 
@@ -89,7 +98,9 @@ def history_of(known_error: str) -> list[HistoryStep]:
     steps: list[HistoryStep] = []
     current: dict[str, object] = {}
     for change in changes:
-        steps.append(HistoryStep(change, differences(current, change.values) if current else []))
+        steps.append(
+            HistoryStep(change, list_changed_fields(current, change.values) if current else [])
+        )
         if change.version:
             current = change.values
     return steps[::-1]

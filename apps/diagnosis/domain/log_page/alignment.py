@@ -6,7 +6,7 @@ This runs in a separate process, which is killed if it takes too long: the modul
 import re
 from collections.abc import Sequence
 
-from apps.archive.domain.comparison import DiffRow, compare_lines, normalised
+from apps.archive.domain.comparison import DiffRow, compare_lines, normalise
 
 #: Numbers differ from run to run, except exit codes, signals and status codes, which distinguish a
 #: failure from a success.
@@ -26,12 +26,12 @@ _PURPOSES = re.compile(r"(?<=\w)\.(?:test|debug)\b")
 LINE_CHARACTERS = 1000
 
 
-def masked(line: str, job_id: str) -> str:
+def mask_line(line: str, job_id: str) -> str:
     """Return a line without times, IDs, paths, file names, numbers, ordinals and column widths.
 
     It does not tell whether the job is a test or a debug re-run either.
     """
-    text = _PURPOSES.sub("", normalised(line[:LINE_CHARACTERS], job_id=job_id))
+    text = _PURPOSES.sub("", normalise(line[:LINE_CHARACTERS], job_id=job_id))
     text = _NUMBERS.sub("<n>", _FILES.sub("<file>", _PATHS.sub("<path>", text)))
     return _SPACES.sub(" ", _SIGNS.sub("", text)).strip()
 
@@ -40,7 +40,10 @@ def align(
     left: Sequence[str], right: Sequence[str], left_id: str, right_id: str
 ) -> tuple[list[DiffRow], list[bool]]:
     """Return the rows of two logs, and for each whether the other log lacks its line."""
-    keys = [masked(line, left_id) for line in left], [masked(line, right_id) for line in right]
+    keys = (
+        [mask_line(line, left_id) for line in left],
+        [mask_line(line, right_id) for line in right],
+    )
     rows = compare_lines(left, right, *keys)
     known = set(keys[0]), set(keys[1])
     return rows, [_is_new(row, keys, known) for row in rows]

@@ -11,21 +11,21 @@ from apps.search.domain.logs.kept_texts import KeptLog, KeptText
 class Excerpts:
     """Reads the excerpts of logs for the search."""
 
-    def texts_of(self, jobs: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
+    def texts_of(self, job_pks: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
         """Return the excerpts of these jobs by primary key, stderr first."""
-        rows = LogExcerpt.objects.filter(harvest__job__in=jobs).order_by("stream")
+        rows = LogExcerpt.objects.filter(harvest__job__in=job_pks).order_by("stream")
         # Without models, and with one decompressor: a search reads a hundred of them.
         fields = ("stream", "compressed", "first_offset", "first_line_number", "harvest__job_id")
         decompressor = zstandard.ZstdDecompressor()
         texts: dict[int, list[KeptText]] = {}
-        for stream, compressed, offset, line, job in rows.values_list(*fields):
+        for stream, compressed, offset, line, job_pk in rows.values_list(*fields):
             data = decompressor.decompress(bytes(compressed))
-            texts.setdefault(job, []).append(KeptText(stream, data, offset, line))
+            texts.setdefault(job_pk, []).append(KeptText(stream, data, offset, line))
         return texts
 
-    def kept_of(self, jobs: Collection[int]) -> set[int]:
+    def kept_of(self, job_pks: Collection[int]) -> set[int]:
         """Return the jobs that have excerpts."""
-        rows = LogExcerpt.objects.filter(harvest__job__in=jobs)
+        rows = LogExcerpt.objects.filter(harvest__job__in=job_pks)
         return set(rows.values_list("harvest__job_id", flat=True))
 
     def before(self, key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:

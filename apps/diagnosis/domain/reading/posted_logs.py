@@ -53,17 +53,17 @@ def store_posted_log(
         raise NotAllowed("This token is in use by another job array. Each needs its own.")
     _check_limits(posted, token, at)
     posted_log = PostedLog.objects.create(
-        cluster_id=token.cluster,
+        cluster_id=token.cluster_id,
         job_id=job_id,
         array_id=array,
-        experiment_id=token.experiment,
+        experiment_id=token.experiment_id,
         token_label=token.label,
         stream=stream,
         first_offset=offset,
         compressed=zstandard.ZstdCompressor().compress(starred(data)),
         posted_at=at,
     )
-    same = posted.filter(cluster=token.cluster, job_id=job_id, stream=stream).order_by(
+    same = posted.filter(cluster=token.cluster_id, job_id=job_id, stream=stream).order_by(
         "-posted_at", "-pk"
     )
     PostedLog.objects.filter(
@@ -84,7 +84,7 @@ def _check_limits(posted: QuerySet[PostedLog], token: PhaseToken, at: datetime) 
             f" limit of a token is {_megabytes(MOST_BYTES_OF_A_TOKEN)} MB{_until_deleted()}."
         )
     of_day = PostedLog.objects.filter(
-        experiment=token.experiment, posted_at__gt=at - _DAY
+        experiment=token.experiment_id, posted_at__gt=at - _DAY
     ).aggregate(size=_SIZE, oldest=Min("posted_at"))
     if of_day["size"] >= MOST_BYTES_A_DAY:
         until = of_day["oldest"] + _DAY

@@ -173,7 +173,7 @@ def analyse(harvest: LogHarvest, inputs: AnalysisInput, at: datetime) -> Harvest
         raise
     except Exception as error:  # a log that breaks the reader must not be retried forever
         log.exception("harvest of %s failed", job)
-        return failure(harvest, error)
+        return decide_without_log(harvest, error)
 
 
 def analyse_whole(harvest: LogHarvest, at: datetime) -> HarvestOutcome | None:
@@ -189,7 +189,7 @@ def analyse_whole(harvest: LogHarvest, at: datetime) -> HarvestOutcome | None:
     return _conclude(harvest, inputs, results)
 
 
-def failure(harvest: LogHarvest, error: Exception) -> HarvestOutcome:
+def decide_without_log(harvest: LogHarvest, error: Exception) -> HarvestOutcome:
     """Return the outcome of a harvest that failed: a verdict from the scheduler's facts alone."""
     reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
     diagnosis = diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons)

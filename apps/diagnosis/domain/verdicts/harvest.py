@@ -28,7 +28,7 @@ from apps.diagnosis.domain.verdicts.analyses import (
     HarvestOutcome,
     analyse,
     analyse_whole,
-    failure,
+    decide_without_log,
 )
 from apps.diagnosis.domain.verdicts.judged_jobs import store_verdicts, withdraw_verdicts
 from apps.diagnosis.enums import TRANSITIONS, HarvestState
@@ -171,7 +171,7 @@ def _store_separately(outcomes: Sequence[HarvestOutcome], at: datetime) -> dict[
                 states.update(_store_separately([outcome], at))
             return states
         log.exception("harvest of %s cannot be stored", outcomes[0].harvest.job)
-        return _store([failure(outcomes[0].harvest, error)], at)
+        return _store([decide_without_log(outcomes[0].harvest, error)], at)
 
 
 @transaction.atomic

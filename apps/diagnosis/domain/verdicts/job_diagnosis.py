@@ -178,7 +178,7 @@ def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
     return marks
 
 
-def facts_of(jobs: Collection[int]) -> dict[int, dict[str, str]]:
+def facts_of(job_pks: Collection[int]) -> dict[int, dict[str, str]]:
     """Return verdict and cause of these jobs for the statistics, by job ID."""
-    rows = Verdict.objects.filter(job__in=jobs).values_list("job_id", "verdict", "cause")
-    return {job: {"verdict": verdict, "cause": cause} for job, verdict, cause in rows}
+    rows = Verdict.objects.filter(job__in=job_pks).values_list("job_id", "verdict", "cause")
+    return {job_pk: {"verdict": verdict, "cause": cause} for job_pk, verdict, cause in rows}

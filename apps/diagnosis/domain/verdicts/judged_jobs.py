@@ -15,7 +15,7 @@ from apps.diagnosis import wording
 from apps.diagnosis.domain.causes.totals import mark_dirty
 from apps.diagnosis.domain.groups.fingerprints import line_of, message_of, symptom_of, title_of
 from apps.diagnosis.domain.groups.triage import UngroupedVerdict, groups_for
-from apps.diagnosis.domain.known_errors.current import current
+from apps.diagnosis.domain.known_errors.current import current_catalogue
 from apps.diagnosis.domain.reading.attempts import attempts_by_job, note_later_attempt
 from apps.diagnosis.engine.base import Block, EngineVerdict
 from apps.diagnosis.enums import ADVICE_OF, Category, VerdictKind
@@ -79,7 +79,7 @@ def store_verdicts(judged_jobs: Sequence[JudgedJob], *, at: datetime) -> None:
     stored = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
     before = {verdict.job_id: verdict for verdict in stored}
     attempts = attempts_by_job(jobs)
-    version = current().version
+    version = current_catalogue().version
 
     verdicts: list[Verdict] = []
     failures: list[UngroupedVerdict] = []

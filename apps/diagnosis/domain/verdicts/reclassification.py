@@ -14,7 +14,7 @@ from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.domain.work import BackOff, Queue
 from apps.core.domain.workflow import move
 from apps.core.errors import DomainError, NotAllowed
-from apps.diagnosis.domain.known_errors.current import current
+from apps.diagnosis.domain.known_errors.current import current_catalogue
 from apps.diagnosis.domain.reading.job_facts import facts_for_logs, facts_of, outages_during_job
 from apps.diagnosis.domain.reading.log_windows import block_of
 from apps.diagnosis.domain.reading.success_samples import with_novel_lines
@@ -140,7 +140,7 @@ def _judge_batch(run: Reclassification, at: datetime) -> None:
         pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since
     )
     apply = run.state == ReclassificationState.APPLYING
-    catalogue = current()
+    catalogue = current_catalogue()
     if apply:
         _lock_harvests(verdicts)
 

@@ -4,12 +4,12 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from functools import cache, partial
-from itertools import islice, repeat
+from itertools import compress, islice, repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -34,7 +34,7 @@ from apps.jobs.domain.records.conversion import (
     Key,
     clean_text,
     columns_of,
-    differences,
+    find_differences,
     hour_of,
     key_of,
     record_digests,
@@ -106,13 +106,13 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
         scheduler = adapter_of(cluster)
         slices = list(_slices(start, at - LAG))
         for since, until in slices[:SLICES_A_RUN]:
-            for chunk in chunks(_read_accounting(scheduler, since, until)):
-                more_new, more_changed, more_flagged = store_read(
+            for chunk in split_into_chunks(_read_accounting(scheduler, since, until)):
+                stored_counts = store_read(
                     cluster=cluster, read=chunk, source=RecordSource.ACCOUNTING, at=at
                 )
-                new += more_new
-                changed += more_changed
-                flagged += more_flagged
+                new += stored_counts.new
+                changed += stored_counts.changed
+                flagged += stored_counts.flagged
             stored.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
@@ -176,18 +176,28 @@ def _read_accounting(
         raise SchedulerError(f"{type(error).__name__}: {error}") from error
 
 
-def chunks(records: Iterable[JobRecord | Flagged]) -> Iterator[list[JobRecord | Flagged]]:
+def split_into_chunks(
+    records: Iterable[JobRecord | Flagged],
+) -> Iterator[list[JobRecord | Flagged]]:
     """Yield lists of at most `CHUNK` records, one per transaction."""
     rest = iter(records)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk
 
 
+class StoredCounts(NamedTuple):
+    """How many of the records that were read are new, changed and flagged."""
+
+    new: int
+    changed: int
+    flagged: int
+
+
 @transaction.atomic
 def store_read(
     *, cluster: Cluster, read: Iterable[JobRecord | Flagged], source: RecordSource, at: datetime
-) -> tuple[int, int, int]:
-    """Store good records and keep bad ones; return how many are new, changed and flagged."""
+) -> StoredCounts:
+    """Store good records and keep bad ones."""
     keep_months()
     dropped = dropped_months()
     flagged: list[Flagged] = []
@@ -203,7 +213,7 @@ def store_read(
 
     keep_flagged(cluster=cluster, flagged=flagged, source=source, at=at)
     new, changed = store_records(cluster=cluster, records=records, at=at)
-    return new, changed, len(flagged)
+    return StoredCounts(new, changed, len(flagged))
 
 
 def flagged_if_wrong(
@@ -230,6 +240,18 @@ def flagged_if_wrong(
 
 def _archived(month: date) -> str:
     return f"It ended in {month:%Y-%m}, whose job records are archived. Restore the month first."
+
+
+@dataclass
+class _StoredJobs:
+    """Attempts that were inserted or corrected, by primary key, and the hours of their ends.
+
+    The hours are also those of ends that were corrected.
+    """
+
+    pks: list[int] = field(default_factory=list)
+    failed_pks: list[int] = field(default_factory=list)
+    hours: set[datetime] = field(default_factory=set)
 
 
 @transaction.atomic
@@ -260,41 +282,29 @@ def store_records(
         if new_digest != stored_digest:
             changed[pk] = record
             new_digests[pk] = new_digest
-    differing = list(changed.values())
 
     masker = Masker(
         names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules
     )
     lock_proofs(shared=True)
-    to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
+    to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *changed.values()]))
     membership = ProvenMembership(cluster)
-    jobs, hours = _insert(cluster, new, to_columns, digest, membership, at)
-
-    values = dict(zip(changed, _rows(to_columns(differing)) if differing else (), strict=True))
-    corrected = 0
+    inserted = _insert(cluster, new, to_columns, digest, membership, at)
+    corrected = _StoredJobs()
     if changed:
-        mark_log_phases(Job.objects.filter(pk__in=changed))
-    for job in Job.objects.filter(pk__in=changed):
-        corrections = differences(job, values[job.pk]) | {"record_digest": new_digests[job.pk]}
-        if corrections.keys() == {"record_digest"}:
-            Job.objects.filter(pk=job.pk).update(**corrections)
-            continue
-        hours |= {hour_of(job.ended_at), hour_of(corrections.get("ended_at", job.ended_at))}
-        _correct(job, corrections, membership, at)
-        jobs.append((job.pk, job.is_failed))
-        corrected += 1
-    if corrected:
-        # The corrections may have moved jobs to other hours.
-        mark_log_phases(Job.objects.filter(pk__in=changed))
+        values = dict(zip(changed, _rows(to_columns(list(changed.values()))), strict=True))
+        for pk, new_digest in new_digests.items():
+            values[pk]["record_digest"] = new_digest
+        corrected = _correct_all(values, membership, at)
 
-    if jobs:
-        mark_dirty(hours)
+    if inserted.pks or corrected.pks:
+        mark_dirty(inserted.hours | corrected.hours)
         data = {
-            "jobs": [pk for pk, _ in jobs],
-            "failed": [pk for pk, is_failed in jobs if is_failed],
+            "jobs": inserted.pks + corrected.pks,
+            "failed": inserted.failed_pks + corrected.failed_pks,
         }
         publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
-    return len(new), corrected
+    return len(new), len(corrected.pks)
 
 
 def _stored_attempts(cluster: Cluster, keys: Iterable[Key]) -> dict[Key, tuple[int, str]]:
@@ -342,16 +352,11 @@ def _insert(
     digest: Callable[[JobRecord], str],
     membership: ProvenMembership,
     at: datetime,
-) -> tuple[list[tuple[int, bool]], set[datetime]]:
-    """Insert attempts.
-
-    Return the primary key of each attempt with whether it failed, and the hours in which they
-    ended.
-    """
-    jobs: list[tuple[int, bool]] = []
-    hours: set[datetime] = set()
+) -> _StoredJobs:
+    """Insert attempts."""
+    inserted = _StoredJobs()
     if not records:
-        return jobs, hours
+        return inserted
     hosts = HostLookup(cluster, records)
     experiment_of = cache(membership.experiment_of)
     keys = iter(next_keys(Job, len(records)))
@@ -366,13 +371,41 @@ def _insert(
             columns["site_id"] = [site or cluster.site_id for site in columns["site_id"]]
             columns["experiment_id"] = list(map(experiment_of, columns["account"], columns["user"]))
             hosts.add_to(columns)
-            jobs.extend(zip(own, map(FAILED_STATES.__contains__, columns["state"]), strict=True))
-            hours.update(map(hour_of, columns["ended_at"]))
+            inserted.pks += own
+            inserted.failed_pks += compress(own, map(FAILED_STATES.__contains__, columns["state"]))
+            inserted.hours.update(map(hour_of, columns["ended_at"]))
             constant = repeat(cluster.pk, len(part)), repeat(at, len(part))
             yield from zip(own, *constant, map(digest, part), *values_of(columns), strict=True)
 
     copy_rows(Job, ("id", "cluster_id", "collected_at", "record_digest", *names), rows())
-    return jobs, hours
+    return inserted
+
+
+def _correct_all(
+    values: Mapping[int, dict[str, Any]], membership: ProvenMembership, at: datetime
+) -> _StoredJobs:
+    """Correct stored attempts to these values, by primary key; return those that differed.
+
+    An attempt of which only the digest differs is as before for its readers.
+    """
+    jobs = Job.objects.filter(pk__in=values)
+    mark_log_phases(jobs)
+    corrected = _StoredJobs()
+    for job in jobs:
+        corrections = find_differences(job, values[job.pk])
+        if corrections.keys() <= {"record_digest"}:
+            Job.objects.filter(pk=job.pk).update(**corrections)
+            continue
+        corrected.hours.add(hour_of(job.ended_at))
+        _correct(job, corrections, membership, at)
+        corrected.hours.add(hour_of(job.ended_at))
+        corrected.pks.append(job.pk)
+        if job.is_failed:
+            corrected.failed_pks.append(job.pk)
+    if corrected.pks:
+        # The corrections may have moved jobs to other hours.
+        mark_log_phases(Job.objects.filter(pk__in=values))
+    return corrected
 
 
 def _correct(

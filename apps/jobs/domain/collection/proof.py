@@ -163,7 +163,7 @@ def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
     mark_dirty({hour_of(job.ended_at) for job in changed})
     if changed:
         mark_log_phases(Job.objects.filter(pk__in=[job.pk for job in changed]))
-    record_work_start(requests={job.request_id for job in changed if job.request_id}, at=at)
+    record_work_start(request_pks={job.request_id for job in changed if job.request_id}, at=at)
     return changed
 
 

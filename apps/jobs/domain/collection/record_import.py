@@ -10,7 +10,12 @@ from typing import Any
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
 from apps.clusters.schedulers.plausibility import doubts_of, problem_of
-from apps.jobs.domain.collection.accounting import CHUNK, chunks, flagged_if_wrong, store_read
+from apps.jobs.domain.collection.accounting import (
+    CHUNK,
+    flagged_if_wrong,
+    split_into_chunks,
+    store_read,
+)
 from apps.jobs.domain.records.calendar_months import dropped_months
 from apps.jobs.domain.records.conversion import key_of
 from apps.jobs.domain.records.values import BadRecord, read_number, read_time
@@ -63,12 +68,12 @@ def import_read(
         cluster=cluster, defaults={"collected_until": at, "rechecked_at": at}
     )
     done = ImportedRecords()
-    for first, chunk in enumerate(chunks(read)):
+    for first, chunk in enumerate(split_into_chunks(read)):
         dropped = dropped_months()
         checked = [flagged_if_wrong(item, at=at, dropped=dropped) for item in chunk]
-        new, changed, _ = store_read(cluster=cluster, read=checked, source=RecordSource.SENT, at=at)
-        done.new += new
-        done.changed += changed
+        counts = store_read(cluster=cluster, read=checked, source=RecordSource.SENT, at=at)
+        done.new += counts.new
+        done.changed += counts.changed
 
         good = set()
         for number, item in enumerate(checked, start=first * CHUNK + 1):
@@ -79,7 +84,7 @@ def import_read(
                 good.add(key_of(record))
             else:
                 done.rejected += 1
-        done.unchanged += len(good) - new - changed
+        done.unchanged += len(good) - counts.new - counts.changed
     return done
 
 

@@ -98,7 +98,7 @@ def store_queue(
 
     _replace_counts(cluster, counts)
     store_live(cluster=cluster, jobs=jobs, named=proven)
-    record_work_start(requests={request for request, _ in counts}, at=at)
+    record_work_start(request_pks={request for request, _ in counts}, at=at)
     QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
 
 

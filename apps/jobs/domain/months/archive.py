@@ -27,7 +27,13 @@ from apps.jobs.domain.months.stores.base import (
     sha256_of,
 )
 from apps.jobs.domain.months.stores.chosen import job_archive
-from apps.jobs.domain.months.tables import MonthTable, count_and_digest, limits, links, tables
+from apps.jobs.domain.months.tables import (
+    MonthTable,
+    count_and_digest,
+    list_links,
+    list_tables,
+    parameters_of_month,
+)
 from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records.calendar_months import lock_months, next_month, start_of
 from apps.jobs.domain.totals.rollups import mark_dirty
@@ -83,8 +89,8 @@ def copy_months(source: MonthStore) -> Iterator[date]:
 
 def compare(month: date, manifest: Manifest) -> None:
     """Raise `BadArchive` unless the database has exactly the rows of the archived month."""
-    for table in tables():
-        now = count_and_digest(table.name, table.condition, limits(month))
+    for table in list_tables():
+        now = count_and_digest(table.name, table.condition, parameters_of_month(month))
         content = manifest.tables.get(table.name)
         if content is None or now != (content.rows, content.digest):
             raise BadArchive(
@@ -134,7 +140,7 @@ def _restore(
     if archived.dropped_at is None:
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
     came_back = {}
-    for table in tables():
+    for table in list_tables():
         if table.name in paths:
             with _loaded(table, paths[table.name]) as loaded:
                 came_back[table.name] = _insert(table, loaded)
@@ -172,8 +178,8 @@ def _write_files(directory: Path, month: date, at: datetime) -> Manifest:
     """Write a file for each table, read it back and compare it with the database."""
     contents = {}
     with transaction.atomic():
-        parameters = limits(month)
-        for table in tables():
+        parameters = parameters_of_month(month)
+        for table in list_tables():
             path = directory / file_name(table.name)
             write_rows(path, table, parameters)
             with _loaded(table, path) as loaded:
@@ -240,14 +246,14 @@ def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
     """Return links to rows of the month, by column, as pairs of referring and referenced keys."""
     rows = {}
     with connection.cursor() as cursor:
-        for link in links():
+        for link in list_links():
             table = link.table
             cursor.execute(
                 (
                     f'SELECT "{table.key}", "{link.column}" FROM "{table.name}" WHERE '
                     f"{table.condition} ORDER BY 1"
                 ),
-                limits(month),
+                parameters_of_month(month),
             )
             rows[str(link)] = [(key, named) for key, named in cursor.fetchall()]
     return rows
@@ -256,7 +262,7 @@ def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
 def _link_again(manifest: Manifest) -> None:
     """Restore the links to restored rows that are still empty."""
     with connection.cursor() as cursor:
-        for link in links():
+        for link in list_links():
             column = f'"{link.column}"'
             target = link.target
             cursor.executemany(

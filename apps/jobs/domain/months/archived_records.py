@@ -19,7 +19,7 @@ from apps.core.errors import DomainError
 from apps.jobs.domain.months.parquet_sql import FileColumn, FileTable, run
 from apps.jobs.domain.months.stores.base import BadArchive, file_name
 from apps.jobs.domain.months.stores.chosen import job_archive
-from apps.jobs.domain.months.tables import MonthTable, tables
+from apps.jobs.domain.months.tables import MonthTable, list_tables
 from apps.jobs.domain.records.calendar_months import start_of
 from apps.jobs.models import ArchivedMonth, Job
 
@@ -173,7 +173,7 @@ def _with_related(jobs: Sequence[Job]) -> list[Job]:
 @contextmanager
 def _file_tables(sql: str, month: date) -> Iterator[list[FileTable]]:
     """Yield the tables of a query; those that the release of the month did not have are empty."""
-    needed = [table for table in tables() if f'"{table.name}"' in sql]
+    needed = [table for table in list_tables() if f'"{table.name}"' in sql]
     store = job_archive()
     names = [table.name for table in needed]
     with store.files(month, names, seconds=FETCH_SECONDS) as paths:

@@ -16,7 +16,7 @@ from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.months.archive import archive_month, compare, read_manifest
 from apps.jobs.domain.months.stores.base import Manifest
-from apps.jobs.domain.months.tables import links, tables
+from apps.jobs.domain.months.tables import list_links, list_tables
 from apps.jobs.domain.records.calendar_months import (
     lock_months,
     month_of,
@@ -44,7 +44,7 @@ class MonthOfJobs:
     due: bool
 
 
-def months(*, at: datetime) -> list[MonthOfJobs]:
+def list_months(*, at: datetime) -> list[MonthOfJobs]:
     """Return the months that have job records or an archive, newest first."""
     archived = {
         archived_month.month: archived_month for archived_month in ArchivedMonth.objects.all()
@@ -147,7 +147,7 @@ def _delete(month: date) -> int:
     remaining = _jobs_of(month).order_by("ended_at", "pk").values_list("pk", flat=True)
     while keys := list(remaining[:BATCH]):
         with transaction.atomic(), connection.cursor() as cursor:
-            for link in links(_THESE):
+            for link in list_links(_THESE):
                 cursor.execute(
                     (
                         f'UPDATE "{link.table.name}" SET "{link.column}" = NULL WHERE '
@@ -155,7 +155,7 @@ def _delete(month: date) -> int:
                     ),
                     {"keys": keys},
                 )
-            for table in reversed(tables(_THESE)):
+            for table in reversed(list_tables(_THESE)):
                 cursor.execute(
                     f'DELETE FROM "{table.name}" WHERE {table.condition}', {"keys": keys}
                 )

@@ -47,12 +47,12 @@ class MonthLink:
         return f"{self.table.name}.{self.column}"
 
 
-def limits(month: date) -> Mapping[str, Any]:
+def parameters_of_month(month: date) -> Mapping[str, Any]:
     """Return the SQL parameters of the conditions for a month."""
     return {"since": start_of(month), "until": start_of(next_month(month))}
 
 
-def tables(condition: str = _OF_MONTH) -> list[MonthTable]:
+def list_tables(condition: str = _OF_MONTH) -> list[MonthTable]:
     """Return the table of jobs and all tables that cascade from it, parents first."""
     cascading = [MonthTable(Job, condition)]
     # The list grows while it is iterated, to follow cascades of cascades.
@@ -67,10 +67,10 @@ def tables(condition: str = _OF_MONTH) -> list[MonthTable]:
     return cascading
 
 
-def links(condition: str = _OF_MONTH) -> list[MonthLink]:
+def list_links(condition: str = _OF_MONTH) -> list[MonthLink]:
     """Return the columns that refer to archived rows and are set to NULL when those are deleted."""
     naming = []
-    for parent in tables(condition):
+    for parent in list_tables(condition):
         for relation in _relations(parent.model):
             if relation.on_delete is models.SET_NULL:
                 column = relation.field.column

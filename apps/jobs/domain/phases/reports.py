@@ -79,7 +79,7 @@ def store_phases(
     done = StoredPhases()
     ended = set()
     reported = JobPhase.objects.filter(
-        cluster=token.cluster, job_id=job_id, token_label=token.label
+        cluster=token.cluster_id, job_id=job_id, token_label=token.label
     )
     known = {(phase.name, phase.started_at): phase for phase in reported}
     room = (
@@ -105,10 +105,10 @@ def store_phases(
             )
         elif phase is None:
             known[key] = JobPhase.objects.create(
-                cluster_id=token.cluster,
+                cluster_id=token.cluster_id,
                 job_id=job_id,
                 array_id=array,
-                experiment_id=token.experiment,
+                experiment_id=token.experiment_id,
                 request_key=token.request_key,
                 stage=token.stage,
                 token_label=token.label,
@@ -126,9 +126,9 @@ def store_phases(
         else:
             done.unchanged += 1
 
-    transaction.on_commit(lambda: quota.add(token.experiment, done.new, at=at))
+    transaction.on_commit(lambda: quota.add(token.experiment_id, done.new, at=at))
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
-    _count_no_log_of(token.cluster, job_id)
+    _count_no_log_of(token.cluster_id, job_id)
     if cpu_model and done.new:
         correct_cpu_model(phase=max(known.values(), key=lambda phase: phase.pk))
     return done
@@ -146,7 +146,7 @@ def check_token(token: PhaseToken, job_id: str) -> None:
     Another array uses it, or its experiment or cluster was deleted.
     """
     if not Cluster.objects.filter(
-        Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster
+        Exists(Experiment.objects.filter(pk=token.experiment_id)), pk=token.cluster_id
     ).exists():
         raise NotAllowed("The experiment or the cluster of this token no longer exists.")
     check_array(token=token, job_id=job_id)
@@ -161,7 +161,7 @@ def _count_no_log_of(cluster_id: int, job_id: str) -> None:
 def _quota_of_the_day(token: PhaseToken, at: datetime) -> Quota:
     """Return the quota for the phases of an experiment. Raises `LimitReached` if it is used up."""
     quota = Quota("phases", MOST_A_DAY, DAY)
-    if quota.add(token.experiment, 0, at=at) >= quota.most:
+    if quota.add(token.experiment_id, 0, at=at) >= quota.most:
         raise quota.refusal(
             f"The jobs of this experiment have reported {quota.most:,} phases today.", at=at
         )

@@ -27,8 +27,8 @@ class PhaseToken:
     `maker` is the user who created the token; 0 for the portal, and for tokens of older versions.
     """
 
-    cluster: int
-    experiment: int
+    cluster_id: int
+    experiment_id: int
     request_key: str
     stage: str
     label: str
@@ -41,7 +41,7 @@ class PhaseToken:
 
 
 def issue_phase_token(
-    *, user: User, cluster: int, experiment: int, request_key: str, stage: str, at: datetime
+    *, user: User, cluster_id: int, experiment_id: int, request_key: str, stage: str, at: datetime
 ) -> str:
     """Return a token of a user, valid as long as the user has a role in the experiment.
 
@@ -55,8 +55,8 @@ def issue_phase_token(
         )
         raise quota.refusal(message, at=at)
     return new_phase_token(
-        cluster=cluster,
-        experiment=experiment,
+        cluster_id=cluster_id,
+        experiment_id=experiment_id,
         request_key=request_key,
         stage=stage,
         at=at,
@@ -66,8 +66,8 @@ def issue_phase_token(
 
 def new_phase_token(
     *,
-    cluster: int,
-    experiment: int,
+    cluster_id: int,
+    experiment_id: int,
     at: datetime,
     request_key: str = "",
     stage: str = "",
@@ -79,7 +79,8 @@ def new_phase_token(
     With a `label`, the same arguments return the same token.
     """
     label = label or secrets.token_urlsafe(12)
-    token = PhaseToken(cluster, experiment, request_key, stage, label, int(at.timestamp()), maker)
+    issued_at = int(at.timestamp())
+    token = PhaseToken(cluster_id, experiment_id, request_key, stage, label, issued_at, maker)
     return Signer(salt=_SALT).sign_object(astuple(token))
 
 
@@ -99,4 +100,4 @@ def maker_has_role(token: PhaseToken) -> bool:
     """
     if not token.maker:
         return True
-    return scope_of(User.objects.filter(pk=token.maker).first()).sees(token.experiment)
+    return scope_of(User.objects.filter(pk=token.maker).first()).sees(token.experiment_id)

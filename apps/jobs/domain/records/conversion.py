@@ -66,7 +66,7 @@ def record_of(job: Job) -> JobRecord:
     return JobRecord(**{**values, "state": JobState(job.state)})
 
 
-def differences(job: Job, values: dict[str, Any]) -> dict[str, Any]:
+def find_differences(job: Job, values: dict[str, Any]) -> dict[str, Any]:
     """Return the `values` that differ from the row.
 
     Values known only from elsewhere are kept if the record lacks them.

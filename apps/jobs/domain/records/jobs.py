@@ -61,7 +61,7 @@ def array_siblings(job: Job) -> list[Job]:
     return failed + list(rest[: RELATED - len(failed)])
 
 
-def collections() -> list[Collection]:
+def list_collections() -> list[Collection]:
     """Return the collection state of each cluster."""
     return list(
         Collection.objects.filter(cluster__collects=True)
@@ -70,7 +70,7 @@ def collections() -> list[Collection]:
     )
 
 
-def behind(at: datetime) -> QuerySet[Collection]:
+def collections_behind(at: datetime) -> QuerySet[Collection]:
     """Return the collection state of the clusters that are behind."""
     late = Collection.objects.filter(cluster__collects=True, collected_until__lt=at - BEHIND)
     return late.select_related("cluster").order_by("cluster__name")
@@ -96,7 +96,7 @@ def counted_until(
     """Return until when totals have the jobs of these clusters, given by primary key, or of all.
 
     None if they lack none, or only jobs of the last `SHORT_LAG`. Without `with_behind`, clusters
-    that are `behind` do not count: the page names them. Takes two queries.
+    that are behind do not count: the page names them. Takes two queries.
     """
     oldest = at - SHORT_LAG
     late = Collection.objects.filter(cluster__collects=True, collected_until__lt=oldest)

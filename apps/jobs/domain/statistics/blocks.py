@@ -18,7 +18,7 @@ from django.db.models.functions import Cast, Coalesce, Extract
 
 from apps.core.domain.bulk import rows_where_any
 from apps.jobs.domain.records.conversion import day_of
-from apps.jobs.domain.statistics.columns import Column, Columns, grouped, sums_of_jobs
+from apps.jobs.domain.statistics.columns import Column, Columns, sum_by, sums_of_jobs
 from apps.jobs.domain.statistics.facts import FACTS
 from apps.jobs.domain.statistics.levels import (
     ADDED,
@@ -101,7 +101,7 @@ def write_hour(*, hour: datetime) -> None:
 
     columns = _columns_of(dict(zip(("pk", *_TEXTS, *_NUMBERS), values, strict=True)))
     _write(JOB, hour, columns)
-    _write(WORK, hour, grouped(_with_sums(columns), sorted(WORK.columns), SUMS))
+    _write(WORK, hour, sum_by(_with_sums(columns), sorted(WORK.columns), SUMS))
 
 
 def _with_sums(columns: Columns) -> Columns:
@@ -215,13 +215,13 @@ def _write(level: BlockLevel, bucket: datetime, columns: Columns) -> None:
             column=name,
             bucket=bucket,
             rows=rows,
-            data=compressed(columns[name]),
+            data=compress_values(columns[name]),
         )
         for name in names
     )
 
 
-def compressed(column: Column) -> bytes:
+def compress_values(column: Column) -> bytes:
     """Return the values as little-endian integers of the smallest size that fits all of them."""
     low = int(column.min())
     high = int(column.max())
@@ -297,4 +297,4 @@ def compact_day(*, day: datetime) -> None:
     sums = {WORK.name: columns[WORK.name], JOB.name: _with_sums(columns[JOB.name])}
     for level in (*DAILY, WORK_HOURS, SITE_HOURS):
         source = sums[WORK.name if WORK.has(level.dimensions) else JOB.name]
-        _write(level, day, grouped(source, sorted(level.columns), SUMS))
+        _write(level, day, sum_by(source, sorted(level.columns), SUMS))

@@ -14,7 +14,7 @@ MOST_CELLS = 4_000_000
 _EXACT = 1 << 53
 
 
-def dense(column: Column) -> tuple[Column, Column]:
+def encode_column(column: Column) -> tuple[Column, Column]:
     """Return the sorted distinct values of a column of small numbers.
 
     Also return the index of each row's value among them.
@@ -33,24 +33,24 @@ def codes_of(columns: Columns, names: Collection[str], rows: int) -> tuple[Colum
     keys = np.zeros(rows, np.int64)
     size = 1
     for name in names:
-        values, codes = dense(columns[name])
+        values, codes = encode_column(columns[name])
         count = max(len(values), 1)
         keys = keys * count + codes
         size *= count
         if size > MOST_CELLS:
             unique, keys = np.unique(keys, return_inverse=True)
             size = len(unique)
-    unique, keys = dense(keys)
+    unique, keys = encode_column(keys)
     return keys, len(unique)
 
 
-def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> Columns:
+def sum_by(columns: Columns, names: Collection[str], sums: Collection[str]) -> Columns:
     """Sum columns over rows with equal values in `names`; the result is sorted by them."""
     rows = len(columns[next(iter(sums))])
     codes, count = codes_of(columns, names, rows)
     first = first_rows(codes, count)
     result = {name: columns[name][first] for name in names}
-    return result | {name: summed(codes, columns[name], count) for name in sums}
+    return result | {name: sum_by_code(codes, columns[name], count) for name in sums}
 
 
 def first_rows(codes: Column, count: int) -> Column:
@@ -60,7 +60,7 @@ def first_rows(codes: Column, count: int) -> Column:
     return first
 
 
-def summed(codes: Column, column: Column, count: int) -> Column:
+def sum_by_code(codes: Column, column: Column, count: int) -> Column:
     """Return the exact sum of a column for each code."""
     if column.dtype.kind == "f":
         return np.bincount(codes, column, minlength=count)

@@ -21,8 +21,8 @@ from apps.jobs.domain.statistics.columns import (
     MOST_CELLS,
     Column,
     Columns,
-    dense,
-    grouped,
+    encode_column,
+    sum_by,
     sums_of_jobs,
 )
 from apps.jobs.domain.statistics.levels import (
@@ -182,10 +182,10 @@ def count(query: CubeQuery) -> Columns:
         cells["interrupted_core_seconds"] = np.where(
             cells["outcome"] == 2, cells["core_seconds"], 0
         )
-    return grouped(cells, query.by, cells.keys() - {*query.by, "outcome"})
+    return sum_by(cells, query.by, cells.keys() - {*query.by, "outcome"})
 
 
-def figures(query: CubeQuery, names: Collection[str]) -> Iterator[Columns]:
+def read_figures(query: CubeQuery, names: Collection[str]) -> Iterator[Columns]:
     """Yield figures of the single jobs that a query counts, in parts; -1 where unknown."""
     for since, until in _parts(query, _JOBS_AT_ONCE):
         needed = {*query.columns, *names}
@@ -435,7 +435,7 @@ def _keys_of(query: CubeQuery, columns: Columns) -> _Keys:
             values = np.arange(values_up_to)
             codes = columns[name]
         else:
-            values, codes = dense(columns[name])
+            values, codes = encode_column(columns[name])
         keys.add([name], values[:, np.newaxis], codes)
     return keys
 

@@ -8,17 +8,17 @@ import numpy as np
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.jobs.domain.statistics.columns import Columns, grouped
+from apps.jobs.domain.statistics.columns import Columns, sum_by
 from apps.jobs.domain.statistics.cube import (
     ALIKE,
     TIME,
     CubeQuery,
     Kinds,
     count,
-    figures,
     outcome_ids,
+    read_figures,
 )
-from apps.jobs.domain.statistics.intervals import wilson
+from apps.jobs.domain.statistics.intervals import wilson_interval
 from apps.jobs.domain.statistics.levels import OF_HOUR, STORED, SUMS
 from apps.jobs.domain.statistics.questions import (
     NO_DATA,
@@ -98,7 +98,7 @@ class Explorer:
         cells = count(both)
         rates = _rates(cells)
         cells["expected"] = np.array([rates[key] for key in _keys(cells)]) * cells["jobs"]
-        return grouped(cells, by, cells.keys() - {*by, *ALIKE})
+        return sum_by(cells, by, cells.keys() - {*by, *ALIKE})
 
     def series(
         self, question: Question, *, step_hours: int, dimension: str
@@ -119,7 +119,7 @@ class Explorer:
         name = question.measure.figure
         whole = {"cpu_ms": "core_seconds", "memory_mb": "requested_mb"}.get(name)
         parts = []
-        for part in figures(self._query(question, ()), {name, whole or name}):
+        for part in read_figures(self._query(question, ()), {name, whole or name}):
             values = part[name].astype(np.float32)
             if whole:
                 of_whole = part[whole].astype(np.float32)
@@ -142,7 +142,7 @@ class Explorer:
         Hours are counted since 1970.
         """
         name = question.measure.figure
-        parts = list(figures(self._query(question, (TIME,), step_hours=1), {name, TIME}))
+        parts = list(read_figures(self._query(question, (TIME,), step_hours=1), {name, TIME}))
         if not parts:
             return {}
         hours = np.concatenate([part[TIME] for part in parts])
@@ -293,7 +293,7 @@ def _keys(cells: Columns) -> list[tuple[int, ...]]:
 
 def _rates(cells: Columns) -> dict[tuple[int, ...], float]:
     """Return the failure rates by the IDs of experiment, stage and release."""
-    sums = grouped(cells, ALIKE, ("jobs", "failed"))
+    sums = sum_by(cells, ALIKE, ("jobs", "failed"))
     return dict(zip(_keys(sums), (sums["failed"] / sums["jobs"]).tolist(), strict=True))
 
 
@@ -304,7 +304,7 @@ def _in_order(measure: Measure, rows: Columns, sort: str) -> list[int]:
     if name == "value" and measure.name == "failure_rate":
         lower_ends = []
         for failed, jobs in zip(rows["failed"], rows["jobs"], strict=True):
-            lower_ends.append(wilson(int(failed), int(jobs))[0])
+            lower_ends.append(wilson_interval(int(failed), int(jobs))[0])
         values = np.array(lower_ends)
     elif name == "value":
         values = rows[measure.part] / (np.maximum(rows[measure.whole], 1) if measure.whole else 1)

@@ -11,7 +11,7 @@ from apps.core.domain.plugins import Registry
 class JobFacts(Protocol):
     """A plugin that provides dimensions of jobs: texts by dimension, by primary key of the job."""
 
-    def __call__(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, str]]: ...
+    def __call__(self, job_pks: Collection[int]) -> Mapping[int, Mapping[str, str]]: ...
 
 
 #: Plugins for dimensions such as verdict and cause, called with the jobs that did not complete.

@@ -16,12 +16,12 @@ from django.db import connection, transaction
 from apps.jobs.domain.records.calendar_months import month_of, next_month, start_of
 from apps.jobs.domain.statistics.blocks import (
     column_of,
-    compressed,
+    compress_values,
     days_to_recount,
     days_without_blocks,
     lock_day,
 )
-from apps.jobs.domain.statistics.columns import Column, Columns, codes_of, first_rows, summed
+from apps.jobs.domain.statistics.columns import Column, Columns, codes_of, first_rows, sum_by_code
 from apps.jobs.domain.statistics.levels import DAILY, KIND, MONTHLY, SUMS, BlockLevel
 from apps.jobs.models import StatisticsBlock
 
@@ -131,7 +131,7 @@ def _write_month(daily: BlockLevel, monthly: BlockLevel, month: datetime) -> Non
         start = 0
         for column in _read_days(daily, name, month):
             end = start + len(column)
-            total += summed(codes[start:end], column, count)
+            total += sum_by_code(codes[start:end], column, count)
             start = end
         _write_column(monthly, name, month, total)
 
@@ -178,5 +178,5 @@ def _write_column(level: BlockLevel, name: str, month: datetime, column: Column)
         column=name,
         bucket=month,
         rows=len(column),
-        data=compressed(column),
+        data=compress_values(column),
     )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from apps.core.domain.quantities import JOULES_PER_KWH
-from apps.jobs.domain.statistics.intervals import wilson
+from apps.jobs.domain.statistics.intervals import wilson_interval
 from apps.jobs.domain.statistics.levels import DIMENSIONS, OF_HOUR
 from apps.jobs.domain.statistics.windows import WEEKDAYS, parse_hour, parse_weekday, window_names
 from apps.jobs.enums import ANY_FAILURE
@@ -151,11 +151,11 @@ class AnswerRow:
     @property
     def rate_low(self) -> float:
         """The lower end of the 95 % Wilson interval of the rate."""
-        return wilson(self.failed, self.jobs)[0]
+        return wilson_interval(self.failed, self.jobs)[0]
 
     @property
     def rate_high(self) -> float:
-        return wilson(self.failed, self.jobs)[1]
+        return wilson_interval(self.failed, self.jobs)[1]
 
     @property
     def ratio(self) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from django.db.models import Q, QuerySet
 
@@ -89,9 +89,16 @@ def slice_of(
     )
 
 
-def recent_failures(
-    host: str, *, user: User, since: datetime, until: datetime
-) -> tuple[Question, AnswerRow, AnswerRow, str]:
+class RecentFailures(NamedTuple):
+    """The figures of a host, and of the jobs to compare it with: its site's, or all jobs."""
+
+    question: Question
+    of_host: AnswerRow
+    of_site: AnswerRow
+    site: str
+
+
+def recent_failures(host: str, *, user: User, since: datetime, until: datetime) -> RecentFailures:
     """Return the figures of a host and of its site in a period, for the page of a job."""
     from apps.jobs.domain.statistics.explorer import Explorer
 
@@ -101,7 +108,7 @@ def recent_failures(
     site = newest[0].site.name if newest and newest[0].site else ""
     of_host = explorer.answer(question, limit=1, compare=False).all
     of_site = failures_at(explorer, question, site=site)
-    return question, of_host, of_site, site or "all jobs"
+    return RecentFailures(question, of_host, of_site, site or "all jobs")
 
 
 def failing_hosts(

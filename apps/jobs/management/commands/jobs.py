@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.months.archive import archive_month, copy_months, restore_month
-from apps.jobs.domain.months.retention import drop_month, months
+from apps.jobs.domain.months.retention import drop_month, list_months
 from apps.jobs.domain.months.stores.base import file_name
 from apps.jobs.domain.months.stores.chosen import job_archive
 from apps.jobs.domain.months.stores.directory import Directory
@@ -52,7 +52,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _months(self, **options: Any) -> None:
-        for month in months(at=timezone.now()):
+        for month in list_months(at=timezone.now()):
             state = "due" if month.due else ""
             archived = month.archived
             if archived and archived.dropped_at:
@@ -69,7 +69,9 @@ class Command(BaseCommand):
 
     def _drop(self, month: date, **options: Any) -> None:
         if options["dry_run"]:
-            jobs = sum(listed.jobs for listed in months(at=timezone.now()) if listed.month == month)
+            jobs = sum(
+                listed.jobs for listed in list_months(at=timezone.now()) if listed.month == month
+            )
             self.stdout.write(f"would archive and delete {jobs:,} jobs; nothing was changed")
             return
         deleted = drop_month(month=month, by="manage.py jobs", at=timezone.now())

@@ -15,10 +15,10 @@ from apps.core.domain.health import (
     WAITING_BEAT,
     WORKER,
     Check,
-    components,
+    check_components,
 )
 from apps.core.models import Heartbeat
-from apps.jobs.domain.records.jobs import collections
+from apps.jobs.domain.records.jobs import list_collections
 from apps.notifications.enums import Channel
 from apps.portal.pages.doctor.findings import DoctorFinding, ok, problem, warning
 from apps.portal.pages.health.page import (
@@ -55,7 +55,7 @@ _FIX_OF_KEY = (
 
 def check_processes(at: datetime) -> Iterator[DoctorFinding]:
     """Check the heartbeats of beat, workers and captures."""
-    for component in components(at):
+    for component in check_components(at):
         for name, fix in _FIXES.items():
             if component.name.startswith(name):
                 yield _of_component(component, fix)
@@ -64,7 +64,7 @@ def check_processes(at: datetime) -> Iterator[DoctorFinding]:
 
 def check_messages(at: datetime) -> Iterator[DoctorFinding]:
     """Check that messages of beat reach workers, given that both run."""
-    for component in components(at):
+    for component in check_components(at):
         if component.name == QUEUE:
             yield _of_component(
                 component,
@@ -167,7 +167,7 @@ def check_search(at: datetime) -> Iterator[DoctorFinding]:
 
 def check_accounting(at: datetime) -> Iterator[DoctorFinding]:
     """Check that the accounting of each cluster is reached."""
-    for collection in collections():
+    for collection in list_collections():
         name = f"accounting of {collection.cluster.name}"
         if collection.last_error:
             yield problem(

@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 
 from apps.archive.domain.sinks import intake_size, sinks_health
 from apps.core.counters import failed_responses, failed_tasks
-from apps.core.domain.health import CAPTURE, components
+from apps.core.domain.health import CAPTURE, check_components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.work import QueueFigures
 from apps.core.models import Heartbeat
 from apps.diagnosis.domain.reading.refused_logs import refused_logs
-from apps.jobs.domain.records.jobs import collections
+from apps.jobs.domain.records.jobs import list_collections
 from apps.portal.pages.health.backups import newest_dump_at
 from apps.portal.pages.health.page import loaded_plugins
 from apps.portal.pages.health.queues import all_queues
@@ -59,7 +59,7 @@ class _Health(Collector):
         ok = GaugeMetricFamily(
             "opsportal_check_ok", "Whether a component of the portal is ok.", labels=["check"]
         )
-        checks = components(self.at, ask_queue=True)
+        checks = check_components(self.at, ask_queue=True)
         # Without series, alerts about a retired process end.
         retired = {check.name for check in checks if check.is_retired}
         for check in checks:
@@ -107,7 +107,7 @@ def _collections(at: datetime) -> Iterator[Metric]:
     age = GaugeMetricFamily(
         "opsportal_accounting_lag_seconds", "Lag of accounting collection.", labels=["cluster"]
     )
-    for collection in collections():
+    for collection in list_collections():
         ok.add_metric([collection.cluster.name], not collection.last_error)
         age.add_metric([collection.cluster.name], (at - collection.collected_until).total_seconds())
     yield from (ok, age)

@@ -10,7 +10,7 @@ from django.core import checks
 from apps.archive.domain.sinks import intake_size, sinks_health
 from apps.archive.sinks.registry import SINKS
 from apps.clusters.schedulers.registry import SCHEDULERS
-from apps.core.domain.health import CAPTURE, Check, components
+from apps.core.domain.health import CAPTURE, Check, check_components
 from apps.core.domain.outbox import EVENTS
 from apps.core.domain.plugins import Registry
 from apps.core.models import Heartbeat
@@ -24,7 +24,7 @@ from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.collection.masking_rules import masking_key_id
 from apps.jobs.domain.records.energy import BadEnergyModel, read_energy_model
-from apps.jobs.domain.records.jobs import COLUMNS, collections
+from apps.jobs.domain.records.jobs import COLUMNS, list_collections
 from apps.jobs.domain.statistics.facts import FACTS
 from apps.jobs.domain.statistics.words import WORDS
 from apps.notifications.domain.mail import mail_is_configured
@@ -87,7 +87,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
     hearts = Heartbeat.objects.filter(name__startswith=CAPTURE).order_by("name")
     page = {
         "at": at,
-        "checks": [*components(at), search_index_check()],
+        "checks": [*check_components(at), search_index_check()],
         "captures": [capture_state(heart) for heart in hearts],
         "sinks": sinks_health(at=at),
         "intake": dict(zip(("jobs", "bytes"), intake_size(), strict=True)),
@@ -96,7 +96,7 @@ def health_page(*, at: datetime) -> dict[str, Any]:
         "deliveries": failing.select_related("event").order_by("pk")[:SHOWN],
         "failing": failing.count(),
         "channels": [channel_state(channel) for channel in Channel],
-        "collections": collections(),
+        "collections": list_collections(),
         "catalogues": Catalogue.objects.filter(active=True),
         "monitoring": source_states(at=at),
         "plugins": plugins,

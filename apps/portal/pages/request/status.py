@@ -13,7 +13,7 @@ from apps.core.models import Event
 from apps.portal.pages.request.earlier_end import EndingChange
 from apps.portal.pages.request.plan import Plan
 from apps.production.domain.approvals.requirements import Approval
-from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
+from apps.production.domain.approvals.waits import WAIT_KINDS, urgency_key
 from apps.production.domain.forecast import last_stage
 from apps.production.domain.requests.status import RequestStatus, status_of
 from apps.production.enums import CLOSED, AttentionKind, RequestState
@@ -143,7 +143,7 @@ def next_by(
     waits = [wait for wait in WAIT_KINDS if wait in {state, *kinds_of(attention)}]
     roles: dict[Role, None] = {}  # in order, each once
     if waits:
-        most_urgent = min(waits, key=urgency)
+        most_urgent = min(waits, key=urgency_key)
         roles |= dict.fromkeys(WAIT_KINDS[most_urgent].roles)
     if AttentionKind.NEEDS_CHANGE in waits:
         roles |= dict.fromkeys(WAIT_KINDS[AttentionKind.NEEDS_CHANGE].roles)

@@ -26,7 +26,7 @@ from apps.production.domain.approvals.requirements import (
     slots_of,
     slots_to_sign,
 )
-from apps.production.domain.approvals.waits import WAIT_KINDS, urgency
+from apps.production.domain.approvals.waits import WAIT_KINDS, urgency_key
 from apps.production.domain.forecast import forecast_of, last_stage
 from apps.production.domain.outlook import find_hindrances
 from apps.production.enums import (
@@ -71,7 +71,7 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
     if not scope.roles:
         return Request.objects.none()
 
-    condition = Q(pk__in=signable(user, at))
+    condition = Q(pk__in=rights_to_sign(user, at))
     for experiments, waits in _responsibilities(scope.roles).items():
         states = [wait for wait in waits if wait in RequestState]
         kinds = [wait for wait in waits if wait in AttentionKind]
@@ -209,7 +209,7 @@ def waits_of(requests: Iterable[Request], at: datetime) -> dict[int, list[Wait]]
     requests = list(requests)
     waits: dict[int, list[Wait]] = {request.pk: [] for request in requests}
 
-    arrived = arrivals(requests)
+    arrived = find_arrivals(requests)
     for request in requests:
         if request.state not in WAIT_KINDS:
             continue
@@ -236,7 +236,7 @@ def waits_of(requests: Iterable[Request], at: datetime) -> dict[int, list[Wait]]
         waits[request.pk].append(Wait(kind, mark.since, why, step))
 
     for waits_of_request in waits.values():
-        waits_of_request.sort(key=lambda wait: urgency(wait.of))
+        waits_of_request.sort(key=lambda wait: urgency_key(wait.of))
     return waits
 
 
@@ -269,7 +269,7 @@ def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | N
     return sorted(set(held.values_list("user__username", flat=True)))
 
 
-def signable(
+def rights_to_sign(
     user: User, at: datetime | None, among: Iterable[int] | None = None
 ) -> dict[int, list[Right]]:
     """Return the rights of this user to sign, by request, in a fixed number of queries.
@@ -348,7 +348,7 @@ class InboxGroup:
     elsewhere: int
 
 
-def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
+def group_items(items: Iterable[InboxItem]) -> list[InboxGroup]:
     """Return the groups that have items, most urgent first."""
     by_wait: dict[RequestState | AttentionKind | None, list[InboxItem]] = {}
     elsewhere: Counter[RequestState | AttentionKind | None] = Counter()
@@ -372,7 +372,7 @@ def grouped(items: Iterable[InboxItem]) -> list[InboxGroup]:
 def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
     """Return the next step of this user for each request, in the same order."""
     requests = list(requests)
-    rights = signable(user, at, [request.pk for request in requests])
+    rights = rights_to_sign(user, at, [request.pk for request in requests])
     waits = waits_of(requests, at)
     scope = scope_of(user)
     first = None
@@ -470,7 +470,7 @@ def _item(
     )
 
 
-def arrivals(requests: Iterable[Request]) -> dict[int, Event]:
+def find_arrivals(requests: Iterable[Request]) -> dict[int, Event]:
     """Return the event that brought each request into its current state, in one query."""
     states = {str(request.pk): request.state for request in requests}
     events = Event.objects.filter(

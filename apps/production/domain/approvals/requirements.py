@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 from apps.accounts.enums import OPG_ROLES, Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.production.domain.content.model import RequestContent, changes
+from apps.production.domain.content.model import RequestContent, list_changes
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.enums import SIGNED, RequestState
@@ -359,5 +359,5 @@ def _with_people_and_changes(
         return slot
 
     now = content_of(request)
-    changed = changes(read_plain(earlier.content, now.workflow)[0], now)
+    changed = list_changes(read_plain(earlier.content, now.workflow)[0], now)
     return replace(slot, earlier=earlier, changes=tuple(changed[:MAX_CHANGES]))

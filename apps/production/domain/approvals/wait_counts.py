@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
-from apps.production.domain.approvals.inbox import signable, waiting_for
+from apps.production.domain.approvals.inbox import rights_to_sign, waiting_for
 from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.enums import AttentionKind, RequestState
 from apps.production.models import Attention
@@ -51,7 +51,7 @@ def count_waits(user: User, at: datetime) -> WaitCounts:
 
     marked = Attention.objects.filter(request__in=waiting.values("pk")).order_by()
     requests_by_wait |= dict(marked.values_list("kind").annotate(Count("pk")))
-    to_sign = len(signable(user, at))
+    to_sign = len(rights_to_sign(user, at))
     requests_by_wait[RequestState.AWAITING_APPROVAL] = to_sign
 
     counts = []

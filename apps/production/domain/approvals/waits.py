@@ -114,7 +114,7 @@ WAIT_KINDS: Mapping[RequestState | AttentionKind, WaitKind] = {
 _POSITIONS = {wait: position for position, wait in enumerate(WAIT_KINDS)}
 
 
-def urgency(wait: RequestState | AttentionKind) -> tuple[bool, int]:
+def urgency_key(wait: RequestState | AttentionKind) -> tuple[bool, int]:
     """Return the key that sorts the waits of one request, most urgent first.
 
     Lateness comes last: what else the request waits for is often the reason.

@@ -57,7 +57,7 @@ from apps.production.domain.priority.prospects import (
 )
 from apps.production.enums import SIGNED, RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
-from apps.statusboard.domain.board.board import board
+from apps.statusboard.domain.board.board import read_board
 from apps.statusboard.models import DowntimeWindow, Service
 
 _S = RequestState
@@ -181,7 +181,7 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     if not slugs:
         return {}
     rows = {}
-    for board_row in board(at, days=0):
+    for board_row in read_board(at, days=0):
         if board_row.service.slug in slugs:
             rows[board_row.service.slug] = board_row
     windows: dict[str, list[PlannedWindow]] = defaultdict(list)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
@@ -136,6 +136,14 @@ def count_submitted_messages(data: Mapping[str, Any]) -> int:
     return len({warning["message"] for warning in stored}) + total - len(stored)
 
 
+class MessageGroup(NamedTuple):
+    """A message with its severity, and the paths or names of all fields that it applies to."""
+
+    severity: str
+    message: str
+    fields: list[str]
+
+
 @dataclass(frozen=True)
 class Warnings:
     """The warnings of a request at its submission, or all findings of now.
@@ -153,12 +161,12 @@ class Warnings:
     outdated: int = 0
 
     @cached_property
-    def groups(self) -> list[tuple[str, str, list[str]]]:
-        """Each message once, with its severity and the paths of all fields it applies to."""
+    def groups(self) -> list[MessageGroup]:
+        """Each message once."""
         paths: dict[tuple[str, str], list[str]] = {}
         for warning in self.warnings:
             paths.setdefault((warning["severity"], warning["message"]), []).append(warning["path"])
-        return [(severity, message, where) for (severity, message), where in paths.items()]
+        return [MessageGroup(*key, paths_of_key) for key, paths_of_key in paths.items()]
 
     @property
     def unlisted(self) -> int:

@@ -6,7 +6,7 @@ A change that needs new signatures is called material.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apps.production.domain.content.model import RequestContent, changes
+from apps.production.domain.content.model import RequestContent, list_changes
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.faults import Problems
 from apps.production.enums import (
@@ -29,7 +29,7 @@ class ChangeReview:
 
 
 def review_changes(state: str, old: RequestContent, new: RequestContent) -> ChangeReview:
-    all_changes = changes(old, new)
+    all_changes = list_changes(old, new)
     if state in EDITABLE:
         return ChangeReview(
             all_changes,
@@ -73,7 +73,7 @@ def review_postponement(
 
     None for any other change.
     """
-    changed = changes(old, new)
+    changed = list_changes(old, new)
     is_only = [change["path"] for change in changed] == ["deadline"]
     is_postponed = is_only and state in POSTPONABLE and _is_immaterial(changed[0], old, new)
     return ChangeReview(changed, [], {}) if is_postponed else None

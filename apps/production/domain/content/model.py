@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, InstanceOf, PlainValidator
 
 from apps.core.domain.dates import OUT_OF_RANGE, in_range
 from apps.production.domain.types.arguments import Argument, Text, Value
-from apps.production.domain.types.declaration import StageType, Workflow, general
+from apps.production.domain.types.declaration import StageType, Workflow, general_workflow
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
 
@@ -102,7 +102,7 @@ class RequestContent:
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    workflow: InstanceOf[Workflow] = field(default_factory=general)
+    workflow: InstanceOf[Workflow] = field(default_factory=general_workflow)
     title: Text = ""
     campaign: Text = ""
     purpose: Text = ""
@@ -139,7 +139,7 @@ def field_text(name: str, value: Any) -> str:
 Differences = list[tuple[str, str, str]]
 
 
-def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
+def list_changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
     """Return the differences as path, old text and new text of each field.
 
     An added or removed stage is one change.

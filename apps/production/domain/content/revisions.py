@@ -6,7 +6,7 @@ from typing import Any
 
 from apps.accounts.models import Principal, User
 from apps.core.domain.events import events_of
-from apps.production.domain.content.model import RequestContent, changes
+from apps.production.domain.content.model import RequestContent, list_changes
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of, stored_content
 from apps.production.domain.types.versions import workflow_of
@@ -77,7 +77,7 @@ def compare(
         after = content_of(request)
     else:
         after = content_at(request, new)
-    return RevisionComparison(old, new, changes(content_at(request, old), after))
+    return RevisionComparison(old, new, list_changes(content_at(request, old), after))
 
 
 def content_at(request: Request, revision: RequestRevision) -> RequestContent:

@@ -11,8 +11,8 @@ from django.db.models import Count, F
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.production.domain.approvals.inbox import signable
-from apps.production.domain.checks.report import Warnings, warnings_at_submissions
+from apps.production.domain.approvals.inbox import rights_to_sign
+from apps.production.domain.checks.report import MessageGroup, Warnings, warnings_at_submissions
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.desk.unusual_values import desk_label
 from apps.production.domain.discussion import fields_of
@@ -115,8 +115,8 @@ class BulkApproval(_SizedRows):
         """The number of requests with warnings."""
         return len([row for row in self.rows if self.warnings_of(row)])
 
-    def warnings_of(self, row: DeskRow) -> list[tuple[str, str, list[str]]]:
-        """Return severity, message and fields of each warning of a request, each message once.
+    def warnings_of(self, row: DeskRow) -> list[MessageGroup]:
+        """Return the warnings of a request, each message once, with names of fields for paths.
 
         Fields have the names of the desk: `simulation › Memory`.
         """
@@ -127,10 +127,10 @@ class BulkApproval(_SizedRows):
         named = []
         for severity, message, paths in warnings.groups:
             names = [desk_label(path, labels.get(path, ""), row.content) for path in paths]
-            named.append((severity, message, names))
+            named.append(MessageGroup(severity, message, names))
         return named
 
-    def __iter__(self) -> Iterator[tuple[DeskRow, list[tuple[str, str, list[str]]]]]:
+    def __iter__(self) -> Iterator[tuple[DeskRow, list[MessageGroup]]]:
         for row in self.rows:
             yield row, self.warnings_of(row)
 
@@ -149,7 +149,7 @@ def bulk_approval(
 
 def desk_of(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
-    pks = signable(user, at)
+    pks = rights_to_sign(user, at)
     to_sign = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type")
     requests = list(to_sign.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
     if not requests:

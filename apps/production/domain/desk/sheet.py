@@ -14,11 +14,16 @@ from apps.core.models import Event
 from apps.production.domain.approvals.requirements import Approval, approval_of
 from apps.production.domain.checks.registry import rules
 from apps.production.domain.checks.report import check_report
-from apps.production.domain.content.model import RequestContent, StageContent, changes, texts_of
+from apps.production.domain.content.model import (
+    RequestContent,
+    StageContent,
+    list_changes,
+    texts_of,
+)
 from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.desk.desk import DeskRow
-from apps.production.domain.desk.unusual_values import UnusualValue, outages, unusual_values
+from apps.production.domain.desk.unusual_values import UnusualValue, list_outages, unusual_values
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.priority.moved_back import MovedBack, moved_back
 from apps.production.domain.priority.prospects import (
@@ -256,7 +261,7 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None =
         general=[thread for thread in threads if not thread.first.field],
         approval=approval_of(request, user, at),
         unusual=unusual_values(report, content, labels=labels, texts=texts),
-        outages=outages(report),
+        outages=list_outages(report),
         passed=len(rules()) - len({finding.rule for finding in report.findings}),
         filled=len(list(filter(None, texts.values()))),
         services=_service_names(request),
@@ -331,7 +336,7 @@ def _changes_since_review(
         answers |= dict(notes_on_fields(request, returned.reason))
 
     fields = []
-    for change in changes(content_at(request, reviewed), content):
+    for change in list_changes(content_at(request, reviewed), content):
         path = change["path"]
         field = ChangedField(
             path=path,

@@ -56,7 +56,7 @@ def unusual_values(
     labels: Mapping[str, str],
     texts: Mapping[str, str],
 ) -> list[UnusualValue]:
-    """Return each finding once, most severe first, but those of `outages`.
+    """Return each finding once, most severe first, but those of `list_outages`.
 
     `labels` and `texts` have the label and the text of every field by path.
     """
@@ -87,7 +87,7 @@ def unusual_values(
     return values
 
 
-def outages(report: CheckReport) -> list[str]:
+def list_outages(report: CheckReport) -> list[str]:
     """Return each finding about services that are down now, or will be, once."""
     messages = [finding.message for finding in report.findings if finding.rule in PASSING]
     return list(dict.fromkeys(messages))

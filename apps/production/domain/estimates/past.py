@@ -121,14 +121,14 @@ def estimates_of(
 
 
 def _newest_of_each(
-    experiments: Iterable[int], read: Sequence[str], **matching: Any
+    experiment_pks: Iterable[int], read: Sequence[str], **matching: Any
 ) -> dict[int, list[Any]]:
     """Read columns of the newest past stages by experiment, in one query.
 
     At most `MOST_PAST` stages are read for each experiment.
     """
     place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
-    histories = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(
+    histories = StageHistory.objects.filter(experiment__in=experiment_pks, **matching).annotate(
         key=_KEY, place=place
     )
     newest: dict[int, list[Any]] = defaultdict(list)

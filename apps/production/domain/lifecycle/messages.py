@@ -5,7 +5,7 @@ from datetime import datetime
 from apps.production.domain.approvals.requirements import slots_of
 from apps.production.domain.forecast import expected_class
 from apps.production.domain.outlook import find_hindrances
-from apps.production.domain.priority.ranks import ordinal, rank_of, ranked_requests
+from apps.production.domain.priority.ranks import format_ordinal, rank_of, ranked_requests
 from apps.production.enums import RequestState, Verb
 from apps.production.models import QueueEntry, Request
 
@@ -26,7 +26,7 @@ def move_message(request: Request, verb: str, *, at: datetime) -> str:
         cluster = QueueEntry.objects.get(request=request).starts_on
         if cluster:
             return f"{approved}. {cluster} has room for it and starts it within minutes."
-        place = f"{ordinal(rank)} of {ranked_requests().count():,} in the queue"
+        place = f"{format_ordinal(rank)} of {ranked_requests().count():,} in the queue"
         return f"{approved}, {place}."
     moved = f"{request} is now “{request.get_state_display()}”."
     if verb in (Verb.START, Verb.TEST):

@@ -18,7 +18,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.arguments import Value
-from apps.production.domain.types.declaration import StageType, Workflow, general
+from apps.production.domain.types.declaration import StageType, Workflow, general_workflow
 from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
 from apps.production.models import Request, Stage
@@ -228,7 +228,7 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
     if newest is not None and usable:
         new = workflow_of(newest)
     else:
-        new = general()
+        new = general_workflow()
     notes = []
     if not usable:
         notes.append(

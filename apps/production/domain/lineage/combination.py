@@ -7,12 +7,12 @@ from itertools import chain, combinations, pairwise
 from typing import Any
 
 from apps.core.errors import InvalidFields
-from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.checks.rules.chain import source_positions
 from apps.production.domain.checks.rules.declared import number, runs
 from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
-from apps.production.domain.lineage.splits import FILES, SEED, outside
-from apps.production.domain.types.arguments import Runs, Value, overlaps, runs_text
+from apps.production.domain.lineage.splits import FILES, SEED, list_outside_inputs
+from apps.production.domain.types.arguments import Runs, Value, intersect_runs, runs_text
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
 
@@ -37,7 +37,7 @@ class Combination:
     notes: list[str]
 
 
-def obstacles(first: KeyedContent, second: KeyedContent) -> list[str]:
+def list_obstacles(first: KeyedContent, second: KeyedContent) -> list[str]:
     """Return why two requests cannot be combined. Empty if they can."""
     mine = first.content
     other = second.content
@@ -62,7 +62,9 @@ def combine(requests: Sequence[KeyedContent]) -> Combination:
     contents = [request.content for request in requests]
     problems: list[str] = []
     for request, other in combinations(requests, 2):
-        problems += [f"{request.key} and {other.key}: {why}" for why in obstacles(request, other)]
+        problems += [
+            f"{request.key} and {other.key}: {why}" for why in list_obstacles(request, other)
+        ]
     problems = problems or list(_missing_parts(contents))
     if problems:
         raise InvalidFields({"requests": problems[:20]})
@@ -74,7 +76,7 @@ def combine(requests: Sequence[KeyedContent]) -> Combination:
     positions = list(zip(*(content.stages for content in contents), strict=True))
     outputs = list(map(output_of, positions))
     stages = []
-    for alike, source, output in zip(positions, sources(first), outputs, strict=True):
+    for alike, source, output in zip(positions, source_positions(first), outputs, strict=True):
         read = _dataset_name([stage.input_dataset for stage in alike])
         if alike[0].input_dataset and source is not None:
             read = outputs[source]
@@ -119,7 +121,7 @@ def _missing_parts(contents: Sequence[RequestContent]) -> Iterator[str]:
     """Yield inputs that are parts of a dataset whose other parts are missing."""
 
     def inputs(content: RequestContent) -> list[str]:
-        return [name for _, name in outside(content)]
+        return [name for _, name in list_outside_inputs(content)]
 
     for names in zip(*map(inputs, contents), strict=True):
         if _whole_dataset(names) is None:
@@ -139,7 +141,7 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
 
     They must belong to one dataset, and no part of it may be read twice.
     """
-    if sources(a) != sources(b):
+    if source_positions(a) != source_positions(b):
         yield "Their stages read each other in a different order."
         return
 
@@ -151,7 +153,7 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
     is_disjoint = any(
         mine and theirs and not _first_common_run(mine, theirs) for mine, theirs in both
     )
-    pairs = zip(a.stages, b.stages, sources(a), strict=True)
+    pairs = zip(a.stages, b.stages, source_positions(a), strict=True)
     for position, (mine, theirs, source) in enumerate(pairs, start=1):
         if source is not None or not (mine.input_dataset or theirs.input_dataset):
             continue
@@ -242,7 +244,7 @@ def _arguments(contents: Sequence[RequestContent]) -> dict[str, Value]:
 
 
 def _first_common_run(mine: Runs, theirs: Runs) -> int | None:
-    return min((first for first, _ in overlaps(mine, theirs)), default=None)
+    return min((first for first, _ in intersect_runs(mine, theirs)), default=None)
 
 
 def _union(runs_of_all: Iterable[Runs]) -> Runs:

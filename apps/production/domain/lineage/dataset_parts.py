@@ -10,7 +10,7 @@ from django.db import transaction
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.lineage.splits import Split, outside
+from apps.production.domain.lineage.splits import Split, list_outside_inputs
 from apps.production.domain.outputs.datasets import (
     CatalogueError,
     ListsFiles,
@@ -32,7 +32,7 @@ def order_parts(
     *, whole: Request, parts: Sequence[Request], planned: Split, at: datetime
 ) -> list[DatasetPart]:
     """Record the parts of datasets to define, in the caller's transaction, and enqueue the task."""
-    inputs = list(outside(content_of(whole)))
+    inputs = list(list_outside_inputs(content_of(whole)))
     ends = planned.cut.ends
     rows = []
     for index, part in enumerate(parts):

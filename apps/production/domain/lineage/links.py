@@ -24,7 +24,7 @@ from apps.production.domain.lineage.combination import (
     Combination,
     KeyedContent,
     combine,
-    obstacles,
+    list_obstacles,
 )
 from apps.production.domain.lineage.dataset_parts import order_parts
 from apps.production.domain.lineage.splits import Split, SplitUnit, split
@@ -298,7 +298,7 @@ def candidates_for(
         late = refusal_to_rearrange(other)
         # Services never prevent combining, so they are not read.
         theirs = KeyedContent(other.key, content_of(other, services=False))
-        reasons = [late] if late else obstacles(mine, theirs)
+        reasons = [late] if late else list_obstacles(mine, theirs)
         if not may_rearrange(user, other):
             reasons = ["It is a draft. Only its liaisons can combine it.", *reasons]
         rows_shown.append(LinkCandidate(other, reasons))

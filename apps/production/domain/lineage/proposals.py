@@ -9,7 +9,7 @@ from django.db.models import Case, IntegerField, When
 from django.db.models.fields.json import KT
 
 from apps.accounts.models import Experiment
-from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.checks.rules.chain import source_positions
 from apps.production.domain.checks.rules.declared import ranges, text
 from apps.production.domain.checks.rules.runs_and_seeds import MAX_RUN, MAX_SEED, NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
@@ -123,7 +123,7 @@ def _with_bounds_of_retries(stage: StageContent, estimate: StageEstimate) -> Sta
 def with_input_types(content: RequestContent) -> RequestContent:
     """Fill empty input types: a stage reads the type that its source stage writes."""
     stages = list(content.stages)
-    for position, source in enumerate(sources(content)):
+    for position, source in enumerate(source_positions(content)):
         stage = stages[position]
         takes_type = content.workflow.stage(stage.kind).argument("input_type")
         if source is None or not takes_type or text(stage, "input_type"):

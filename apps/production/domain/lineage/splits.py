@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from apps.core.errors import InvalidFields
-from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.checks.rules.chain import source_positions
 from apps.production.domain.checks.rules.declared import number, runs, text
 from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent, StageContent
@@ -277,17 +277,17 @@ def _rename_datasets(
     return tuple(renamed)
 
 
-def outside(content: RequestContent) -> Iterator[tuple[int, str]]:
+def list_outside_inputs(content: RequestContent) -> Iterator[tuple[int, str]]:
     """Yield number, from 1, and input of the stages that read a dataset of no other stage."""
     for position, (stage, source) in enumerate(
-        zip(content.stages, sources(content), strict=True), start=1
+        zip(content.stages, source_positions(content), strict=True), start=1
     ):
         if stage.input_dataset and source is None:
             yield position, stage.input_dataset
 
 
 def _notes(content: RequestContent, unit: SplitUnit, *, defines: bool) -> Iterator[str]:
-    inputs = list(outside(content))
+    inputs = list(list_outside_inputs(content))
     if defines:
         what = "The portal defines these datasets in the catalogue."
     else:

@@ -13,7 +13,7 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.content.serialization import plain, read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.clones import Refit, refit
-from apps.production.domain.types.declaration import general
+from apps.production.domain.types.declaration import general_workflow
 from apps.production.domain.types.versions import newest_version, workflow_of
 from apps.production.models import Request, RequestTemplate
 
@@ -112,7 +112,7 @@ def content_from(template: RequestTemplate) -> Refit:
     if newest:
         workflow = workflow_of(newest)
     else:
-        workflow = replace(general(), key=template.workflow_key)
+        workflow = replace(general_workflow(), key=template.workflow_key)
     data = template.content
 
     # Keep arguments as they are: `refit` reports those that no longer exist.

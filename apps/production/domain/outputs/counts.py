@@ -45,7 +45,7 @@ def report_output(
     if problems:
         raise InvalidFields(problems)
 
-    record_work_start(requests=[stage.request_id], at=at)
+    record_work_start(request_pks=[stage.request_id], at=at)
     values = {**quantities, "by": by.username, "at": at, "counted": False}
     return OutputReport.objects.update_or_create(stage=stage, key=key, defaults=values)
 

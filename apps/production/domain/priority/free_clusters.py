@@ -13,7 +13,7 @@ from apps.clusters.models import Cluster
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.holds import hold_of
-from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outlook import Outlook, read_outlook
 from apps.production.models import QueueState, Request, Stage
 from apps.statusboard.models import Service
 
@@ -135,7 +135,7 @@ def read_automatic_starts(state: QueueState, *, at: datetime) -> AutomaticStarts
         return AutomaticStarts()
     clusters = [_from_data(data) for data in state.free_clusters]
     services = dict(Service.objects.values_list("slug", "pk"))
-    return AutomaticStarts(clusters, outlook(at), services)
+    return AutomaticStarts(clusters, read_outlook(at), services)
 
 
 def take_room(state: QueueState, request: Request, *, at: datetime) -> str:

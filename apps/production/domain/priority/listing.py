@@ -6,6 +6,7 @@ The number of queries is fixed.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils import timezone
 
@@ -24,7 +25,7 @@ from apps.production.domain.priority.pace import (
 )
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import entries_ahead, has_rank, ranked_requests
-from apps.production.domain.priority.score import Term, manual_term, total, waiting_term
+from apps.production.domain.priority.score import Term, manual_term, total_score, waiting_term
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import NOT_STARTED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
@@ -65,7 +66,7 @@ class QueueRow:
 
     @property
     def score(self) -> float:
-        return total(self.terms)
+        return total_score(self.terms)
 
     @property
     def core_seconds(self) -> float | None:
@@ -169,47 +170,64 @@ def queue_rows(
     Ranks count the requests of all experiments. Dates are the stored ones, or with `is_computed`
     those of now, as beside the preview of a change, whose dates are computed too.
     """
-    columns = "pk", "state", "experiment_id", "queue_entry__core_seconds", "arguments__stop_on"
-    ranked = list(ranked_requests().values_list(*columns))
+    queued = _read_queue()
     scope = scope_of(user)
+    visible = [place for place in queued if scope.sees(place.experiment_id)]
+    following = [place for place in visible if place.rank > after]
+    shown = following[:size]
+    related = "experiment", "created_by", "submitted_by", "queue_entry"
+    requests = Request.objects.select_related(*related).in_bulk([place.pk for place in shown])
+
     state = queue_state()
     if is_computed:
         state.changed_at = at  # no stored date is newer
-    visible = []
-    for rank, (pk, _, experiment, *_) in enumerate(ranked, start=1):
-        if scope.sees(experiment):
-            visible.append((rank, pk))
-    following = [(rank, pk) for rank, pk in visible if rank > after]
-    related = "experiment", "created_by", "submitted_by", "queue_entry"
-    requests = Request.objects.select_related(*related).in_bulk([pk for _, pk in following[:size]])
-
-    works = work_ahead(
-        (status == RequestState.QUEUED, countable_size(core_seconds, stop_on))
-        for _, status, _, core_seconds, stop_on in ranked
-    )
     reading = _read_for_starts(state, at=at)
+    works = work_ahead((place.can_start, place.core_seconds) for place in queued)
 
     rows = []
-    for rank, pk in following[:size]:
-        if request := requests.get(pk):
-            entry = getattr(request, "queue_entry", None)
-            start = reading.shown_start(request, entry, works[rank - 1])
-            row = _queue_row(request, entry, rank, start, state=state, user=user, at=at)
-            if not row.is_held:
-                row = replace(row, held_with=reading.held_by(request))
-            rows.append(row)
+    for place in shown:
+        request = requests.get(place.pk)
+        if request is None:  # deleted meanwhile
+            continue
+        entry = getattr(request, "queue_entry", None)
+        start = reading.shown_start(request, entry, works[place.rank - 1])
+        row = _queue_row(request, entry, place.rank, start, state=state, user=user, at=at)
+        if not row.is_held:
+            row = replace(row, held_with=reading.held_by(request))
+        rows.append(row)
 
     next_after = rows[-1].rank if rows and len(following) > size else None
-    can_start = works[-1].requests
+    requests_that_can_start = works[-1].requests
     return QueueRows(
         rows=rows,
-        total=len(ranked),
+        total=len(queued),
         visible=len(visible),
-        held=len(ranked) - can_start,
+        held=len(queued) - requests_that_can_start,
         next_after=next_after,
         state=state,
         throughput=reading.throughput,
     )
+
+
+class _Place(NamedTuple):
+    """A request in the queue; `core_seconds` is its work, None if unknown."""
+
+    rank: int
+    pk: int
+    experiment_id: int
+    can_start: bool
+    core_seconds: float | None
+
+
+def _read_queue() -> list[_Place]:
+    """Return all requests in the queue by rank, in one query."""
+    columns = "pk", "experiment_id", "state", "queue_entry__core_seconds", "arguments__stop_on"
+    places = []
+    for rank, row in enumerate(ranked_requests().values_list(*columns), start=1):
+        pk, experiment_id, state, core_seconds, stop_on = row
+        size = countable_size(core_seconds, stop_on)
+        places.append(_Place(rank, pk, experiment_id, state == RequestState.QUEUED, size))
+    return places
 
 
 def queue_row_of(request: Request, *, user: User, at: datetime) -> QueueRow | None:

@@ -12,7 +12,7 @@ from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.free_clusters import Starter
 from apps.production.domain.priority.pace import QueuedWork, countable_size, work_ahead
 from apps.production.domain.priority.rescoring import facts_of
-from apps.production.domain.priority.score import sort_key, terms_of, total
+from apps.production.domain.priority.score import sort_key, terms_of, total_score
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry
 
@@ -59,7 +59,7 @@ class QueuePlaces:
     ) -> Place:
         """Return the place of an entry if it had this class and number."""
         facts = replace(facts_of(entry, self.shares), priority_class=priority_class, number=number)
-        points = total(terms_of(facts, today=timezone.localdate(at)))
+        points = total_score(terms_of(facts, today=timezone.localdate(at)))
         key = sort_key(points, entry.request.submitted_at or at)
         place_key = (-key, float(entry.request_id or math.inf))
         index = bisect_left(self.keys, place_key)

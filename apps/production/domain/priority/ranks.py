@@ -56,7 +56,7 @@ def rank_of(request: Request) -> int | None:
     return None if entry is None else entries_ahead(entry).count() + 1
 
 
-def ordinal(rank: int) -> str:
+def format_ordinal(rank: int) -> str:
     """Return `1` as `1st`, `12` as `12th`."""
     if rank % 100 in (11, 12, 13):
         suffix = "th"

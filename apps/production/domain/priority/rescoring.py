@@ -15,7 +15,13 @@ from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.expected_start import count_starts
 from apps.production.domain.priority.free_clusters import take_room
 from apps.production.domain.priority.ranks import has_rank, place_of
-from apps.production.domain.priority.score import ScoreFacts, as_data, sort_key, terms_of, total
+from apps.production.domain.priority.score import (
+    ScoreFacts,
+    as_data,
+    sort_key,
+    terms_of,
+    total_score,
+)
 from apps.production.enums import SCORED, RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 
@@ -200,7 +206,7 @@ def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
     terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
     entry.is_queued = has_rank(entry.request)
     entry.terms = as_data(terms)
-    entry.points = total(terms)
+    entry.points = total_score(terms)
     entry.sort_key = sort_key(entry.points + entry.hand_points, entry.request.submitted_at or at)
 
 

@@ -93,7 +93,7 @@ def manual_term(points: float, *, by: str, reason: str) -> Term:
     return Term("hand", "Moved manually", points, f"By {by}: “{reason}”")
 
 
-def total(terms: Iterable[Term]) -> float:
+def total_score(terms: Iterable[Term]) -> float:
     return math.fsum(term.points for term in terms)
 
 

@@ -26,7 +26,7 @@ from apps.production.domain.content.model import (
     FIELDS,
     STAGE_FIELDS,
     RequestContent,
-    changes,
+    list_changes,
     values_of,
 )
 from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision
@@ -212,7 +212,7 @@ def save_new(
     if made is not None:
         now = content_of(made)
         is_alike = made.experiment_id == experiment.pk and now.workflow == content.workflow
-        if is_alike and not changes(now, content):
+        if is_alike and not list_changes(now, content):
             return made
         if not form.by_button and made.version != form.version:
             raise StaleState(

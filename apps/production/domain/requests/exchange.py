@@ -16,7 +16,7 @@ from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.content.serialization import read_plain, write_request_yaml
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.domain.types.declaration import Workflow, general
+from apps.production.domain.types.declaration import Workflow, general_workflow
 from apps.production.domain.types.versions import newest_versions, types_for, workflow_of
 from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
 from apps.production.models import Request
@@ -64,7 +64,7 @@ def read_import(text: str, *, by: User, at: datetime) -> Import:
         del stages[MAX_STAGES:]
     experiment = _experiment(data, parsed, by, faults)
     workflow = _workflow(data, parsed, experiment, faults)
-    content, problems = read_plain(parsed.data, workflow or general())
+    content, problems = read_plain(parsed.data, workflow or general_workflow())
     # Without a workflow type, the arguments of the stages are unknown.
     if workflow is None:
         problems = {
@@ -120,7 +120,7 @@ def _workflow(
     text = key if isinstance(key, str) and "\0" not in key else ""
     newest = newest_versions(types_for(experiment).filter(key=text)).first()
     if newest is None and text == "general" and not number:
-        return general()
+        return general_workflow()
     # The message is the same for types of other experiments, so that their names are not revealed.
     if newest is None:
         what = f"The workflow type “{str(key)[:40]}” does not exist, or is not available."

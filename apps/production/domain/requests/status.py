@@ -12,7 +12,7 @@ from apps.production.domain.approvals.waits import WAIT_KINDS
 from apps.production.domain.priority.ranks import has_rank
 from apps.production.enums import Actor, AttentionKind, RequestState
 from apps.production.models import Attention, Request
-from apps.statusboard.domain.board.board import BoardRow, board
+from apps.statusboard.domain.board.board import BoardRow, read_board
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def required_services(request: Request, at: datetime) -> list[RequiredService]:
     for stage in request.stages.all():
         for service in stage.services.all():
             users.setdefault(service.pk, []).append(stage.name or str(stage.position + 1))
-    rows = board(at, days=0) if users else []
+    rows = read_board(at, days=0) if users else []
     required = []
     for board_row in rows:
         if board_row.service.pk in users:

@@ -102,7 +102,7 @@ def runs_in(text: str) -> Runs:
     return ranges
 
 
-def overlaps(these: Runs, those: Runs) -> Runs:
+def intersect_runs(these: Runs, those: Runs) -> Runs:
     """Return the ranges that both have in common."""
     common = []
     for begin, end in these:

@@ -304,6 +304,6 @@ def builtin_texts() -> dict[str, str]:
 
 
 @cache
-def general() -> Workflow:
+def general_workflow() -> Workflow:
     """Return the type of a request that does not name one."""
     return read_declaration(builtin_texts()["general"], key="general")

@@ -25,7 +25,7 @@ from apps.production.domain.content.model import (
 )
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.types.arguments import Argument, Value
-from apps.production.domain.types.declaration import StageType, Workflow, general
+from apps.production.domain.types.declaration import StageType, Workflow, general_workflow
 from apps.production.domain.types.faults import Problems
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, visible_types, workflow_of
@@ -130,7 +130,7 @@ def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Wo
     version = None
     if key in dict(workflow_choices(user)):
         version = newest_version(key)
-    return workflow_of(version) if version else current or general()
+    return workflow_of(version) if version else current or general_workflow()
 
 
 def is_marked(field: forms.BoundField) -> bool:

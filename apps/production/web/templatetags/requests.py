@@ -54,7 +54,7 @@ def lower_first(text: str) -> str:
 @register.filter
 def ordinal(rank: int | None) -> str:
     """Return `1` as `1st`, `12` as `12th`."""
-    return "–" if rank is None else ranks.ordinal(rank)
+    return "–" if rank is None else ranks.format_ordinal(rank)
 
 
 @register.filter

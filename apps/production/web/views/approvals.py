@@ -16,7 +16,7 @@ from apps.production.domain.approvals.delegations import (
     may_delegate,
     revoke_delegation,
 )
-from apps.production.domain.approvals.inbox import grouped, inbox_items, waiting_for
+from apps.production.domain.approvals.inbox import group_items, inbox_items, waiting_for
 from apps.production.domain.lifecycle import moves
 from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm
@@ -83,7 +83,7 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     shown = list(waiting.select_related("experiment").prefetch_related("attention")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
-        "groups": grouped(inbox_items(shown, user, at)),
+        "groups": group_items(inbox_items(shown, user, at)),
         "shown": len(shown),
         "number": waiting.count(),
         "today": timezone.localdate(at),

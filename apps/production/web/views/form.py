@@ -31,7 +31,7 @@ from apps.production.domain.content.model import (
     MAX_STAGES,
     RequestContent,
     StageContent,
-    changes,
+    list_changes,
 )
 from apps.production.domain.content.revisions import own_version
 from apps.production.domain.content.stages import content_of
@@ -518,7 +518,7 @@ class FormPage:
             return ""
         if self.request.method == "POST":
             stored = content_of(production_request)
-            if changes(stored, self.forms.content):
+            if list_changes(stored, self.forms.content):
                 return "Not saved yet"
         return "Saved"
 

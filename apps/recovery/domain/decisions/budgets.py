@@ -69,24 +69,24 @@ def _retries_left(
 
 
 def _retries_by_request(
-    rules: Collection[int], requests: Collection[int]
+    rule_pks: Collection[int], request_pks: Collection[int]
 ) -> Counter[tuple[int, int]]:
     """Count the retries that rules decided on, by rule and request.
 
     Jobs are found by the IDs of their arrays, as the proof of their request may come later.
     """
-    arrays = Submission.objects.filter(request__in=requests, state=SubmissionState.SENT)
+    arrays = Submission.objects.filter(request__in=request_pks, state=SubmissionState.SENT)
     request_of_array = {}
-    for cluster, spool_id, request in arrays.values_list("cluster", "spool_id", "request"):
-        request_of_array[cluster, spool_id] = request
+    for cluster_id, spool_id, request_pk in arrays.values_list("cluster", "spool_id", "request"):
+        request_of_array[cluster_id, spool_id] = request_pk
     decisions = Decision.objects.filter(
-        rule__in=rules,
+        rule__in=rule_pks,
         arm__in=RETRIED_ARMS,
         job__spool_id__in={spool_id for _, spool_id in request_of_array},
     )
     rows = decisions.order_by().values_list("rule", "job__cluster", "job__spool_id")
     retried: Counter[tuple[int, int]] = Counter()
-    for rule, cluster, spool_id, jobs in rows.annotate(Count("pk")):
-        if (cluster, spool_id) in request_of_array:
-            retried[rule, request_of_array[cluster, spool_id]] += jobs
+    for rule_pk, cluster_id, spool_id, jobs in rows.annotate(Count("pk")):
+        if (cluster_id, spool_id) in request_of_array:
+            retried[rule_pk, request_of_array[cluster_id, spool_id]] += jobs
     return retried

@@ -35,9 +35,9 @@ def earlier_decisions(places: Mapping[int, Place], others: Sequence[Job]) -> dic
     return earlier
 
 
-def _decisions_by_place(submissions: set[int]) -> dict[Place, Decision]:
+def _decisions_by_place(submission_pks: set[int]) -> dict[Place, Decision]:
     """Return the decisions on the jobs that these submissions retry, by the place of the retry."""
-    retry_jobs = RetryJob.objects.filter(submission__in=submissions, job__recovery__isnull=False)
+    retry_jobs = RetryJob.objects.filter(submission__in=submission_pks, job__recovery__isnull=False)
     retry_jobs = retry_jobs.select_related("job__recovery", "submission__retry_of").defer(
         "submission__script", "submission__retry_of__script"
     )

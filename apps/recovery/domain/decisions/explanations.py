@@ -60,9 +60,9 @@ def describe_withdrawn_retry(verdict: Verdict) -> str:
     return f"{describe_override(verdict)} The recovery rules decide again."
 
 
-def planned_retries_among(jobs: Collection[int]) -> set[int]:
+def planned_retries_among(job_pks: Collection[int]) -> set[int]:
     """Return the primary keys of the jobs that rules will retry automatically."""
-    planned = Decision.objects.filter(job__in=jobs).left_to_rules()
+    planned = Decision.objects.filter(job__in=job_pks).left_to_rules()
     return set(planned.values_list("job_id", flat=True))
 
 

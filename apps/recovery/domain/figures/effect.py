@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Max, QuerySet, Sum
 
-from apps.jobs.domain.statistics.intervals import wilson
+from apps.jobs.domain.statistics.intervals import wilson_interval
 from apps.recovery.enums import RETRIED_ARMS, Arm, RecoveryOutcome
 from apps.recovery.models import DailyEffect
 
@@ -55,7 +55,7 @@ class ArmFigures:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % Wilson interval of the share that completed."""
-        return wilson(self.completed, self.ended)
+        return wilson_interval(self.completed, self.ended)
 
     @property
     def low_percent(self) -> int:
@@ -141,7 +141,7 @@ class RuleEffect:
         """The difference to the control group; None while too few of it have ended."""
         if self.control.ended < LEAST_CONTROLS or not self.acted.ended:
             return None
-        return difference(self.acted, self.control)
+        return compare_shares(self.acted, self.control)
 
     @property
     def used_core_seconds(self) -> int:
@@ -169,7 +169,7 @@ def add_up(figures: Iterable[ArmFigures]) -> ArmFigures:
     return sums
 
 
-def difference(acted: ArmFigures, control: ArmFigures) -> Difference:
+def compare_shares(acted: ArmFigures, control: ArmFigures) -> Difference:
     """Return the difference of two shares with its interval."""
     value = acted.success - control.success
     acted_low, acted_high = acted.interval

@@ -122,7 +122,7 @@ class Engine(Protocol):
         The entry of a log without texts is removed. Return why logs were refused, by job.
         """
 
-    def forget(self, jobs: Iterable[int]) -> set[int]:
+    def forget(self, job_pks: Iterable[int]) -> set[int]:
         """Remove what is stored of these jobs, in the caller's transaction.
 
         Return the jobs for which that takes a worker, by `store`.
@@ -148,7 +148,7 @@ class Engine(Protocol):
     def differences(self, logs: Sequence[KeptLog]) -> Mapping[int, str]:
         """Return what is wrong in the index that searches use, of these logs, by job."""
 
-    def jobs_after(self, job: int, most: int) -> list[int]:
+    def jobs_after(self, job_pk: int, most: int) -> list[int]:
         """Return the next jobs in the index that searches use, by primary key."""
 
     def finish(self, index: LogIndex) -> None:

@@ -13,7 +13,7 @@ from apps.search.domain.engine.base import Cursor, Hits, SearchHit, SearchRefuse
 from apps.search.domain.engine.contents import contents_of, newest_contents
 from apps.search.domain.engine.expressions import ExpressionCheck, expression_check
 from apps.search.domain.engine.places import HitCandidate
-from apps.search.domain.logs.kept_texts import joined, texts_of
+from apps.search.domain.logs.kept_texts import join_texts, texts_of
 from apps.search.domain.query.clauses import Query, Source
 from apps.search.domain.query.matcher import QueryMatcher, in_lower_case, text_of
 
@@ -88,7 +88,7 @@ class _TextCheck:
         for candidate in candidates:
             if candidate.hit.source is Source.LOG:
                 jobs.add(candidate.hit.key)
-        return self._matching({job: joined(texts) for job, texts in texts_of(jobs).items()})
+        return self._matching({job: join_texts(texts) for job, texts in texts_of(jobs).items()})
 
     def _check_new_blobs(self, candidates: Sequence[HitCandidate]) -> None:
         """Check the scripts and environments of candidates that were not checked yet.

@@ -12,7 +12,7 @@ from apps.archive.domain.store.contents import DamagedContent, read_start
 from apps.archive.models import ArchivedJob, Blob
 from apps.search.domain.engine.base import Cursor, SearchHit, SearchScope
 from apps.search.domain.engine.conditions import visible_archived_jobs, with_visible_environment
-from apps.search.domain.engine.places import HitCandidate, behind, in_period
+from apps.search.domain.engine.places import HitCandidate, comes_after, in_period
 from apps.search.domain.engine.terms import required_words, tsquery_terms
 from apps.search.domain.query.clauses import Query, Source
 
@@ -34,7 +34,7 @@ def newest_contents(
     while True:
         part = rows
         if after is not None:
-            part = rows.filter(behind(after, source, "submitted_at", "pk"))
+            part = rows.filter(comes_after(after, source, "submitted_at", "pk"))
         places = list(_newest_places(part, source, terms))
         for at, key, blob in places:
             yield HitCandidate(SearchHit(at, source, key), blob)

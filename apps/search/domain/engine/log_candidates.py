@@ -37,7 +37,9 @@ def newest_logs(
     if not terms:
         yield from _in_order(log_words, F("ended_at"))
         return
-    matching = log_words.filter(words__matches=f"({' & '.join(terms)}) | {word_rules.quoted(CUT)}")
+    matching = log_words.filter(
+        words__matches=f"({' & '.join(terms)}) | {word_rules.quote_lexeme(CUT)}"
+    )
     span: _Span | None = _Span.newest(newest)
     while span is not None:
         # The planner takes each word for a common one, and would read log after log in the order
@@ -101,7 +103,7 @@ class _Span:
         log_words = log_words.filter(ended_at__lt=self.end)
         if self.first is None:
             return log_words
-        any_of = " | ".join(map(word_rules.quoted, self._words(self.first)))
+        any_of = " | ".join(map(word_rules.quote_lexeme, self._words(self.first)))
         return log_words.filter(ended_at__gte=self.first, words__matches=any_of)
 
     def _words(self, first: datetime) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from apps.search.domain.engine.base import Cursor, SearchHit, SearchScope
-from apps.search.domain.query.clauses import Field, Query, Source, moment
+from apps.search.domain.query.clauses import Field, Query, Source, parse_moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ def in_period(query: Query, scope: SearchScope, column: str) -> Q:
     """Return the condition of `since:` and `until:`."""
     condition = Q()
     for clause in query.of(Field.SINCE):
-        condition &= Q(**{f"{column}__gte": moment(clause.value, at=scope.at)})
+        condition &= Q(**{f"{column}__gte": parse_moment(clause.value, at=scope.at)})
     for clause in query.of(Field.UNTIL):
-        condition &= Q(**{f"{column}__lt": moment(clause.value, at=scope.at)})
+        condition &= Q(**{f"{column}__lt": parse_moment(clause.value, at=scope.at)})
     return condition
 
 
-def behind(cursor: Cursor, source: Source, time_column: str, key_column: str) -> Q:
+def comes_after(cursor: Cursor, source: Source, time_column: str, key_column: str) -> Q:
     """Return the condition for the rows of a source that come after a cursor."""
     if source.value < cursor.source.value:
         return Q(**{f"{time_column}__lte": cursor.at})

@@ -8,7 +8,7 @@ from apps.search.domain.engine.base import READ_SECONDS, Cursor, Hits, SearchHit
 from apps.search.domain.engine.candidate_checks import search_candidates
 from apps.search.domain.engine.conditions import visible_jobs
 from apps.search.domain.engine.log_candidates import newest_logs
-from apps.search.domain.engine.places import HitCandidate, behind, in_period
+from apps.search.domain.engine.places import HitCandidate, comes_after, in_period
 from apps.search.domain.engine.terms import required_words, tsquery_terms
 from apps.search.domain.logs.kept_texts import KeptLog, kept_of
 from apps.search.domain.logs.words import time_words, words_of_log
@@ -37,20 +37,20 @@ class PostgresEngine:
 
     def store(self, logs: Sequence[KeptLog], *, only: LogIndex | None = None) -> Mapping[int, str]:
         """Replace the words of the logs of these jobs."""
-        self.forget([log.job for log in logs if not log.texts])
+        self.forget([log.job_pk for log in logs if not log.texts])
         kept = [log for log in logs if log.texts]
         if not kept:
             return {}
         rows = []
-        for log in sorted(kept, key=lambda log: log.job):
-            rows.append((log.job, log.ended_at, " ".join(_words(log))))
+        for log in sorted(kept, key=lambda log: log.job_pk):
+            rows.append((log.job_pk, log.ended_at, " ".join(_words(log))))
         with connection.cursor() as cursor:
             cursor.execute(_STORE, [list(column) for column in zip(*rows, strict=True)])
         return {}
 
-    def forget(self, jobs: Iterable[int]) -> set[int]:
+    def forget(self, job_pks: Iterable[int]) -> set[int]:
         """Remove the words of these jobs; no worker has to."""
-        LogWords.objects.filter(job__in=jobs).delete()
+        LogWords.objects.filter(job__in=job_pks).delete()
         return set()
 
     def search(
@@ -72,26 +72,26 @@ class PostgresEngine:
     def differences(self, logs: Sequence[KeptLog]) -> Mapping[int, str]:
         """Return what is wrong in the index of these logs, by job."""
         with connection.cursor() as cursor:
-            cursor.execute(_STORED, [[log.job for log in logs]])
+            cursor.execute(_STORED, [[log.job_pk for log in logs]])
             stored = {job: (ended_at, set(lexemes)) for job, ended_at, lexemes in cursor.fetchall()}
         wrong = {}
         for log in logs:
-            if log.job not in stored:
-                wrong[log.job] = "is missing"
-            elif stored[log.job] != (log.ended_at, _words(log)):
-                wrong[log.job] = "has other words or another time"
+            if log.job_pk not in stored:
+                wrong[log.job_pk] = "is missing"
+            elif stored[log.job_pk] != (log.ended_at, _words(log)):
+                wrong[log.job_pk] = "has other words or another time"
         return wrong
 
-    def jobs_after(self, job: int, most: int) -> list[int]:
-        rows = LogWords.objects.filter(job__gt=job).order_by("job")
+    def jobs_after(self, job_pk: int, most: int) -> list[int]:
+        rows = LogWords.objects.filter(job__gt=job_pk).order_by("job")
         return list(rows.values_list("job_id", flat=True)[:most])
 
     def finish(self, index: LogIndex) -> None:
         """Remove the words of logs that are no longer kept."""
         last = 0
-        while jobs := self.jobs_after(last, BATCH):
-            self.forget(set(jobs) - kept_of(jobs))
-            last = jobs[-1]
+        while job_pks := self.jobs_after(last, BATCH):
+            self.forget(set(job_pks) - kept_of(job_pks))
+            last = job_pks[-1]
 
     def clean_up(self) -> None:
         """Do nothing: indexes share their rows."""
@@ -105,7 +105,7 @@ def _logs(query: Query, scope: SearchScope, after: Cursor | None) -> Iterator[Hi
     """Yield jobs whose logs may fulfil the query, newest first."""
     rows = LogWords.objects.filter(in_period(query, scope, "ended_at"))
     if after is not None:
-        rows = rows.filter(behind(after, Source.LOG, "ended_at", "pk"))
+        rows = rows.filter(comes_after(after, Source.LOG, "ended_at", "pk"))
     newest = rows.order_by("-ended_at").values_list("ended_at", flat=True).first()
     if newest is None:
         return

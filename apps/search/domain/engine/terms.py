@@ -59,7 +59,7 @@ def _terms_within(piece: str) -> list[Required]:
     last = len(chunks) if piece[-1].isspace() else len(chunks) - 1
     terms = []
     for chunk in chunks[first:last]:
-        terms += [Required(word) for word in word_rules.chunks(chunk)]
+        terms += [Required(word) for word in word_rules.split_words(chunk)]
     if first <= last < len(chunks) and (start := word_rules.start_of_word(chunks[last])):
         terms.append(Required(start, starts=True))
     return terms
@@ -69,6 +69,6 @@ def tsquery_terms(required: Iterable[Required]) -> list[str]:
     """Return the terms of a tsquery that a text with these words matches."""
     terms = []
     for term in required:
-        quoted = word_rules.quoted(term.word)
+        quoted = word_rules.quote_lexeme(term.word)
         terms.append(f"{quoted}:*" if term.starts else quoted)
     return terms

@@ -30,9 +30,9 @@ LOGS_TO_INDEX = Queue(
 )
 
 
-def queue_words(jobs: Iterable[int], *, at: datetime) -> None:
+def queue_words(job_pks: Iterable[int], *, at: datetime) -> None:
     """Queue the logs of these jobs for a worker, because extracting their words is slow."""
-    rows = [LogToIndex(job_id=job, due_at=at) for job in sorted(jobs)]
+    rows = [LogToIndex(job_id=job_pk, due_at=at) for job_pk in sorted(job_pks)]
     LogToIndex.objects.bulk_create(
         rows,
         update_conflicts=True,
@@ -41,14 +41,14 @@ def queue_words(jobs: Iterable[int], *, at: datetime) -> None:
     )
 
 
-def forget_words(jobs: Iterable[int], *, at: datetime) -> None:
+def forget_words(job_pks: Iterable[int], *, at: datetime) -> None:
     """Remove jobs from the index whose logs are no longer kept, now or by a worker."""
-    queue_words(engine_in_use().forget(set(jobs)), at=at)
+    queue_words(engine_in_use().forget(set(job_pks)), at=at)
 
 
-def follow_corrected(jobs: Iterable[int], *, at: datetime) -> None:
+def follow_corrected(job_pks: Iterable[int], *, at: datetime) -> None:
     """Have the logs of jobs indexed again whose records were corrected."""
-    queue_words(kept_of(set(jobs)), at=at)
+    queue_words(kept_of(set(job_pks)), at=at)
 
 
 def index_waiting(*, seconds: float, at: datetime) -> int:

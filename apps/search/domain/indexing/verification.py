@@ -50,18 +50,18 @@ def _kept_logs(engine: Engine) -> Iterator[Compared]:
 def _indexed_jobs(engine: Engine) -> Iterator[Compared]:
     """Find jobs in the index of which no log is kept."""
     last = 0
-    while jobs := engine.jobs_after(last, JOBS_AT_ONCE):
-        gone = set(jobs) - kept_of(jobs)
+    while job_pks := engine.jobs_after(last, JOBS_AT_ONCE):
+        gone = set(job_pks) - kept_of(job_pks)
         wrong = dict.fromkeys(sorted(gone), "is in the index, but no log is kept")
         yield Compared(0, _without_waiting(wrong))
-        last = jobs[-1]
+        last = job_pks[-1]
 
 
 def _without_waiting(wrong: Mapping[int, str]) -> dict[int, str]:
     waiting = _waiting(wrong)
-    return {job: reason for job, reason in wrong.items() if job not in waiting}
+    return {job_pk: reason for job_pk, reason in wrong.items() if job_pk not in waiting}
 
 
-def _waiting(jobs: Collection[int]) -> set[int]:
-    rows = LogToIndex.objects.filter(job__in=jobs)
+def _waiting(job_pks: Collection[int]) -> set[int]:
+    rows = LogToIndex.objects.filter(job__in=job_pks)
     return set(rows.values_list("job_id", flat=True))

@@ -28,23 +28,23 @@ class KeptText:
 class KeptLog:
     """The stored log texts of an ended job, with the primary keys of the job and experiment."""
 
-    job: int
+    job_pk: int
     ended_at: datetime
     texts: Sequence[KeptText]
-    experiment: int | None = None
+    experiment_id: int | None = None
 
     @property
     def data(self) -> bytes:
-        return joined(self.texts)
+        return join_texts(self.texts)
 
 
 class ReadsKeptTexts(Protocol):
     """Reads the stored log texts of jobs."""
 
-    def texts_of(self, jobs: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
+    def texts_of(self, job_pks: Collection[int]) -> Mapping[int, Sequence[KeptText]]:
         """Return the kept texts of these jobs; jobs without any are left out."""
 
-    def kept_of(self, jobs: Collection[int]) -> set[int]:
+    def kept_of(self, job_pks: Collection[int]) -> set[int]:
         """Return the jobs whose texts are kept."""
 
     def before(self, key: int | None, most: int) -> Sequence[tuple[int, KeptLog]]:
@@ -57,24 +57,24 @@ class ReadsKeptTexts(Protocol):
 READERS: Registry[ReadsKeptTexts] = Registry("opsportal.log_texts", settings.LOG_TEXTS)
 
 
-def joined(texts: Sequence[KeptText]) -> bytes:
+def join_texts(texts: Sequence[KeptText]) -> bytes:
     """Return all that is kept of the logs of a job as one text."""
     return b"\n".join(text.data for text in texts)
 
 
-def texts_of(jobs: Collection[int]) -> dict[int, Sequence[KeptText]]:
+def texts_of(job_pks: Collection[int]) -> dict[int, Sequence[KeptText]]:
     """Return the kept texts of these jobs by primary key; jobs without any are left out."""
     texts: dict[int, Sequence[KeptText]] = {}
     for reader in READERS.working().values():
-        texts.update(reader.texts_of(jobs))
+        texts.update(reader.texts_of(job_pks))
     return texts
 
 
-def kept_of(jobs: Collection[int]) -> set[int]:
+def kept_of(job_pks: Collection[int]) -> set[int]:
     """Return the jobs whose texts are kept."""
     kept: set[int] = set()
     for reader in READERS.working().values():
-        kept |= reader.kept_of(jobs)
+        kept |= reader.kept_of(job_pks)
     return kept
 
 

@@ -153,7 +153,7 @@ class Query:
         return replace(self, clauses=tuple(other for other in self.clauses if other != clause))
 
 
-def moment(value: str, *, at: datetime) -> datetime:
+def parse_moment(value: str, *, at: datetime) -> datetime:
     """Return the time that a value of `since` or `until` names: `30d` before `at`, or a date.
 
     A date without an offset is in UTC. Raises `QueryError`.

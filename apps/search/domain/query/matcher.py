@@ -29,7 +29,7 @@ class Sought:
         text = in_lower_case(word.text)
         if word.starts:
             return Sought((_cut(text),), True)
-        return Sought(tuple(_cut(chunk) for chunk in word_rules.chunks(text)), False)
+        return Sought(tuple(_cut(chunk) for chunk in word_rules.split_words(text)), False)
 
     def fits(self, line_word: str, part: str) -> bool:
         return _cut(line_word).startswith(part) if self.starts else _cut(line_word) == part
@@ -91,10 +91,10 @@ class QueryMatcher:
             if not negated:
                 for part in sought.parts:
                     spans += _word_spans(line, sought, part)
-        return merged(spans)
+        return merge_spans(spans)
 
 
-def merged(spans: Sequence[Span]) -> list[Span]:
+def merge_spans(spans: Sequence[Span]) -> list[Span]:
     """Return the spans in order; spans that overlap are merged."""
     result: list[Span] = []
     for start, end in sorted(spans):

@@ -16,7 +16,7 @@ from apps.search.domain.query.clauses import (
     QueryError,
     Source,
     Word,
-    moment,
+    parse_moment,
 )
 
 LONGEST_QUERY = 1_000
@@ -151,7 +151,7 @@ def _check(field: Field, value: str) -> None:
     if field is Field.EXIT and not re.fullmatch(r"-?[0-9]{1,9}", value):
         raise QueryError("an exit code is a whole number, such as 65.")
     if field in ONCE:
-        moment(value, at=datetime(2026, 1, 1, tzinfo=UTC))
+        parse_moment(value, at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def _word(piece: str) -> Word:
@@ -171,7 +171,7 @@ def _word(piece: str) -> Word:
             raise QueryError(
                 f"{_shown(piece)}: only a single word may end with *. Put a phrase in quotes."
             )
-    if not list(words.chunks(text)):
+    if not list(words.split_words(text)):
         raise QueryError(
             f"{_shown(piece)}: has no letters or digits. Put it in quotes to search for this text."
         )

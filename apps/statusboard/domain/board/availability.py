@@ -24,14 +24,14 @@ class Stretch(NamedTuple):
     state: str
     started_at: datetime
     ended_at: datetime | None
-    incident: int | None
+    incident_pk: int | None
 
 
 @dataclass(frozen=True)
 class AvailabilitySlot:
     """One hour or day of a service in the reader's zone: its worst state, and seconds by state.
 
-    `incident` is the primary key of its incident if it has exactly one.
+    `incident_pk` is that of its incident if it has exactly one.
     """
 
     started_at: datetime
@@ -39,7 +39,7 @@ class AvailabilitySlot:
     is_hour: bool
     state: State
     seconds: Mapping[State, float]
-    incident: int | None
+    incident_pk: int | None
 
     @property
     def date(self) -> date:
@@ -114,7 +114,7 @@ class Availability:
         return self.seconds.get(state, 0) / self.known if self.known else None
 
 
-def availability(slots: Iterable[AvailabilitySlot]) -> Availability:
+def sum_availability(slots: Iterable[AvailabilitySlot]) -> Availability:
     """Return the sums over slots."""
     totals: dict[State, float] = {}
     for slot in slots:
@@ -123,7 +123,7 @@ def availability(slots: Iterable[AvailabilitySlot]) -> Availability:
     return Availability(totals)
 
 
-def daily(
+def read_daily_slots(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
 ) -> dict[int, tuple[AvailabilitySlot, ...]]:
     """Return the last `days` of each service in `zone`, by primary key, oldest first.
@@ -135,10 +135,10 @@ def daily(
     return _slots(services, [*(_midnight(day, zone) for day in dates), at], zone, is_hour=False)
 
 
-def hourly(
+def read_hourly_slots(
     services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = HOURLY_DAYS
 ) -> dict[int, tuple[AvailabilitySlot, ...]]:
-    """Return the hours of the last `days` of each service in `zone`, as `daily` does."""
+    """Return the hours of the last `days` of each service in `zone`, as `read_daily_slots` does."""
     edges = [_midnight(at.astimezone(zone).date() - timedelta(days=days - 1), zone)]
     while edges[-1] + _HOUR < at:
         edges.append(edges[-1] + _HOUR)
@@ -155,32 +155,34 @@ def _slots(
     stretches: dict[int, list[Stretch]] = {service.pk: [] for service in services}
     rows = StateInterval.objects.filter(service__in=stretches).overlapping(edges[0], edges[-1])
     columns = ("service_id", "state", "started_at", "ended_at", "incident_id")
-    for pk, state, started_at, ended_at, incident in rows.values_list(*columns):
-        stretches[pk].append(Stretch(state, started_at, ended_at, incident))
+    for pk, state, started_at, ended_at, incident_pk in rows.values_list(*columns):
+        stretches[pk].append(Stretch(state, started_at, ended_at, incident_pk))
 
     periods = list(pairwise(edge.astimezone(zone) for edge in edges))
     slots: dict[int, tuple[AvailabilitySlot, ...]] = {}
     for pk, of_service in stretches.items():
         in_order = []
-        for (start, end), (seconds, incidents) in zip(periods, cut(of_service, edges), strict=True):
-            incident = incidents.pop() if len(incidents) == 1 else None
+        for (start, end), (seconds, incidents) in zip(
+            periods, cut_into_slots(of_service, edges), strict=True
+        ):
+            incident_pk = incidents.pop() if len(incidents) == 1 else None
             in_order.append(
-                AvailabilitySlot(start, end, is_hour, worst(seconds), seconds, incident)
+                AvailabilitySlot(start, end, is_hour, worst(seconds), seconds, incident_pk)
             )
         slots[pk] = tuple(in_order)
     return slots
 
 
-def cut(
+def cut_into_slots(
     stretches: Iterable[Stretch], edges: Sequence[datetime]
 ) -> list[tuple[dict[State, float], set[int]]]:
     """Return the seconds in each state, and the incidents, between each pair of adjacent edges."""
     slots: list[tuple[dict[State, float], set[int]]] = [({}, set()) for _ in edges[1:]]
     lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]
-    for word, started_at, ended_at, incident in stretches:
+    for state, started_at, ended_at, incident_pk in stretches:
         start = max(started_at, edges[0])
         end = min(ended_at or edges[-1], edges[-1])
-        state = State(word)
+        slot_state = State(state)
         place = bisect_right(edges, start) - 1
         while place < len(slots) and edges[place] < end:
             seconds, incidents = slots[place]
@@ -189,8 +191,8 @@ def cut(
             else:
                 part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
             if part > 0:
-                seconds[state] = seconds.get(state, 0) + part
-                if incident is not None:
-                    incidents.add(incident)
+                seconds[slot_state] = seconds.get(slot_state, 0) + part
+                if incident_pk is not None:
+                    incidents.add(incident_pk)
             place += 1
     return slots

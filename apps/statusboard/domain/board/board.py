@@ -11,9 +11,9 @@ from apps.statusboard.domain.board.availability import (
     DAYS,
     Availability,
     AvailabilitySlot,
-    availability,
-    daily,
-    hourly,
+    read_daily_slots,
+    read_hourly_slots,
+    sum_availability,
 )
 from apps.statusboard.domain.monitoring.sources import source_faults
 from apps.statusboard.domain.states.timeline import BEGINNING
@@ -59,7 +59,7 @@ class BoardRow:
     @cached_property
     def availability(self) -> Availability:
         """The availability over the row's slots."""
-        return availability(self.slots)
+        return sum_availability(self.slots)
 
     @property
     def is_from_components(self) -> bool:
@@ -110,21 +110,21 @@ class _BoardData:
     faults: Mapping[int, RawPayload]
 
 
-def board(
+def read_board(
     at: datetime, *, zone: tzinfo = UTC, days: int = DAYS, by_hour: bool = False
 ) -> list[BoardRow]:
     """Return all services in tree order, with state, next window, and slots in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
     slots: dict[int, tuple[AvailabilitySlot, ...]] = {}
     if days:
-        read_slots = hourly if by_hour else daily
+        read_slots = read_hourly_slots if by_hour else read_daily_slots
         slots = read_slots(services, at, zone=zone, days=days)
     return _tree(services, at, slots)
 
 
 def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> BoardRow:
     """Return one service's row with its last days in `zone`, without its components."""
-    return _tree([service], at, daily([service], at, zone=zone))[0]
+    return _tree([service], at, read_daily_slots([service], at, zone=zone))[0]
 
 
 def _tree(
@@ -204,7 +204,7 @@ class Disruption:
     incident: Incident | None
 
 
-def disruptions(
+def list_disruptions(
     at: datetime, states: Collection[State] = (State.DOWN, State.DEGRADED, State.MAINTENANCE)
 ) -> list[Disruption]:
     """Return the services in these states, worst first, then longest first. Runs one query."""
@@ -239,7 +239,7 @@ class Strip:
         return bool(self.disruptions or self.announcements)
 
 
-def strip(at: datetime, user: User) -> Strip:
+def read_strip(at: datetime, user: User) -> Strip:
     """Return disruptions, and announcements that advise against submitting.
 
     Runs two queries if there are none.
@@ -248,7 +248,7 @@ def strip(at: datetime, user: User) -> Strip:
     # Most pages need no filter by user: building that query takes 2 ms for a liaison, three times
     # as long as the check.
     announcements = list(advised.visible_to(user)) if advised else []
-    return Strip(disruptions(at), announcements)
+    return Strip(list_disruptions(at), announcements)
 
 
 def state_history(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:

@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from django.utils.feedgenerator import Atom1Feed
 
 from apps.core.domain.hidden_characters import mark_hidden
-from apps.statusboard.domain.board.board import BoardRow, board
+from apps.statusboard.domain.board.board import BoardRow, read_board
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.domain.maintenance.windows import windows_ahead
 from apps.statusboard.enums import Cause, NoteKind, State, worst
@@ -37,9 +37,9 @@ _INDICATORS = {
 }
 
 
-def monitored(at: datetime) -> list[BoardRow]:
+def list_monitored(at: datetime) -> list[BoardRow]:
     """Return the monitored services that have a state of their own."""
-    return _monitored(board(at, days=0))
+    return _monitored(read_board(at, days=0))
 
 
 def _monitored(rows: Iterable[BoardRow]) -> list[BoardRow]:
@@ -54,7 +54,7 @@ def headline(rows: Iterable[BoardRow]) -> tuple[State, str]:
 
 def statuspage_summary(at: datetime) -> dict[str, Any]:
     """Return the board as Statuspage's summary.json. Runs a constant number of queries."""
-    rows = monitored(at)
+    rows = list_monitored(at)
     state, description = headline(rows)
     incidents = open_incidents().prefetch_related("notes")
     windows = windows_ahead(at)
@@ -116,7 +116,7 @@ def _maintenance(window: DowntimeWindow, at: datetime) -> dict[str, Any]:
     }
 
 
-def calendar(at: datetime, host: str) -> bytes:
+def write_calendar(at: datetime, host: str) -> bytes:
     """Return the maintenance windows as iCalendar.
 
     Cancelled ones are included, so that calendars remove them.
@@ -221,9 +221,9 @@ def _entry_of_window(window: DowntimeWindow) -> _Entry:
     )
 
 
-def badge(at: datetime) -> tuple[State, str]:
+def summarise_for_badge(at: datetime) -> tuple[State, str]:
     """Return the worst state, and how many services have it, for a badge."""
-    rows = monitored(at)
+    rows = list_monitored(at)
     state = worst([row.own for row in rows])
     if state == State.UP:
         return state, "all up"

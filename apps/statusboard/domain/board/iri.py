@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from apps.statusboard.domain.board.exports import monitored
+from apps.statusboard.domain.board.exports import list_monitored
 from apps.statusboard.enums import NoteKind, State, WindowEffect
 from apps.statusboard.models import DowntimeWindow, Incident
 
@@ -24,9 +24,9 @@ _STATUS = {State.MAINTENANCE: "down"}
 _EFFECT = {WindowEffect.DOWN: "down", WindowEffect.DEGRADED: "degraded", WindowEffect.AT_RISK: "up"}
 
 
-def resources(at: datetime, base: str) -> list[dict[str, Any]]:
+def list_resources(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return the monitored services. Runs a constant number of queries."""
-    rows = monitored(at)
+    rows = list_monitored(at)
     names = {row.service.pk: row.service.name for row in rows}
     entries = []
     for row in rows:
@@ -48,7 +48,7 @@ def resources(at: datetime, base: str) -> list[dict[str, Any]]:
     return entries
 
 
-def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
+def list_incidents(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return incidents and maintenance windows, newest start first.
 
     Runs a constant number of queries.
@@ -59,7 +59,7 @@ def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
     return sorted(entries, key=lambda entry: (entry["start"], entry["id"]), reverse=True)
 
 
-def events(at: datetime, base: str) -> list[dict[str, Any]]:
+def list_events(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return the changes of incidents, newest first. Runs a constant number of queries."""
     changes: list[dict[str, Any]] = []
     for incident in _recent(at):
@@ -177,7 +177,7 @@ def _events(incident: Incident, base: str) -> Iterable[dict[str, Any]]:
 
 #: Functions that list the objects of a kind, called with the time and the base of their URIs.
 KINDS: Mapping[str, Callable[[datetime, str], list[dict[str, Any]]]] = {
-    RESOURCES: resources,
-    INCIDENTS: incidents,
-    EVENTS: events,
+    RESOURCES: list_resources,
+    INCIDENTS: list_incidents,
+    EVENTS: list_events,
 }

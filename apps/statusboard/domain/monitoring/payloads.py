@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import OperationalError, transaction
 from django.db.models import F, Q
@@ -210,29 +211,40 @@ def _apply_windows(
             or window.ends_at <= window.starts_at
         ):
             continue
-        mapped, service, _ = map_report(window, rules, by_slug)
-        if not mapped:
+        mapped = map_report(window, rules, by_slug)
+        if not mapped.is_mapped:
             unmapped += 1
             _record_unmapped(source, window, at)
-        elif service is not None:
+        elif mapped.service is not None:
             kept.add(window.key)
-            changed |= record_window(source=source, window=window, service=service, at=at)
+            changed |= record_window(source=source, window=window, service=mapped.service, at=at)
     if message.is_complete:
         changed |= cancel_missing(source=source, kept=kept, at=at)
     return changed, unmapped
 
 
+class MappedReport(NamedTuple):
+    """What the rules make of an alert. A mapped alert without a service is ignored."""
+
+    is_mapped: bool
+    service: Service | None
+    state: State
+
+
 def map_report(
     alert: Alert | Window, rules: list[LabelRule], by_slug: Mapping[str, Service]
-) -> tuple[bool, Service | None, State]:
-    """Return whether the alert is mapped, its service (None: ignored), and its state."""
+) -> MappedReport:
+    """Return the service and state of an alert: of the first rule that matches its labels.
+
+    Without one, the label `service` names the service.
+    """
     critical = isinstance(alert, Alert) and alert.severity == "critical"
     state = State.DOWN if critical else State.DEGRADED
     for rule in rules:
         if all(alert.labels.get(name) == value for name, value in rule.matchers.items()):
-            return True, rule.service, State(rule.state) if rule.state else state
+            return MappedReport(True, rule.service, State(rule.state) if rule.state else state)
     service = by_slug.get(alert.labels.get("service", ""))
-    return service is not None, service, state
+    return MappedReport(service is not None, service, state)
 
 
 def _record_unmapped(source: MonitoringSource, alert: Alert | Window, at: datetime) -> None:

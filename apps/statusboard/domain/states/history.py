@@ -8,7 +8,14 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Q
 
-from apps.statusboard.domain.states.timeline import BEGINNING, Claim, Span, build, phases, subtract
+from apps.statusboard.domain.states.timeline import (
+    BEGINNING,
+    Claim,
+    Span,
+    build,
+    cut_into_phases,
+    subtract,
+)
 from apps.statusboard.enums import Cause, Monitoring, State, WindowEffect
 from apps.statusboard.models import (
     DowntimeWindow,
@@ -142,7 +149,7 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
     else:
         stale = max(start, unknown)
     changes = [(change.at, State(change.state)) for change in incident.changes.all()]
-    known = phases(Span(start, stale or end), changes or [(start, State(incident.state))])
+    known = cut_into_phases(Span(start, stale or end), changes or [(start, State(incident.state))])
     claims = []
     for span, state in known:
         claims.append(Claim(span.started_at, span.ended_at, state, Cause.INCIDENT, incident.pk))

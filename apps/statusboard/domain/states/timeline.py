@@ -76,7 +76,9 @@ def build(
     return result
 
 
-def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[Span, State]]:
+def cut_into_phases(
+    span: Span, changes: Sequence[tuple[datetime, State]]
+) -> list[tuple[Span, State]]:
     """Return the states within a span, from changes ordered by time.
 
     The first state also holds before its change. Neighbours differ in state.

@@ -82,8 +82,8 @@ def _classes(slot: AvailabilitySlot) -> str:
 
 
 def _address(page: str, slot: AvailabilitySlot) -> str:
-    if slot.incident is not None:
-        return str(Incident(pk=slot.incident).get_absolute_url())
+    if slot.incident_pk is not None:
+        return str(Incident(pk=slot.incident_pk).get_absolute_url())
     return f"{page}?day={slot.date.isoformat()}"
 
 

@@ -16,12 +16,12 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays.files import check_files
-from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.plan import lock_request
 from apps.submission.domain.arrays.rows import adapter_that_submits, options_of, plans_of
 from apps.submission.domain.arrays.submissions import (
     ASSIGNABLE,
-    cancellable,
     check_may_submit,
+    is_cancellable,
     publish_event,
     wished_limit,
 )
@@ -53,7 +53,7 @@ def assign_request(
     reason = checked_reason(reason, needed=False)
     _check_assignable(request, cluster)
     check_files(request)  # the catalogue is asked before the lock
-    request = locked(request)
+    request = lock_request(request)
     _check_assignable(request, cluster)
     if verb:
         if verb not in BEGINNINGS:
@@ -120,8 +120,8 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
     """
     check_may_submit(by, request)
     reason = checked_reason(reason)
-    request = locked(request)
-    submissions = list(request.submissions.filter(cancellable()).select_related("cluster"))
+    request = lock_request(request)
+    submissions = list(request.submissions.filter(is_cancellable()).select_related("cluster"))
     if not submissions:
         raise InvalidTransition(f"{request} has no jobs in a scheduler.")
 
@@ -154,7 +154,7 @@ def send_refused_again(
     check_may_submit(by, submission.request)
     reason = checked_reason(reason, needed=False)
     if submission.purpose == Purpose.PRODUCTION:
-        check_not_accepted(locked(submission.request), submission.position)
+        check_not_accepted(lock_request(submission.request), submission.position)
     changed = Submission.objects.filter(pk=submission.pk, state=SubmissionState.FAILED).update(
         state=SubmissionState.PLANNED, due_at=at, attempts=0
     )

@@ -26,7 +26,7 @@ from apps.datasets.domain.ledger import (
 from apps.datasets.domain.merging import pass_on_outputs
 from apps.datasets.models import InputFile
 from apps.jobs.models import Job
-from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.checks.rules.chain import source_positions
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.dataset_parts import held_files
 from apps.production.domain.outputs.datasets import (
@@ -118,7 +118,7 @@ def merge_sources(request: Request) -> dict[int, Stage]:
         return {}
     workflow = workflow_of(request.workflow)
     sources_by_position = {}
-    for position, source in enumerate(sources(content_of(request, services=False))):
+    for position, source in enumerate(source_positions(content_of(request, services=False))):
         if source is not None and workflow.stage(stages[position].kind).merges:
             sources_by_position[position] = stages[source]
     return sources_by_position

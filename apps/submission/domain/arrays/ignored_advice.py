@@ -13,7 +13,7 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.models import Request
-from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.plan import lock_request
 from apps.submission.domain.arrays.submissions import ASSIGNABLE, SENDABLE, check_may_submit
 
 #: Hours for which the advice can be ignored.
@@ -28,7 +28,7 @@ def ignore_advice(*, request: Request, by: User, at: datetime, reason: str, hour
     Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if no jobs are submitted for it.
     """
     check_may_submit(by, request)
-    request = locked(request)
+    request = lock_request(request)
     problems = reason_problems(reason.strip())
     if not 1 <= hours <= MOST_HOURS:
         problems["hours"] = [f"Enter 1 to {MOST_HOURS}."]
@@ -56,7 +56,7 @@ def ignore_advice(*, request: Request, by: User, at: datetime, reason: str, hour
 def follow_advice(*, request: Request, by: User, at: datetime, reason: str = "") -> Request:
     """Follow the advice again. Raises `NotAllowed`, `InvalidTransition` if it is followed."""
     check_may_submit(by, request)
-    request = locked(request)
+    request = lock_request(request)
     if not ignores_advice(request, at):
         raise InvalidTransition(f"{request} follows the advice.")
     _set(request, None)

@@ -17,7 +17,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.files import takes_files
-from apps.submission.domain.arrays.plan import locked, plan_jobs
+from apps.submission.domain.arrays.plan import lock_request, plan_jobs
 from apps.submission.domain.arrays.rows import NewArray, new_submission, plans_of
 from apps.submission.domain.arrays.submissions import (
     ASSIGNABLE,
@@ -56,7 +56,7 @@ def set_limit(
     changed.
     """
     check_may_submit(by, request)
-    request = locked(request)
+    request = lock_request(request)
     reason = reason.strip()
     problems = reason_problems(reason)
     if most_in_flight is None and takes_files(request):
@@ -137,7 +137,7 @@ def _cut(pk: int, at: datetime) -> Submission | None:
 
     Return None if the array is submitted, is small enough, or has no valid script.
     """
-    request = locked(Submission.objects.select_related("request").get(pk=pk).request)
+    request = lock_request(Submission.objects.select_related("request").get(pk=pk).request)
     submissions = Submission.objects.select_for_update(of=("self",)).select_related(
         "cluster", "retry_of"
     )

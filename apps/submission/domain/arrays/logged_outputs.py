@@ -43,7 +43,7 @@ class LoggedOutputs:
                 files=[file for file in named if file is not None],
                 by=f"log of job {job.job_id}",
                 at=at,
-                cluster=job.cluster_id,
+                cluster_id=job.cluster_id,
             )
         except InvalidFields as error:
             log.warning("the files in the log of %s are not stored: %s", job, error)

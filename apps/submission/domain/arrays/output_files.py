@@ -51,7 +51,7 @@ def store_files(
     by: str,
     at: datetime,
     replaces: bool = True,
-    cluster: int | None = None,
+    cluster_id: int | None = None,
 ) -> StoredFiles:
     """Store the files of one reporter, as `store_output_files`.
 
@@ -60,7 +60,7 @@ def store_files(
     """
     number = None
     problems = {}
-    array = array_with_job(stage, key, cluster=cluster)
+    array = array_with_job(stage, key, cluster_id=cluster_id)
     if array is not None and array.purpose != Purpose.PRODUCTION:
         problems["key"] = ["This is the job of a test or of a debug re-run: its files never count."]
     elif array is not None:
@@ -119,7 +119,7 @@ def report_job_files(
     every fault, and `LimitReached` if the jobs of the experiment reported too many files today.
     """
     quota = Quota("output-files", FILES_A_DAY, DAY)
-    if quota.add(token.experiment, 0, at=at) >= quota.most:
+    if quota.add(token.experiment_id, 0, at=at) >= quota.most:
         raise quota.refusal(
             f"The jobs of this experiment have reported {quota.most:,} files today.", at=at
         )
@@ -137,7 +137,7 @@ def report_job_files(
             f"{stage.request} is “{stage.request.get_state_display()}”. "
             "Its jobs cannot report in this state."
         )
-    record_work_start(requests=[stage.request_id], at=at)
+    record_work_start(request_pks=[stage.request_id], at=at)
     values: dict[str, Any] = {
         "stage": stage,
         "key": job_id,
@@ -148,7 +148,7 @@ def report_job_files(
     values["by"] = f"job {job_id}"
     try:
         if array is None:
-            stored = store_files(cluster=token.cluster, **values)
+            stored = store_files(cluster_id=token.cluster_id, **values)
         else:
             number = index_of(array, job_id)
             if number is None and has_ledger(stage):
@@ -160,7 +160,7 @@ def report_job_files(
         if "key" in problems:
             problems["job_id"] = problems.pop("key")
         raise InvalidFields(problems) from None
-    transaction.on_commit(lambda: quota.add(token.experiment, stored.new, at=at))
+    transaction.on_commit(lambda: quota.add(token.experiment_id, stored.new, at=at))
     return JobFiles(stored.stored, stored.counts)
 
 
@@ -187,7 +187,7 @@ def _stage_of_token(token: PhaseToken, array: Submission | None) -> Stage:
     else:
         stages = stages.filter(
             request__key=token.request_key,
-            request__experiment=token.experiment,
+            request__experiment=token.experiment_id,
             name__iexact=token.stage,
         )
     stage = stages.order_by("position").first()
@@ -258,7 +258,9 @@ def _count_files(
     return completed, problems
 
 
-def array_with_job(stage: Stage, job_id: str, *, cluster: int | None = None) -> Submission | None:
+def array_with_job(
+    stage: Stage, job_id: str, *, cluster_id: int | None = None
+) -> Submission | None:
     """Return the array of a stage that has the job of this ID; the newest if IDs are recycled."""
     if not _JOB_ID.fullmatch(job_id):
         return None
@@ -267,8 +269,8 @@ def array_with_job(stage: Stage, job_id: str, *, cluster: int | None = None) -> 
         position=stage.position,
         spool_id=job_id.partition("_")[0],
     )
-    if cluster is not None:
-        arrays = arrays.filter(cluster=cluster)
+    if cluster_id is not None:
+        arrays = arrays.filter(cluster=cluster_id)
     for array in arrays.defer("script").order_by("-pk"):
         if index_of(array, job_id) is not None:
             return array

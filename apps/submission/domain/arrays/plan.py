@@ -9,7 +9,7 @@ from django.db.models import Max
 from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
-from apps.production.domain.content.scan import read_scan
+from apps.production.domain.content.scan import Scan, read_scan
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
 from apps.production.domain.outputs.datasets import DataFile
@@ -35,6 +35,7 @@ from apps.submission.domain.arrays.scout_resources import resources_after_scouts
 from apps.submission.domain.arrays.scouts import jobs_allowed
 from apps.submission.domain.arrays.submissions import (
     SENDABLE,
+    StageSubmissions,
     completed_of,
     indices_of,
     last_tests,
@@ -56,7 +57,7 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
 
 @transaction.atomic
 def _plan_next(assignment: Assignment, listing: Listing, at: datetime) -> Submission | None:
-    request = locked(assignment.request)
+    request = lock_request(assignment.request)
     if request.state not in SENDABLE or not assignment.cluster.submits:
         return None
     assignment.request = request
@@ -78,76 +79,94 @@ def _plan_jobs(
     scan has one point.
     """
     scan = read_scan(request.scan)
-    ready: Sequence[int] = range(scan.count)
     by_stage = stage_submissions_of(request)
     merges = merge_sources(request)
     ended = ended_stages(request, by_stage, at) if merges else set()
+
+    # The points whose jobs of the previous stage completed: their next jobs may start.
+    ready_points: Sequence[int] = range(scan.count)
     for stage_submissions in by_stage:
         stage = stage_submissions.stage
         if stage.position in merges:
-            ready = ready if stage.position in ended else []
+            if stage.position not in ended:
+                ready_points = []
             continue
+
         points = stage_submissions.points(scan)
         jobs_each = scan.jobs_each(stage.jobs)
-        unplanned = [point for point in ready if points[point].planned < jobs_each]
-        if unplanned and not (
-            stage_submissions.acceptance
-            or stage_submissions.waits_on(assignment.cluster)
-            or hold_of(request, stage)
-        ):
-            point = unplanned[0]
-            first = point * jobs_each + points[point].planned
-            options = options_of(assignment.cluster)
-            planned_jobs = sum(counts.planned for counts in points)
-            allowed = jobs_allowed(
-                request, stage, planned=planned_jobs, scouts=options.scouts, at=at
+        unplanned = [point for point in ready_points if points[point].planned < jobs_each]
+        if unplanned and _may_plan(assignment, stage_submissions):
+            return _plan_jobs_of_point(
+                unplanned[0], scan, stage_submissions, assignment, listing, at
             )
-            if not allowed:
-                return None
-            # The script of an array is for one point, so an array ends where the next point starts.
-            most = min(array_size(assignment, options), allowed)
-            tasks = min(most, (point + 1) * jobs_each - first)
-            if not is_ready_to_start(assignment, stage, listing, at=at):
-                return None
-            plan = plans_of(request, job=first)[stage.position]
-            changes = NO_CHANGES
-            # All scouts of a scan are of its first point, which says little of the others.
-            if options.scouts_measure and scan.count == 1:
-                changes = resources_after_scouts(stage, assignment.cluster, at=at)
-            array = NewArray(
-                request=request,
-                cluster=assignment.cluster,
-                plan=plan,
-                first=first,
-                tasks=tasks,
-                changes=changes,
-            )
-            return plan_jobs(array, by=PORTAL, at=at)
 
         if not stage_submissions.is_located:  # the next stage reads its outputs from the catalogue
             return None
         if not stage_submissions.acceptance:
-            ready = [point for point in ready if points[point].completed >= jobs_each]
+            ready_points = [point for point in ready_points if points[point].completed >= jobs_each]
     return None
+
+
+def _may_plan(assignment: Assignment, stage_submissions: StageSubmissions) -> bool:
+    """Return whether jobs of a stage may be planned: it is not accepted, waiting or on hold."""
+    return not (
+        stage_submissions.acceptance
+        or stage_submissions.waits_on(assignment.cluster)
+        or hold_of(assignment.request, stage_submissions.stage)
+    )
+
+
+def _plan_jobs_of_point(
+    point: int,
+    scan: Scan,
+    stage_submissions: StageSubmissions,
+    assignment: Assignment,
+    listing: Listing,
+    at: datetime,
+) -> Submission | None:
+    """Plan the next jobs of one point of the scan in a stage, as many as fit into an array."""
+    request = assignment.request
+    stage = stage_submissions.stage
+    points = stage_submissions.points(scan)
+    jobs_each = scan.jobs_each(stage.jobs)
+
+    options = options_of(assignment.cluster)
+    planned_jobs = sum(counts.planned for counts in points)
+    allowed = jobs_allowed(request, stage, planned=planned_jobs, scouts=options.scouts, at=at)
+    if not allowed or not is_ready_to_start(assignment, stage, listing, at=at):
+        return None
+
+    # The script of an array is for one point, so an array ends where the next point starts.
+    first_job = point * jobs_each + points[point].planned
+    left_of_point = (point + 1) * jobs_each - first_job
+    changes = NO_CHANGES
+    # All scouts of a scan are of its first point, which says little of the others.
+    if options.scouts_measure and scan.count == 1:
+        changes = resources_after_scouts(stage, assignment.cluster, at=at)
+    array = NewArray(
+        request=request,
+        cluster=assignment.cluster,
+        plan=plans_of(request, job=first_job)[stage.position],
+        first=first_job,
+        tasks=min(array_size(assignment, options), allowed, left_of_point),
+        changes=changes,
+    )
+    return plan_jobs(array, by=PORTAL, at=at)
 
 
 def _plan_files(
     request: Request, assignment: Assignment, listing: Listing, at: datetime
 ) -> Submission | None:
     """Plan jobs of new files for the first stage, or of completed jobs for a later one."""
-    mine: list[Submission] = []
+    submissions: list[Submission] = []
     merges = merge_sources(request)
     for stage_submissions in stage_submissions_of(request):
         stage = stage_submissions.stage
         if stage.position in merges:
             continue
-        previous = mine
-        mine = stage_submissions.submissions
-        if (
-            stage_submissions.acceptance
-            or stage_submissions.waits_on(assignment.cluster)
-            or hold_of(request, stage)
-        ):
+        previous = submissions
+        submissions = stage_submissions.submissions
+        if not _may_plan(assignment, stage_submissions):
             continue
         most = array_size(assignment, options_of(assignment.cluster))
         if stage.position == 0:
@@ -155,7 +174,7 @@ def _plan_files(
             jobs = take_new_files(assignment, listing, first=first, most=most, at=at)
             indices = list(range(first, first + jobs))
         else:
-            indices = _indices_to_plan(mine, previous)[:most]
+            indices = _indices_to_plan(submissions, previous)[:most]
         if indices:
             plan = plans_of(request)[stage.position]
             array = NewArray(request, assignment.cluster, plan, indices=indices)
@@ -172,11 +191,7 @@ def _plan_merge(request: Request, assignment: Assignment, at: datetime) -> Submi
     ended = ended_stages(request, by_stage, at)
     for position, source in merges.items():
         stage_submissions = by_stage[position]
-        if (
-            stage_submissions.acceptance
-            or stage_submissions.waits_on(assignment.cluster)
-            or hold_of(request, stage_submissions.stage)
-        ):
+        if not _may_plan(assignment, stage_submissions):
             continue
         first = stage_submissions.first_free
         jobs = take_groups(
@@ -195,10 +210,12 @@ def _plan_merge(request: Request, assignment: Assignment, at: datetime) -> Submi
     return None
 
 
-def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission]) -> list[int]:
+def _indices_to_plan(
+    submissions: Sequence[Submission], previous: Sequence[Submission]
+) -> list[int]:
     """Return the numbers of jobs that the previous stage completed and this one has not planned."""
     planned: set[int] = set()
-    for submission in mine:
+    for submission in submissions:
         if submission.retry_of_id is None:
             planned.update(indices_of(submission))
 
@@ -320,7 +337,7 @@ def next_number(request: Request) -> int:
     return (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
 
 
-def locked(request: Request) -> Request:
+def lock_request(request: Request) -> Request:
     """Lock and re-read the request, so that only one process plans for it."""
     Request.objects.select_for_update().only("pk").get(pk=request.pk)
     locked_request: Request = with_stages(Request.objects.filter(pk=request.pk)).get()

@@ -170,8 +170,8 @@ def batch_job(submission: Submission) -> BatchJob:
             "OPSPORTAL_SUBMISSION": str(submission.token),
             "OPSPORTAL_URL": settings.PORTAL_URL,
             "OPSPORTAL_PHASE_TOKEN": new_phase_token(
-                cluster=submission.cluster_id,
-                experiment=submission.request.experiment_id,
+                cluster_id=submission.cluster_id,
+                experiment_id=submission.request.experiment_id,
                 request_key=submission.request.key,
                 stage=submission.stage_name,
                 label=submission.token.hex,

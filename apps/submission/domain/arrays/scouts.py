@@ -3,7 +3,7 @@
 import math
 from datetime import datetime
 
-from apps.jobs.domain.statistics.intervals import wilson
+from apps.jobs.domain.statistics.intervals import wilson_interval
 from apps.production.models import Request, Stage, StageHistory
 from apps.submission.enums import ScoutState
 from apps.submission.models import StageScouts
@@ -63,7 +63,7 @@ def usual_rate(*, attempts: int, completed: int) -> float:
     """
     if attempts < _FEW_JOBS:
         return _UNKNOWN_RATE
-    _, highest = wilson(attempts - completed, attempts)
+    _, highest = wilson_interval(attempts - completed, attempts)
     return min(max(highest, LOWEST_USUAL), HIGHEST_USUAL)
 
 

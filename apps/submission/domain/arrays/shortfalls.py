@@ -22,7 +22,7 @@ from apps.production.models import Request, Stage, StageAcceptance
 from apps.submission.domain.arrays.files import merge_sources, takes_files
 from apps.submission.domain.arrays.keepup import is_over, jobs_of_files
 from apps.submission.domain.arrays.merging import ended_stages
-from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.plan import lock_request
 from apps.submission.domain.arrays.submissions import (
     StageSubmissions,
     count_completed_twice,
@@ -132,7 +132,7 @@ def accept_stage(
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with the
     obstacle.
     """
-    request = locked(request)
+    request = lock_request(request)
     shortfalls = {shortfall.stage.position: shortfall for shortfall in shortfalls_of(request, at)}
     shortfall = shortfalls.get(position)
     if shortfall is None:

@@ -101,12 +101,12 @@ def arrays_to_submit(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
     )
 
 
-def count_retried_jobs(requests: Iterable[int]) -> dict[tuple[int, int], int]:
+def count_retried_jobs(request_pks: Iterable[int]) -> dict[tuple[int, int], int]:
     """Return the number of retried jobs by the request's primary key and the position of the stage.
 
     Accounting counts them as first attempts. Refused arrays do not count.
     """
-    arrays = Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION).exclude(
+    arrays = Submission.objects.filter(request__in=request_pks, purpose=Purpose.PRODUCTION).exclude(
         retry_of=None
     )
     arrays = arrays.exclude(state=SubmissionState.FAILED).order_by()
@@ -114,21 +114,21 @@ def count_retried_jobs(requests: Iterable[int]) -> dict[tuple[int, int], int]:
     return {(request, position): jobs for request, position, jobs in sums}
 
 
-def requests_run_by_portal(requests: Iterable[int]) -> set[int]:
+def requests_run_by_portal(request_pks: Iterable[int]) -> set[int]:
     """Return which of these requests, by primary key, have jobs that the portal submits.
 
     These may be future jobs.
     """
     sent = (
-        Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION)
+        Submission.objects.filter(request__in=request_pks, purpose=Purpose.PRODUCTION)
         .order_by()
         .values_list("request_id", flat=True)
     )
-    chosen = Assignment.objects.filter(request__in=requests, cluster__submits=True)
+    chosen = Assignment.objects.filter(request__in=request_pks, cluster__submits=True)
     return set(sent.union(chosen.values_list("request_id", flat=True)))
 
 
-def cancellable() -> Q:
+def is_cancellable() -> Q:
     """Match submissions with jobs in the scheduler that are not being cancelled."""
     return Q(state__in=IN_SCHEDULER, settled_at=None, cancel_requested_at=None, cancelled_at=None)
 

@@ -13,14 +13,14 @@ from apps.datasets.models import FileTotals
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.lifecycle.moves import make_move
-from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outlook import Outlook, read_outlook
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays.files import merge_sources, stages_by_job, takes_files
 from apps.submission.domain.arrays.keepup import is_over
 from apps.submission.domain.arrays.merging import ended_stages
-from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.plan import lock_request
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.arrays.submissions import (
     jobs_of,
@@ -42,7 +42,7 @@ def evaluate_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
     with the verdict as reason.
     """
     moved = []
-    now = outlook(at)
+    now = read_outlook(at)
     testing = Assignment.objects.filter(cluster=cluster, request__state=RequestState.TESTING)
     for assignment in testing.select_related("request", "cluster"):
         try:
@@ -65,7 +65,7 @@ def complete_processed_requests(*, cluster: Cluster, at: datetime) -> list[Reque
     for assignment in running.filter(keeps_up | Exists(merges)).select_related("request"):
         try:
             with transaction.atomic():
-                request = locked(assignment.request)
+                request = lock_request(assignment.request)
                 if _is_done(request, at):
                     make_move(verb=Verb.COMPLETE, request=request, by=PORTAL, at=at)
                     moved.append(request)
@@ -86,7 +86,7 @@ def _is_done(request: Request, at: datetime) -> bool:
 
 @transaction.atomic
 def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
-    request = locked(assignment.request)
+    request = lock_request(assignment.request)
     if request.state != RequestState.TESTING:
         return False
 
@@ -99,7 +99,7 @@ def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
             return _answer(request, test, now, at)
 
     measurements = "; ".join(
-        f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items())
+        f"{test.stage_name}: {describe_use(test)}" for _, test in sorted(tests.items())
     )
     reason = f"The test passed. {measurements}"
     make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
@@ -139,7 +139,7 @@ def verdict_of(test: Submission) -> Verdict | None:
     )
 
 
-def measured(test: Submission) -> str:
+def describe_use(test: Submission) -> str:
     """Return the run time and memory of a test as text."""
     job = jobs_of(test).first()
     if job is None:
@@ -180,7 +180,7 @@ def _result(test: Submission) -> TrialResult:
     if not test.settled_at:
         return TrialResult(test, "running", "running", "")
     if test.completed:
-        return TrialResult(test, "completed", "good", measured(test))
+        return TrialResult(test, "completed", "good", describe_use(test))
     verdict = verdict_of(test)
     if verdict is None:
         return TrialResult(

@@ -33,7 +33,7 @@ from apps.submission.domain.arrays.files import Listing, list_files, with_listin
 from apps.submission.domain.arrays.plan import (
     events_of_test,
     files_of_test,
-    locked,
+    lock_request,
     next_number,
 )
 from apps.submission.domain.arrays.rows import NewArray, new_submission
@@ -147,7 +147,7 @@ def _start_debug_run(
     job: Job, profile: DebugProfile, listing: Listing, *, by: User, at: datetime, reason: str
 ) -> Submission:
     origin = _origin_of(job, by)
-    origin = replace(origin, request=locked(origin.request))
+    origin = replace(origin, request=lock_request(origin.request))
     run = _unsaved_run(job, profile, origin, listing.files_of, by=by, at=at)
     run.save(force_insert=True)
 

@@ -7,13 +7,13 @@ from typing import Any
 from django.db import transaction
 
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import SubmissionRefused
+from apps.clusters.schedulers.base import SchedulerError, SubmissionRefused
 from apps.clusters.schedulers.options import SubmissionOptions
 from apps.core.domain.locks import lock_for_this_transaction
 from apps.diagnosis.domain.reading.attempts import note_retries
 from apps.jobs.domain.collection.origin import record_array
 from apps.production.domain.holds import hold_of
-from apps.production.domain.outlook import outlook
+from apps.production.domain.outlook import read_outlook
 from apps.production.models import Request
 from apps.submission.domain.arrays.files import ended_jobs, follow_jobs
 from apps.submission.domain.arrays.rows import adapter_that_submits, batch_job, options_of
@@ -96,7 +96,7 @@ def _next_to_submit(cluster: Cluster, at: datetime) -> tuple[Submission | None, 
     """Return the array to submit first, if any, and whether the cluster is full."""
     options = options_of(cluster)
     jobs_in_flight = in_flight(Submission.objects.filter(cluster=cluster))
-    now = outlook(at)
+    now = read_outlook(at)
     for submission in arrays_to_submit(cluster, at):
         stage = submission.request.stages.filter(position=submission.position).first()
         waits = hold_of(submission.request, stage) or now.against(
@@ -159,8 +159,11 @@ def send(*, submission: Submission, at: datetime) -> Submission:
             return send(submission=submission, at=at)
         return _store_outcome(submission, SubmissionState.FAILED, at, last_error=str(error))
     except Exception as error:
-        # An adapter may raise anything. Later the scheduler is asked whether it has the job.
-        log.warning("submission %s: %s", submission, error)
+        # Any exception, not only `SchedulerError`: adapters are plugins, and one that fails on an
+        # unexpected answer may do so after the scheduler has accepted the job. The array must not
+        # be submitted again before the scheduler was asked whether it has the job.
+        is_bug = not isinstance(error, SchedulerError)
+        log.warning("submission %s: %s", submission, error, exc_info=is_bug)
         due_at = at + grace_of(submission.cluster)
         return _store_outcome(
             submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at
@@ -190,7 +193,9 @@ def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
         looked += 1
         try:
             spool_id = adapter_that_submits(cluster).find_submitted(submission.name)
-        except Exception as error:  # while the state is unknown, the array is not submitted again
+        except Exception as error:  # as in `send`: the state stays unknown, for the next look-up
+            is_bug = not isinstance(error, SchedulerError)
+            log.warning("submission %s: %s", submission, error, exc_info=is_bug)
             due_at = at + timedelta(seconds=BACK_OFF_SECONDS[1])
             _store_outcome(
                 submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at

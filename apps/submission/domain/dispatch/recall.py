@@ -12,7 +12,7 @@ from apps.production.domain.holds import hold_of
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays.rows import adapter_that_submits
-from apps.submission.domain.arrays.submissions import cancellable, publish_event
+from apps.submission.domain.arrays.submissions import is_cancellable, publish_event
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 
@@ -125,7 +125,7 @@ class Flight:
 def flight_of(request: Request) -> Flight:
     """Return the jobs of a request in schedulers, without those being cancelled."""
     submissions = list(
-        request.submissions.filter(cancellable()).select_related("cluster").defer("script")
+        request.submissions.filter(is_cancellable()).select_related("cluster").defer("script")
     )
     jobs = 0
     held = 0

@@ -17,7 +17,7 @@ from apps.core.errors import DomainError
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
-from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outlook import Outlook, read_outlook
 from apps.production.domain.priority.free_clusters import FreeCluster, Room, exceeded_limit
 from apps.production.domain.priority.ranks import rank_of, startable_requests
 from apps.production.enums import PORTAL, RequestState, Verb
@@ -74,7 +74,7 @@ def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
     """
     options = options_of(cluster)
     if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
-        now = outlook(at)
+        now = read_outlook(at)
         for request in _candidates(cluster, options, at):
             if not _local_obstacle(request, cluster, now) and not _look_at_files(request, at):
                 yield request
@@ -136,7 +136,7 @@ def files_check_of(request: Request) -> FilesCheck | None:
     return check if check is not None and check.version == request.version else None
 
 
-def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
+def find_obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
     """Return what prevents the automatic start of a request on a cluster, except capacity.
 
     Empty if nothing does. No catalogue is asked: what it answered a worker counts.
@@ -261,8 +261,8 @@ def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
     if request.state != RequestState.QUEUED:
         return None
     able = automatic_clusters(request)
-    now = outlook(at)
-    obstacles = [obstacle(request, cluster, now) for cluster in able]
+    now = read_outlook(at)
+    obstacles = [find_obstacle(request, cluster, now) for cluster in able]
     stopped = obstacles[0] if obstacles and all(obstacles) else ""
     check = files_check_of(request)
     return AutomaticStart(

@@ -18,7 +18,7 @@ from apps.production.domain.reasons import checked_reason
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays.files import follow_numbers, merge_sources, stages_by_job
-from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.plan import lock_request
 
 #: Files that one action changes at most.
 MOST_FILES = 10_000
@@ -126,7 +126,7 @@ def count_result(
 
 def _stage_to_decide(request: Request, position: int, by: User) -> tuple[Request, Stage]:
     check_may_decide(by, request)
-    request = locked(request)
+    request = lock_request(request)
     if request.state not in DECIDABLE:
         raise InvalidTransition(
             f"{request} is “{request.get_state_display()}”: its files are not decided on."

@@ -33,7 +33,7 @@ from apps.submission.domain.arrays.files import (
     stages_by_job,
     takes_files,
 )
-from apps.submission.domain.arrays.plan import locked
+from apps.submission.domain.arrays.plan import lock_request
 from apps.submission.domain.files.decisions import DECIDABLE
 
 #: Files that one recovery has at most.
@@ -65,7 +65,7 @@ def request_missing(*, request: Request, position: int, by: User, at: datetime) 
     `InvalidTransition` if there are no such files.
     """
     check_may_request_missing(by, request)
-    request = locked(request)
+    request = lock_request(request)
     stages = list(request.stages.all())
     if position >= len(stages):
         raise InvalidTransition(f"{request} has no such stage.")
@@ -124,7 +124,7 @@ def give_files_back(*, recovery: Request, at: datetime) -> int:
     part = DatasetPart.objects.filter(request=recovery, is_held=True).first()
     if part is None or part.split_from is None or recovery.state not in GIVEN_BACK:
         return 0
-    whole = locked(part.split_from)
+    whole = lock_request(part.split_from)
     # Reopening the recovery locks the original too. Before the lock, it could still be reopened.
     recovery.refresh_from_db(fields=["state"])
     if whole.state not in DECIDABLE or recovery.state not in GIVEN_BACK:
@@ -168,7 +168,7 @@ def take_files_again(*, request: Request, by: User, at: datetime) -> None:
     part = DatasetPart.objects.filter(request=request, is_held=True).first()
     if part is None or part.split_from is None or request.state != RequestState.REJECTED:
         return
-    whole = locked(part.split_from)
+    whole = lock_request(part.split_from)
     files = part.files or []
     names = set(files) - set(_in_jobs(request).values_list("name", flat=True))
     taken_over = recovery_of(whole, names)

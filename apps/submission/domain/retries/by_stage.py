@@ -16,7 +16,7 @@ from apps.jobs.models import Job
 from apps.production.domain.reasons import checked_reason
 from apps.production.models import Request
 from apps.submission.domain.arrays.assignment import check_cluster, check_not_accepted
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.arrays.submissions import (
     SENDABLE,
     check_may_submit,
@@ -58,7 +58,7 @@ def retry_failed(
     `InvalidFields`, `InvalidTransition` if there is nothing to retry.
     """
     check_may_submit(by, request)
-    request = locked(request)
+    request = lock_request(request)
     if verdict and verdict not in set(VerdictKind):
         raise InvalidFields({"verdict": [f"One of: {', '.join(VerdictKind)}; or empty for all."]})
     reason = checked_reason(reason, needed=False)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
+from typing import NamedTuple
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
@@ -57,6 +58,22 @@ class RetryCandidate:
     attempt: int = 2
 
 
+class EligibleInStage(NamedTuple):
+    """How many jobs of a stage can be retried."""
+
+    request_key: str
+    stage: str
+    jobs: int
+
+
+class EligibleOfOwner(NamedTuple):
+    """How many jobs of a user on a cluster can be retried, as that user."""
+
+    cluster: str
+    user: str
+    jobs: int
+
+
 @dataclass
 class DryRun:
     """The jobs to retry, and the others by reason."""
@@ -74,22 +91,22 @@ class DryRun:
         return sum(candidate.verdict.job.core_seconds for candidate in self.eligible)
 
     @property
-    def stages(self) -> list[tuple[str, str, int]]:
-        """Return request, stage and number of eligible jobs, most first."""
+    def stages(self) -> list[EligibleInStage]:
+        """Return the stages of the eligible jobs, those with most jobs first."""
         submissions = [candidate.submission for candidate in self.eligible if candidate.submission]
         counts = Counter(
             (submission.request.key, submission.stage_name) for submission in submissions
         )
-        return [(key, stage, jobs) for (key, stage), jobs in counts.most_common()]
+        return [EligibleInStage(*place, jobs) for place, jobs in counts.most_common()]
 
     @property
-    def owners(self) -> list[tuple[str, str, int]]:
-        """Return cluster, user and number of the jobs to submit as their owners, most first."""
+    def owners(self) -> list[EligibleOfOwner]:
+        """Return the owners as whom jobs are submitted, those with most jobs first."""
         jobs = [
             candidate.verdict.job for candidate in self.eligible if candidate.submission is None
         ]
         counts = Counter((job.cluster.name, job.user) for job in jobs)
-        return [(cluster, user, count) for (cluster, user), count in counts.most_common()]
+        return [EligibleOfOwner(*owner, count) for owner, count in counts.most_common()]
 
     @property
     def only_by_owner(self) -> list[Verdict]:

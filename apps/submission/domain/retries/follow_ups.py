@@ -34,30 +34,34 @@ FOLLOW_UP_OF: Mapping[LeftOut, FollowUp] = {
 }
 
 
-def follow_ups_of(verdicts: Sequence[int], *, user: User, at: datetime) -> Mapping[int, FollowUp]:
+def follow_ups_of(
+    verdict_pks: Sequence[int], *, user: User, at: datetime
+) -> Mapping[int, FollowUp]:
     """Return what follows each failed job, by primary key of its verdict: see `KnowsFollowUps`.
 
     Retries by rules are as of now, the others as of `KEPT_SECONDS` ago at most; a batch that is
     planned, cancelled or ends counts at once.
     """
     newest = RetryBatch.objects.order_by("-pk").values_list("pk", "state").first()
-    parts = f"{user.pk} {newest} {sorted(verdicts)}"
+    parts = f"{user.pk} {newest} {sorted(verdict_pks)}"
     key = f"follow-ups:{hashlib.sha256(parts.encode()).hexdigest()}"
 
-    follow_ups = cached_for(KEPT_SECONDS, key, lambda: _examine(verdicts, user, at))
+    follow_ups = cached_for(KEPT_SECONDS, key, lambda: _examine(verdict_pks, user, at))
 
     # A rule may also retry what this user may not.
     may_be_planned = [pk for pk, follow_up in follow_ups.items() if follow_up is FollowUp.OPEN]
-    jobs = dict(Verdict.objects.filter(pk__in=may_be_planned).values_list("pk", "job_id"))
-    planned = planned_among(jobs.values())
-    for pk, job in jobs.items():
-        if job in planned:
+    job_of_verdict = dict(Verdict.objects.filter(pk__in=may_be_planned).values_list("pk", "job_id"))
+    planned = planned_among(job_of_verdict.values())
+    for pk, job_pk in job_of_verdict.items():
+        if job_pk in planned:
             follow_ups[pk] = FollowUp.BY_RULE
     return follow_ups
 
 
-def _examine(keys: Sequence[int], user: User, at: datetime) -> dict[int, FollowUp]:
-    verdicts = Verdict.objects.filter(pk__in=keys).select_related("job__cluster", "experiment")
+def _examine(verdict_pks: Sequence[int], user: User, at: datetime) -> dict[int, FollowUp]:
+    verdicts = Verdict.objects.filter(pk__in=verdict_pks).select_related(
+        "job__cluster", "experiment"
+    )
     newest_first = list(verdicts.order_by("-ended_at", "-pk"))
     dry_run = examine(newest_first, limits=RetryLimits(ATTEMPTS), user=user, at=at)
     follow_ups = {}

@@ -9,7 +9,7 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.diagnosis.models import Verdict
-from apps.production.domain.outlook import Obstacle, Outlook, outlook
+from apps.production.domain.outlook import Obstacle, Outlook, read_outlook
 from apps.production.models import Stage
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.retries.eligibility import RetryCandidate, array_of, arrays_with_ids_of
@@ -22,12 +22,12 @@ from apps.submission.models import RetryBatch, RetryJob
 class Needs:
     """What the retry of a job depends on.
 
-    These are the announcements to its experiment or about its services, by their primary keys,
-    unless its request ignores advice; and the service that made it fail.
+    These are the announcements to its experiment or about its services, unless its request ignores
+    advice; and the service that made it fail.
     """
 
-    experiment: int | None
-    services: frozenset[int]
+    experiment_id: int | None
+    service_pks: frozenset[int]
     failed_service: str
     ignores_advice: bool
 
@@ -41,7 +41,7 @@ class Needs:
             return Obstacle(disruption=disruption)
         if self.ignores_advice:
             return None
-        return now.find_obstacle(self.experiment, self.services)
+        return now.find_obstacle(self.experiment_id, self.service_pks)
 
 
 def needs_by_job(
@@ -64,8 +64,8 @@ def needs_by_job(
         verdict, submission = candidate.verdict, candidate.submission
         if submission is None:
             needs[verdict.job_id] = Needs(
-                experiment=verdict.job.experiment_id,
-                services=frozenset(services[verdict.job_id]),
+                experiment_id=verdict.job.experiment_id,
+                service_pks=frozenset(services[verdict.job_id]),
                 failed_service=verdict.service,
                 ignores_advice=verdict.job_id in ignoring,
             )
@@ -73,8 +73,8 @@ def needs_by_job(
             ignores_until = submission.request.ignores_advice_until
             place = submission.request_id, submission.position
             needs[verdict.job_id] = Needs(
-                experiment=submission.request.experiment_id,
-                services=stages.get(place, frozenset()),
+                experiment_id=submission.request.experiment_id,
+                service_pks=stages.get(place, frozenset()),
                 failed_service=_failed_service(verdict, left_services),
                 ignores_advice=ignores_until is not None and ignores_until > at,
             )
@@ -114,8 +114,8 @@ def _stages_of_arrays(
         return {}
     services: dict[tuple[int, int], set[int]] = defaultdict(set)
     rows = Stage.objects.filter(request__in=requests, services__isnull=False)
-    for request, position, service in rows.values_list("request", "position", "services"):
-        services[request, position].add(service)
+    for request_pk, position, service_pk in rows.values_list("request", "position", "services"):
+        services[request_pk, position].add(service_pk)
     return {place: frozenset(pks) for place, pks in services.items()}
 
 
@@ -129,10 +129,10 @@ def find_obstacles(
     if not (now.advice or now.down):
         return {}
     obstacles = {}
-    for job, needs in needs_by_job(candidates, now.at, moving_jobs=moving_jobs).items():
+    for job_pk, needs in needs_by_job(candidates, now.at, moving_jobs=moving_jobs).items():
         obstacle = needs.find_obstacle(now)
         if obstacle:
-            obstacles[job] = obstacle
+            obstacles[job_pk] = obstacle
     return obstacles
 
 
@@ -156,7 +156,7 @@ def find_batched_retry(verdict: Verdict, at: datetime) -> BatchedRetry | None:
 
     candidate = RetryCandidate(verdict, array_of(verdict.job, arrays_with_ids_of([verdict.job])))
     moving_jobs = [verdict.job_id] if ResourceChanges.read(retry.changes).cluster else []
-    obstacles = find_obstacles([candidate], outlook(at), moving_jobs=moving_jobs)
+    obstacles = find_obstacles([candidate], read_outlook(at), moving_jobs=moving_jobs)
     return BatchedRetry(retry.batch, is_released=False, obstacle=obstacles.get(verdict.job_id))
 
 
@@ -169,7 +169,7 @@ def obstacles_by_batch(
     submitted.
     """
     releasing = [batch for batch in batches if batch.state == BatchState.RELEASING]
-    now = outlook(at) if releasing else None
+    now = read_outlook(at) if releasing else None
     if now is None or not (now.advice or now.down):
         return {}
 

@@ -13,7 +13,7 @@ from apps.accounts.permissions import has_login, operates_any
 from apps.core.short_cache import cached_for
 from apps.diagnosis.enums import FollowUp, VerdictKind
 from apps.diagnosis.models import Verdict
-from apps.production.domain.outlook import Obstacle, Outlook, outlook
+from apps.production.domain.outlook import Obstacle, Outlook, read_outlook
 from apps.submission.domain.retries.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retries.eligibility import DryRun, RetryLimits, Source
 from apps.submission.domain.retries.follow_ups import FOLLOW_UP_OF
@@ -282,4 +282,4 @@ def _numbers_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
 
 
 def _with_outlook(numbers: RetryOffer, at: datetime) -> RetryOffer:
-    return replace(numbers, now=outlook(at) if numbers.jobs else None)
+    return replace(numbers, now=read_outlook(at) if numbers.jobs else None)

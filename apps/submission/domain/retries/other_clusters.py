@@ -11,7 +11,7 @@ from django.db.models import F, Q, Sum
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.options import SubmissionOptions
-from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outlook import Outlook, read_outlook
 from apps.submission.domain.arrays.rows import adapter_that_submits, options_of
 from apps.submission.enums import IN_SCHEDULER, SubmissionState
 from apps.submission.models import Submission
@@ -57,7 +57,7 @@ class OtherClusters:
     """
 
     def __init__(self, submissions: Iterable[Submission], at: datetime) -> None:
-        self._now = outlook(at)
+        self._now = read_outlook(at)
         self._tried = _clusters_of_attempts(submissions)
         jobs = _jobs_by_cluster()
         self._targets: list[_Target] = []
@@ -106,7 +106,7 @@ def _is_large_enough(cluster: Cluster, asked: Mapping[str, int]) -> bool:
     return has_memory and (not seconds or asked.get("time_limit_seconds", 0) <= seconds)
 
 
-def _is_unavailable(cluster: Cluster, now: Outlook, experiment: int) -> bool:
+def _is_unavailable(cluster: Cluster, now: Outlook, experiment_id: int) -> bool:
     """Return whether the service that stands for a cluster is down or advised against."""
     service = cluster.service_id
     if service is None:
@@ -116,7 +116,7 @@ def _is_unavailable(cluster: Cluster, now: Outlook, experiment: int) -> bool:
     for announcement in now.advice:
         experiments = {experiment.pk for experiment in announcement.experiments.all()}
         services = {service.pk for service in announcement.services.all()}
-        if service in services and (not experiments or experiment in experiments):
+        if service in services and (not experiments or experiment_id in experiments):
             return True
     return False
 
@@ -129,8 +129,8 @@ def _jobs_by_cluster() -> dict[int, Counter[int]]:
         unfinished=Sum(F("tasks") - F("ended"))
     )
     jobs: dict[int, Counter[int]] = {}
-    for cluster, experiment, count in sums:
-        jobs.setdefault(cluster, Counter())[experiment] = count
+    for cluster_id, experiment_id, count in sums:
+        jobs.setdefault(cluster_id, Counter())[experiment_id] = count
     return jobs
 
 
@@ -141,15 +141,15 @@ def _clusters_of_attempts(submissions: Iterable[Submission]) -> dict[int, Collec
     is_attempt = Q(retry_of__isnull=False) | Q(retries__isnull=False)
     rows = Submission.objects.filter(is_attempt, request__in=requests).order_by()
     parents = {}
-    for pk, parent, cluster in rows.values_list("pk", "retry_of", "cluster").distinct():
-        parents[pk] = (parent, cluster)
+    for pk, parent, cluster_id in rows.values_list("pk", "retry_of", "cluster").distinct():
+        parents[pk] = (parent, cluster_id)
 
     clusters: dict[int, Collection[int]] = {}
     for array in arrays:
         tried = {array.cluster_id}
         parent = array.retry_of_id
         while parent is not None:
-            parent, cluster = parents[parent]
-            tried.add(cluster)
+            parent, cluster_id = parents[parent]
+            tried.add(cluster_id)
         clusters[array.pk] = tried
     return clusters

@@ -35,7 +35,7 @@ from apps.diagnosis.domain.reading.attempts import RESTARTED, note_retries
 from apps.diagnosis.domain.reading.job_facts import services_needed_by
 from apps.jobs.domain.collection.proof import SKEW
 from apps.jobs.models import Job
-from apps.production.domain.outlook import Obstacle, Outlook, outlook
+from apps.production.domain.outlook import Obstacle, Outlook, read_outlook
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
@@ -169,7 +169,7 @@ def submit_owner_retries(*, cluster: Cluster, at: datetime) -> int:
     if adapter is None:
         return 0
     retries = list(to_send(cluster).select_related("job__cluster", "batch").order_by("pk"))
-    obstacles = obstacles_as_owner([retry.job for retry in retries], outlook(at))
+    obstacles = obstacles_as_owner([retry.job for retry in retries], read_outlook(at))
     # A retry that was tried may be in the scheduler, so its name is looked up whatever the advice
     # is.
     retries = [retry for retry in retries if retry.tries or retry.job_id not in obstacles]

@@ -13,19 +13,19 @@ from apps.submission.enums import LeftOut
 class PlansRetries(Protocol):
     """A plugin that returns which failed jobs it will retry without a person."""
 
-    def __call__(self, jobs: Collection[int]) -> Collection[int]: ...
+    def __call__(self, job_pks: Collection[int]) -> Collection[int]: ...
 
 
 PLANNERS: Registry[PlansRetries] = Registry("opsportal.planned_retries", settings.PLANNED_RETRIES)
 
 
-def planned_among(jobs: Iterable[int]) -> set[int]:
+def planned_among(job_pks: Iterable[int]) -> set[int]:
     """Return the primary keys of the jobs that are retried without a person."""
-    jobs = list(jobs)
+    job_pks = list(job_pks)
     planned: set[int] = set()
-    if jobs:
+    if job_pks:
         for planner in PLANNERS.working().values():
-            planned.update(planner(jobs))
+            planned.update(planner(job_pks))
     return planned
 
 

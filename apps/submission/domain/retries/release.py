@@ -17,11 +17,11 @@ from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.diagnosis.domain.groups.triage import change_status
 from apps.diagnosis.enums import GroupStatus
 from apps.diagnosis.models import Verdict
-from apps.production.domain.outlook import outlook
+from apps.production.domain.outlook import read_outlook
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
-from apps.submission.domain.arrays.plan import locked, plan_retry
+from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.arrays.rows import options_of
 from apps.submission.domain.retries.batches import counts_of, publish_of
 from apps.submission.domain.retries.eligibility import DryRun, RetryCandidate, RetryLimits, examine
@@ -155,7 +155,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
     _leave_out_overridden(batch, dry_run)
 
-    obstacles = find_obstacles(dry_run.eligible, outlook(at), moving_jobs=moving_jobs)
+    obstacles = find_obstacles(dry_run.eligible, read_outlook(at), moving_jobs=moving_jobs)
     by_request: dict[Request, list[RetryCandidate]] = defaultdict(list)
     owned: list[RetryCandidate] = []
     for candidate in dry_run.eligible:
@@ -195,7 +195,7 @@ def _release_request(
 
     `moving_jobs` has the primary keys of those that are retried on another cluster.
     """
-    request = locked(request)
+    request = lock_request(request)
     # Another process may have planned a retry of these jobs before the request was locked.
     dry_run = examine(
         [candidate.verdict for candidate in candidates],

@@ -150,7 +150,7 @@ def ends_of(submissions: Sequence[Submission], at: datetime) -> Ends:
     failures: dict[int, bool | None] = {}
     silent = set()
     for job in _newest_jobs(submissions, at):
-        index = index_of(submission_of[job.cluster, job.spool_id], job.job_id)
+        index = index_of(submission_of[job.cluster_id, job.spool_id], job.job_id)
         if index is None or index in failures or index in silent:
             continue
         if job.tells_nothing:
@@ -160,8 +160,8 @@ def ends_of(submissions: Sequence[Submission], at: datetime) -> Ends:
             ends.waiting += 1
         else:
             failures[index] = job.has_failed
-            if job.group is not None:
-                ends.groups[job.group] += 1
+            if job.group_pk is not None:
+                ends.groups[job.group_pk] += 1
     last = max(failures, default=-1)
     for index in range(max(0, last + 1 - NEWEST), last + 1):
         if index not in silent:
@@ -170,14 +170,14 @@ def ends_of(submissions: Sequence[Submission], at: datetime) -> Ends:
 
 
 class _EndedJob(NamedTuple):
-    cluster: int
+    cluster_id: int
     spool_id: str
     job_id: str
     state: str
     ended_at: datetime
     verdict: str | None
     category: str | None
-    group: int | None
+    group_pk: int | None
 
     @property
     def has_failed(self) -> bool:
@@ -198,8 +198,8 @@ def _newest_jobs(submissions: Sequence[Submission], at: datetime) -> list[_Ended
         if submission.sent_at:
             sent.append(submission.sent_at)
     there = Q(pk=None)
-    for cluster, of_cluster in spool_ids.items():
-        there |= Q(cluster=cluster, spool_id__in=of_cluster)
+    for cluster_id, of_cluster in spool_ids.items():
+        there |= Q(cluster=cluster_id, spool_id__in=of_cluster)
     jobs = Job.objects.filter(there, submitted_at__gte=min(sent, default=at) - SKEW)
     rows = jobs.order_by("-ended_at", "-pk").values_list(
         *("cluster", "spool_id", "job_id", "state", "ended_at"),

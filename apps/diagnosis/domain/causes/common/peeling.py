@@ -14,7 +14,7 @@ from math import exp, lgamma, log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from apps.jobs.domain.statistics.columns import dense
+from apps.jobs.domain.statistics.columns import encode_column
 
 Codes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
@@ -125,7 +125,7 @@ class _Pairs:
     def __init__(self, codes: Codes, values: int, submission: Codes, units: int) -> None:
         keys = codes * units + submission
         if values * units <= _MOST_CELLS:
-            pairs, self.of_job = dense(keys)
+            pairs, self.of_job = encode_column(keys)
         else:
             pairs, self.of_job = np.unique(keys, return_inverse=True)
         self.values = values

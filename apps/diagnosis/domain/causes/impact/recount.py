@@ -26,9 +26,9 @@ PAUSE = timedelta(minutes=2)
 VERIFIED = timedelta(days=30)
 
 
-def mark_incidents(incidents: Iterable[int]) -> None:
+def mark_incidents(incident_pks: Iterable[int]) -> None:
     """Mark incidents for a recount of their impact, in the caller's transaction."""
-    DirtyImpact.objects.bulk_create(DirtyImpact(incident_id=pk) for pk in sorted(set(incidents)))
+    DirtyImpact.objects.bulk_create(DirtyImpact(incident_id=pk) for pk in sorted(set(incident_pks)))
 
 
 def mark_met_by(jobs: QuerySet[Job], *, baseline: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.rules.declared import number, text
@@ -13,7 +14,7 @@ GENERATORS = frozenset({"generation"})
 CONSTANTS = ("geometry",)
 
 
-def sources(content: RequestContent) -> list[int | None]:
+def source_positions(content: RequestContent) -> list[int | None]:
     """Return, for each stage, the position of the earlier stage whose output it reads.
 
     None if it reads something else.
@@ -30,11 +31,20 @@ def sources(content: RequestContent) -> list[int | None]:
     return positions
 
 
-def links(content: RequestContent) -> Iterator[tuple[int, StageContent, int, StageContent]]:
-    """Yield each pair of stages where the second reads the output of the first, with positions."""
-    for position, source in enumerate(sources(content)):
+class StageLink(NamedTuple):
+    """A stage that reads the output of an earlier one, its source; positions start at 0."""
+
+    source_position: int
+    source: StageContent
+    position: int
+    stage: StageContent
+
+
+def iterate_links(content: RequestContent) -> Iterator[StageLink]:
+    """Yield each stage that reads the output of an earlier one, in order."""
+    for position, source in enumerate(source_positions(content)):
         if source is not None:
-            yield source, content.stages[source], position, content.stages[position]
+            yield StageLink(source, content.stages[source], position, content.stages[position])
 
 
 @rule(Severity.ERROR)
@@ -97,7 +107,7 @@ def counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.ERROR)
 def output_type(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The input data type of a stage is the output data type of its source stage."""
-    for source, before, position, stage in links(content):
+    for source, before, position, stage in iterate_links(content):
         writes = text(before, "output_type")
         reads = text(stage, "input_type")
         if writes and reads and writes != reads:
@@ -111,7 +121,7 @@ def output_type(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.WARNING)
 def event_totals(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """A stage reads all events of its source stage."""
-    for source, before, position, stage in links(content):
+    for source, before, position, stage in iterate_links(content):
         if not before.events or not stage.events:
             continue
         writes = round(before.events * (number(before, "passing") or 1))

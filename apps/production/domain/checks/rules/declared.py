@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from apps.production.domain.checks.base import stages
 from apps.production.domain.content.model import RequestContent, StageContent
@@ -10,17 +10,26 @@ from apps.production.domain.types.arguments import Argument, Runs, runs_in
 from apps.production.domain.types.fields import CORE
 
 
-def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
-    """Yield every declared argument with its path and value."""
+class DeclaredArgument(NamedTuple):
+    """An argument that the type of a request declares, with its value and the path to it."""
+
+    path: str
+    argument: Argument
+    value: Any
+
+
+def declared_arguments(content: RequestContent) -> Iterator[DeclaredArgument]:
+    """Yield every declared argument, those of the request first."""
     for argument in content.workflow.arguments:
-        yield f"arguments.{argument.name}", argument, content.arguments.get(argument.name)
+        value = content.arguments.get(argument.name)
+        yield DeclaredArgument(f"arguments.{argument.name}", argument, value)
     for path, stage in stages(content):
         for argument in content.workflow.stage(stage.kind).arguments:
             if argument.name in CORE:
                 here = f"{path}.{argument.name}"
             else:
                 here = f"{path}.arguments.{argument.name}"
-            yield here, argument, stage.value(argument.name)
+            yield DeclaredArgument(here, argument, stage.value(argument.name))
 
 
 def text(content: RequestContent | StageContent, name: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule
-from apps.production.domain.checks.rules.declared import declared
+from apps.production.domain.checks.rules.declared import declared_arguments
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.fields import REQUEST
 from apps.production.enums import ABOVE_NORMAL
@@ -28,7 +28,7 @@ def required(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             yield Problem(name, argument.missing)
     if not content.stages:
         yield Problem("stages", "Add at least one stage.")
-    for path, argument, value in declared(content):
+    for path, argument, value in declared_arguments(content):
         if argument.required and value in ("", None, [], ()):
             yield Problem(path, argument.missing or f"{argument.title} is required.")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from apps.production.domain.checks.base import Facts, Problem, Severity, rule, stages
-from apps.production.domain.checks.rules.chain import sources
+from apps.production.domain.checks.rules.chain import source_positions
 from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent
 
@@ -11,7 +11,7 @@ from apps.production.domain.content.model import RequestContent
 @rule(Severity.ERROR)
 def merge_has_source(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """A merge stage reads the output of an earlier stage, and has no parameter scan."""
-    positions = sources(content)
+    positions = source_positions(content)
     for position, stage in enumerate(content.stages):
         if not content.workflow.stage(stage.kind).merges:
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule
 from apps.production.domain.checks.rules.declared import number, ranges, runs
 from apps.production.domain.content.model import RequestContent
-from apps.production.domain.types.arguments import Runs, overlaps
+from apps.production.domain.types.arguments import Runs, intersect_runs
 
 #: The argument with the run numbers of new events. No two requests may share them.
 NEW_RUNS = "run_block"
@@ -66,7 +66,7 @@ def _same_runs(content: RequestContent, facts: Facts, name: str) -> Iterator[tup
     if not mine:
         return
     for other in facts.others:
-        common = overlaps(mine, ranges(other.runs.get(name, "")))
+        common = intersect_runs(mine, ranges(other.runs.get(name, "")))
         if common:
             first, last = common[0]
             text = f"run {first}" if first == last else f"runs {first}-{last}"

@@ -66,9 +66,9 @@ class ElasticsearchEngine:
                 refused |= self._writer.write(index, logs)
         return refused
 
-    def forget(self, jobs: Iterable[int]) -> set[int]:
+    def forget(self, job_pks: Iterable[int]) -> set[int]:
         """Leave it to a worker: a transaction of the database waits for no other server."""
-        return set(jobs)
+        return set(job_pks)
 
     def search(
         self,
@@ -108,21 +108,21 @@ class ElasticsearchEngine:
 
     def differences(self, logs: Sequence[KeptLog]) -> Mapping[int, str]:
         """Return what is wrong in the index of these logs, by job."""
-        stored = self._stored_documents([log.job for log in logs])
+        stored = self._stored_documents([log.job_pk for log in logs])
         wrong = {}
         for log in logs:
             document = document_of(log)
             expected = {name: document[name] for name in _SHOWN_FIELDS}
-            documents = stored.get(log.job, [])
+            documents = stored.get(log.job_pk, [])
             if not documents:
-                wrong[log.job] = "is missing"
+                wrong[log.job_pk] = "is missing"
             elif len(documents) > 1:
-                wrong[log.job] = "is there more than once"
+                wrong[log.job_pk] = "is there more than once"
             elif documents[0] != expected:
-                wrong[log.job] = "has other words, another time or another experiment"
+                wrong[log.job_pk] = "has other words, another time or another experiment"
         return wrong
 
-    def _stored_documents(self, jobs: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    def _stored_documents(self, job_pks: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
         """Return the `_SHOWN_FIELDS` of the documents of these jobs, by job."""
         documents: dict[int, list[dict[str, Any]]] = {}
         index = serving_index(self.name)
@@ -132,7 +132,7 @@ class ElasticsearchEngine:
             hits = self._search(
                 index,
                 index.months,
-                query={"terms": {"job": list(jobs)}},
+                query={"terms": {"job": list(job_pks)}},
                 size=10_000,
                 docvalue_fields=list(_SHOWN_FIELDS),
             )
@@ -141,7 +141,7 @@ class ElasticsearchEngine:
             documents.setdefault(document["job"], []).append(document)
         return documents
 
-    def jobs_after(self, job: int, most: int) -> list[int]:
+    def jobs_after(self, job_pk: int, most: int) -> list[int]:
         """Return the next jobs in the index that searches use, by primary key."""
         index = serving_index(self.name)
         if index is None or not index.months:
@@ -150,7 +150,7 @@ class ElasticsearchEngine:
             hits = self._search(
                 index,
                 index.months,
-                query={"range": {"job": {"gt": job}}},
+                query={"range": {"job": {"gt": job_pk}}},
                 sort=[{"job": "asc"}],
                 size=most,
             )

@@ -20,7 +20,7 @@ from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.engine.terms import Required, required_words
 from apps.search.domain.logs.kept_texts import kept_of
 from apps.search.domain.logs.words import CUT
-from apps.search.domain.query.clauses import Field, Query, Source, moment
+from apps.search.domain.query.clauses import Field, Query, Source, parse_moment
 from apps.search.models import LogIndex
 
 #: How long to wait for a node before another one is asked.
@@ -70,8 +70,10 @@ def newest_logs(
 
 def _period(query: Query, scope: SearchScope) -> tuple[int | None, int | None]:
     """Return the earliest end of a job that is searched, and the one before which, if any."""
-    first = [microseconds_of(moment(term.value, at=scope.at)) for term in query.of(Field.SINCE)]
-    end = [microseconds_of(moment(term.value, at=scope.at)) for term in query.of(Field.UNTIL)]
+    first = [
+        microseconds_of(parse_moment(term.value, at=scope.at)) for term in query.of(Field.SINCE)
+    ]
+    end = [microseconds_of(parse_moment(term.value, at=scope.at)) for term in query.of(Field.UNTIL)]
     return max(first, default=None), min(end, default=None)
 
 

@@ -39,7 +39,7 @@ class IndexWriter:
         """
         self._add_months(index, {month_of(log.ended_at) for log in logs if log.texts})
         refused = self._bulk.write(list(self._operations(index, logs)))
-        return {logs[position].job: reason for position, reason in refused.items()}
+        return {logs[position].job_pk: reason for position, reason in refused.items()}
 
     def _add_months(self, index: LogIndex, months: set[str]) -> None:
         new = sorted(months - set(index.months))
@@ -66,23 +66,23 @@ class IndexWriter:
     def _operations(self, index: LogIndex, logs: Sequence[KeptLog]) -> Iterator[Operation]:
         """Yield what to delete and what to index, each with its position in `logs`."""
         version = _version()
-        elsewhere = self._places_of(index, [log.job for log in logs])
+        elsewhere = self._places_of(index, [log.job_pk for log in logs])
         for position, log in enumerate(logs):
-            places = elsewhere.get(log.job, set())
+            places = elsewhere.get(log.job_pk, set())
             if month_of(log.ended_at) in index.months:
                 own_place = self._target.index_of(index.generation, month_of(log.ended_at))
                 if log.texts:
                     places.discard(own_place)
-                    action = {"index": _action(own_place, log.job, version)}
+                    action = {"index": _action(own_place, log.job_pk, version)}
                     lines = as_json(action) + b"\n" + as_json(document_of(log)) + b"\n"
                     yield Operation(position, lines)
                 else:
                     places.add(own_place)
             for place in sorted(places):
-                action = {"delete": _action(place, log.job, version)}
+                action = {"delete": _action(place, log.job_pk, version)}
                 yield Operation(position, as_json(action) + b"\n")
 
-    def _places_of(self, index: LogIndex, jobs: Sequence[int]) -> dict[int, set[str]]:
+    def _places_of(self, index: LogIndex, job_pks: Sequence[int]) -> dict[int, set[str]]:
         """Return the indexes that have documents of these jobs: one whose end was corrected moves.
 
         A document of the last second may be overlooked. It is never found, since its time is not
@@ -95,15 +95,15 @@ class IndexWriter:
         with self._target.connection.translated():
             answer = self._target.connection.client().search(
                 index=self._target.indexes_of(index.generation, index.months),
-                query={"terms": {"job": list(jobs)}},
-                size=min(10_000, len(jobs) * len(index.months)),
+                query={"terms": {"job": list(job_pks)}},
+                size=min(10_000, len(job_pks) * len(index.months)),
                 docvalue_fields=fields,
                 allow_partial_search_results=False,
                 filter_path="hits.hits._index,hits.hits.fields",
             )
         for hit in answer.get("hits", {}).get("hits", ()):
-            (job,) = hit["fields"]["job"]
-            places.setdefault(job, set()).add(hit["_index"])
+            (job_pk,) = hit["fields"]["job"]
+            places.setdefault(job_pk, set()).add(hit["_index"])
         return places
 
     def _send(self, lines: bytes) -> Mapping[str, Any]:
@@ -122,16 +122,16 @@ def document_of(log: KeptLog) -> dict[str, Any]:
     return {
         "words": log_words,
         "ended_at": microseconds_of(log.ended_at),
-        "job": log.job,
-        "experiment": log.experiment or 0,
+        "job": log.job_pk,
+        "experiment": log.experiment_id or 0,
         "digest": digest,
     }
 
 
-def _action(index: str, job: int, version: int) -> dict[str, Any]:
+def _action(index: str, job_pk: int, version: int) -> dict[str, Any]:
     return {
         "_index": alias_for_writing(index),
-        "_id": str(job),
+        "_id": str(job_pk),
         "version": version,
         "version_type": "external_gte",
     }
