@@ -19,7 +19,7 @@ from apps.production.domain.priority.free_clusters import (
 )
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Actor, RequestState, Verb
-from apps.production.models import Request
+from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.web.templatetags.requests import changed_fields
 from tests.factories.requests import AT, draft, request_in, stage
 
@@ -116,6 +116,8 @@ def test_message_of_an_approval_names_the_cluster_that_starts_the_request(
         move(obj, "approve"), {"version": obj.version, "reason": "good"}, follow=True
     )
     message = "NOVA-0001 is approved as normal. alps has room for it and starts it within minutes."
+    assert QueueEntry.objects.get().starts_on == "alps", "no page counts it as waiting"
+    assert QueueState.objects.get().free_clusters[0]["room"]["jobs"] == 9
     assert message in page.content.decode()
 
 

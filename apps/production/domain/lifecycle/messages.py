@@ -3,14 +3,11 @@
 from datetime import datetime
 
 from apps.production.domain.approvals.requirements import slots_of
-from apps.production.domain.content.stages import content_of
 from apps.production.domain.forecast import expected_class
-from apps.production.domain.holds import hold_of
 from apps.production.domain.outlook import find_hindrances
-from apps.production.domain.priority.free_clusters import read_automatic_starts
 from apps.production.domain.priority.ranks import ordinal, rank_of, ranked_requests
 from apps.production.enums import RequestState, Verb
-from apps.production.models import QueueState, Request
+from apps.production.models import QueueEntry, Request
 
 
 def move_message(request: Request, verb: str, *, at: datetime | None = None) -> str:
@@ -27,7 +24,7 @@ def move_message(request: Request, verb: str, *, at: datetime | None = None) -> 
     rank = rank_of(request) if verb == Verb.APPROVE else None
     if rank:
         approved = f"{request} is approved as {expected_class(request)}"
-        cluster = _starts_on(request, at) if at else ""
+        cluster = _starts_on(request) if at else ""
         if cluster:
             return f"{approved}. {cluster} has room for it and starts it within minutes."
         place = f"{ordinal(rank)} of {ranked_requests().count():,} in the queue"
@@ -40,13 +37,7 @@ def move_message(request: Request, verb: str, *, at: datetime | None = None) -> 
     return moved
 
 
-def _starts_on(request: Request, at: datetime) -> str:
+def _starts_on(request: Request) -> str:
     """Return the cluster with room left that starts a queued request at once; empty without one."""
-    state = QueueState.objects.filter(pk=1).first()
-    if state is None or hold_of(request) is not None:
-        return ""
-    starts = read_automatic_starts(state, at=at)
-    for cluster in starts.clusters_for(request, content_of(request)):
-        if cluster.room.has_any(request.experiment.key):
-            return cluster.name
-    return ""
+    entries = QueueEntry.objects.filter(pk=request.pk)
+    return entries.values_list("starts_on", flat=True).first() or ""

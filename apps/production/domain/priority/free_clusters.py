@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from apps.clusters.models import Cluster
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.stages import content_of
+from apps.production.domain.holds import hold_of
 from apps.production.domain.outlook import Outlook, outlook
 from apps.production.models import QueueState, Request, Stage
 from apps.statusboard.models import Service
@@ -134,6 +136,26 @@ def read_automatic_starts(state: QueueState, *, at: datetime) -> AutomaticStarts
     clusters = [_from_data(data) for data in state.free_clusters]
     services = dict(Service.objects.values_list("slug", "pk"))
     return AutomaticStarts(clusters, outlook(at), services)
+
+
+def take_room(request: Request, state: QueueState, *, at: datetime) -> str:
+    """Return the cluster that starts a new request of the queue at once; empty without one.
+
+    Its room is taken until a worker counts again, so that no other request is promised the same
+    room. The caller has locked the state.
+    """
+    if not state.free_clusters or hold_of(request) is not None:
+        return ""
+    starts = read_automatic_starts(state, at=at)
+    content = content_of(request)
+    key = request.experiment.key
+    for cluster in starts.clusters_for(request, content):
+        if cluster.room.has_any(key):
+            cluster.room.take(key, cluster.first_jobs(content.stages))
+            state.free_clusters = [as_data(free) for free in starts.clusters]
+            state.save(update_fields=["free_clusters"])
+            return cluster.name
+    return ""
 
 
 @dataclass(frozen=True)

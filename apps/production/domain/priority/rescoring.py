@@ -13,6 +13,7 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.expected_start import count_starts
+from apps.production.domain.priority.free_clusters import take_room
 from apps.production.domain.priority.ranks import has_rank, place_of
 from apps.production.domain.priority.score import ScoreFacts, as_data, sort_key, terms_of, total
 from apps.production.enums import SCORED, RequestState
@@ -37,7 +38,7 @@ def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
 
     The entry is deleted once the request is past production.
     """
-    lock_queue()
+    state = lock_queue()
     if request.state not in SCORED:
         QueueEntry.objects.filter(pk=request.pk).delete()
         return None
@@ -48,6 +49,8 @@ def update_entry(*, request: Request, at: datetime) -> QueueEntry | None:
     entry.request = request
     if not entry.is_queued and request.state == RequestState.QUEUED:
         clear_manual_move(entry)
+        # Stored at once: other pages would count it as waiting until a worker runs.
+        entry.starts_on = take_room(request, state, at=at)
     shares = read_shares()
     if entry.sized_version is None or _is_stale(entry, at):
         _estimate_size(entry, request, shares, at)
