@@ -55,25 +55,25 @@ SCORED = PRIORITISED - {_S.AWAITING_APPROVAL}
 BEFORE_PRODUCTION = EDITABLE | {_S.SUBMITTED, _S.CHECKING, *CHANGEABLE}
 
 
-#: The eight states shown to users first, each with its sign. The states above are more detailed.
-PHASES = {
-    _S.DRAFT: ("draft", "draft"),
-    _S.SUBMITTED: ("in review", "waiting"),
-    _S.CHECKING: ("in review", "waiting"),
-    _S.AWAITING_APPROVAL: ("in review", "waiting"),
-    _S.CHANGES_REQUESTED: ("changes requested", "waiting"),
-    _S.APPROVED: ("queued", "queued"),
-    _S.QUEUED: ("queued", "queued"),
-    _S.TESTING: ("running", "running"),
-    _S.RUNNING: ("running", "running"),
-    _S.COMPLETING: ("running", "running"),
-    _S.DATA_QUALITY: ("running", "running"),
-    _S.ON_HOLD: ("on hold", "held"),
-    _S.DONE: ("done", "done"),
-    _S.DONE_PARTIAL: ("done", "done"),
-    _S.REJECTED: ("closed", "cancelled"),
-    _S.CANCELLED: ("closed", "cancelled"),
-    _S.SUPERSEDED: ("closed", "cancelled"),
+#: The sign of each state on pages. Similar states share one.
+STATE_SIGNS = {
+    _S.DRAFT: "draft",
+    _S.SUBMITTED: "waiting",
+    _S.CHECKING: "waiting",
+    _S.AWAITING_APPROVAL: "waiting",
+    _S.CHANGES_REQUESTED: "waiting",
+    _S.APPROVED: "queued",
+    _S.QUEUED: "queued",
+    _S.TESTING: "running",
+    _S.RUNNING: "running",
+    _S.COMPLETING: "running",
+    _S.DATA_QUALITY: "running",
+    _S.ON_HOLD: "held",
+    _S.DONE: "done",
+    _S.DONE_PARTIAL: "done",
+    _S.REJECTED: "cancelled",
+    _S.CANCELLED: "cancelled",
+    _S.SUPERSEDED: "cancelled",
 }
 
 

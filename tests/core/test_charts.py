@@ -143,10 +143,11 @@ def test_parts_of_a_whole_fill_it_no_further():
         Part("failed", 0, "0 failed"),
         Part("running", 70, "70 running"),
     ]
-    rects = drawn(charts.share_bar(parts, sentence="x", whole=100)).findall(".//rect")
-    assert [(rect.attrib["x"], rect.attrib["width"]) for rect in rects] == [
+    bar = charts.share_bar(parts, sentence="x", whole=100, target=Part("due", 30, "30 due"))
+    assert [(rect.attrib["x"], rect.attrib["width"]) for rect in drawn(bar).findall(".//rect")] == [
         ("0%", "60%"),
         ("60%", "40%"),
+        ("30%", "2"),
     ]
 
 

@@ -56,6 +56,7 @@ def test_totals_count_each_request_once(
     client.force_login(liaison)
     page = client.get("/requests/campaigns/")
     assert "1 late</a>" in page.text
+    assert "1 draft, 1 running, 1 done" in page.text
     assert "1 request is late." in client.get(f"/requests/?{campaign.query}").text
     assert [row for row, _ in page.context["rows"]] == [campaign]
     assert '<rect class="f-done"' in page.text

@@ -151,7 +151,8 @@ def test_failures_of_another_stage_that_may_be_retried_are_named_beside(running,
     Submission.objects.filter(pk=later_stage.pk).update(position=1)
     note_attention(at=AT)
     assert attention(running.request) == {
-        "stuck": "1 failed job of one needs a decision; 2 more of one may be retried automatically"
+        "stuck": "1 failed job of one needs a decision; "
+        "other failed jobs of one may be retried automatically"
     }
 
 

@@ -105,9 +105,17 @@ def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeSt
 
 
 def share_bar(
-    parts: Iterable[Part], *, sentence: str, whole: float | None = None, height: int = 8
+    parts: Iterable[Part],
+    *,
+    sentence: str,
+    whole: float | None = None,
+    height: int = 8,
+    target: Part | None = None,
 ) -> SafeString:
-    """Return one bar with its parts side by side; the remainder of `whole` stays empty."""
+    """Return one bar with its parts side by side; the remainder of `whole` stays empty.
+
+    A line across the bar marks the value of the `target`.
+    """
     shown = [part for part in parts if part.value > 0]
     total = whole or sum(part.value for part in shown) or 1
     place = 0.0
@@ -124,6 +132,10 @@ def share_bar(
         )
         drawn.append(link(part.address, "", mark))
         place += width
+    if target is not None:
+        line = '<rect class="f-{}" x="{}%" width="2" height="{}"><title>{}</title></rect>'
+        target_place = per_cent(min(100 * target.value / total, 99))
+        drawn.append(format_html(line, target.kind, target_place, height, target.title))
     return format_html(
         '<svg class="share-bar" width="100%" height="{}" role="{}" aria-label="{}">{}</svg>',
         height,

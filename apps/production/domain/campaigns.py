@@ -13,7 +13,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison, scope_of
 from apps.production.domain.slack import is_late_on
-from apps.production.enums import CLOSED, PHASES, RequestState
+from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Attention, Request, Stage
 
 _DONE = (RequestState.DONE, RequestState.DONE_PARTIAL)
@@ -26,7 +26,7 @@ class Campaign:
     Rejected, cancelled and superseded requests count only in `dropped`. `jobs` are the requested
     jobs, and `completed` counts the ones that have completed. `deadline` is the next and
     `expected_end` the last of the open requests; `late` of them miss their own deadline, as
-    `is_late_on` decides. `phases` counts requests by the state shown to users.
+    `is_late_on` decides. `states` counts requests by state.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Campaign:
     expected_end: date | None = None
     without_end: int = 0
     newest: int = 0
-    phases: dict[str, int] = field(default_factory=dict)
+    states: dict[RequestState, int] = field(default_factory=dict)
 
     @property
     def part_done(self) -> float | None:
@@ -52,12 +52,21 @@ class Campaign:
         return self.completed / self.jobs if self.jobs else None
 
     @property
+    def counts(self) -> list[tuple[RequestState, int]]:
+        """The number of requests in each state that any is in, in the order of production."""
+        counts = []
+        for state in RequestState:
+            if state in self.states:
+                counts.append((state, self.states[state]))
+        return counts
+
+    @property
     def is_private(self) -> bool:
         """Whether none of its requests was ever submitted.
 
         Then only the writers of the drafts may see its name.
         """
-        return not self.dropped and set(self.phases) == {PHASES[RequestState.DRAFT][0]}
+        return not self.dropped and set(self.states) == {RequestState.DRAFT}
 
     @property
     def query(self) -> str:
@@ -71,8 +80,7 @@ class Campaign:
             self.dropped += sums["count"]
             return
         self.requests += sums["count"]
-        phase = PHASES[state][0]
-        self.phases[phase] = self.phases.get(phase, 0) + sums["count"]
+        self.states[state] = sums["count"]
         self.jobs += sums["requested_jobs"]
         self.completed += sums["completed"]
         if state in _DONE:

@@ -100,6 +100,14 @@ class Forecast:
         return self.end is not None and self.end.early != self.end.late
 
     @property
+    def explanation(self) -> str:
+        """The range of its end, if it is wide, and its basis."""
+        if self.end is None or not self.is_wide:
+            return self.basis
+        ends = f"Likely end, between {self.end.early:%-d %b %Y} and {self.end.late:%-d %b %Y}."
+        return f"{ends} {self.basis}".strip()
+
+    @property
     def why_no_end(self) -> str:
         """The sentence on the end of a forecast without one."""
         if self.basis.startswith(UNKNOWN):

@@ -100,13 +100,12 @@ def note_attention(*, at: datetime, request_id: int | None = None) -> int:
 class _Undecided:
     """The jobs of a request that need a decision; `moments` are since when, one for each array.
 
-    `recent_jobs` are others, which failed so lately that they may be retried automatically. The
-    stages of both have their jobs by name.
+    `stages_of_recent` have others, which failed so lately that they may be retried automatically.
+    These are not counted here, because the request page counts those that rules will retry.
     """
 
     failed_jobs: int = 0
     refused_jobs: int = 0
-    recent_jobs: int = 0
     stages: list[str] = field(default_factory=list)
     stages_of_recent: list[str] = field(default_factory=list)
     moments: list[datetime] = field(default_factory=list)
@@ -167,7 +166,6 @@ def _add_undecided(
     if not is_settled:
         failed = {}
     elif any(_may_be_retried(array, at) for array in arrays if array.pk in failed):
-        undecided.recent_jobs += sum(failed.values())
         undecided.stages_of_recent.append(arrays[0].stage_name)
         failed = {}
 
@@ -204,9 +202,9 @@ def _decision_text(undecided: _Undecided) -> str:
     is_one_job = undecided.failed_jobs + undecided.refused_jobs == 1
     jobs = f"{' and '.join(parts)} job{'' if is_one_job else 's'} of {_listed(undecided.stages)}"
     text = f"{jobs} need{'s' if is_one_job else ''} a decision"
-    if undecided.recent_jobs:
+    if undecided.stages_of_recent:
         stages = _listed(undecided.stages_of_recent)
-        text += f"; {undecided.recent_jobs:,} more of {stages} may be retried automatically"
+        text += f"; other failed jobs of {stages} may be retried automatically"
     return text
 
 

@@ -67,9 +67,17 @@ def test_start_follows_from_the_work_ahead_and_the_pace():
     assert (behind.likely - AT.date()).days == 5
     assert behind.basis == (
         "120 core-hours are ahead of it: 1 request in the queue, 1 in production. Clusters do "
-        "24 core-hours a day (10 days with work in the last 30). At 24 a day it would start on "
-        "the first of the two dates, at 24 on the second."
+        "24 core-hours a day (10 days with work in the last 30), which gives the likely date. "
+        "At 24 a day it would start on the earliest date, at 24 on the latest."
     )
+
+
+def test_requests_on_hold_are_ahead_of_one_but_do_not_delay_it():
+    *_, ahead = work_ahead([(True, 72 * HOUR), (False, 24 * HOUR)])
+    throughput = Throughput((24 * HOUR,) * 10)
+    behind = expected_start(ahead=ahead, throughput=throughput, at=AT)
+    assert (behind.likely - AT.date()).days == 3
+    assert "ahead of it: 2 requests in the queue (1 of them on hold, not counted)" in behind.basis
 
 
 def test_days_of_little_work_do_not_slow_the_pace():

@@ -319,26 +319,31 @@ class NextButton:
 class InboxItem:
     """A request that waits for a user.
 
-    It has the next step, its button, why and since when the request waits, and the users on whose
-    behalf the user acts. `wait` is the most urgent one, None if the request waits for nothing;
+    It has the next step, its button, the reasons why the request waits, and since when, and the
+    users on whose behalf the user acts. `wait` is the most urgent one, None if the request waits for nothing;
     `other_waits` are those after it.
     """
 
     request: Request
     todo: str
     action: NextButton
-    why: str
+    reasons: tuple[str, ...]
     since: datetime
     for_users: tuple[str, ...] = ()
     wait: RequestState | AttentionKind | None = None
     other_waits: tuple[RequestState | AttentionKind, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """All reasons as one text."""
+        return ". ".join(self.reasons)
 
 
 @dataclass(frozen=True)
 class InboxGroup:
     """Items with the same next step, in the order of the inbox, below a heading.
 
-    `elsewhere` counts the requests that wait for this too, and for something more urgent first.
+    `reason` is the first reason of several items if they all have it, else empty. `elsewhere` counts the requests that wait for this too, and for something more urgent first.
     """
 
     heading: str
@@ -346,6 +351,19 @@ class InboxGroup:
     items: list[InboxItem]
     to_sign: bool
     elsewhere: int
+
+    @property
+    def reason(self) -> str:
+        first_reasons = {item.reasons[:1] for item in self.items}
+        if len(self.items) == 1 or len(first_reasons) > 1:
+            return ""
+        return "".join(*first_reasons)
+
+    @property
+    def items_with_reasons(self) -> list[tuple[InboxItem, str]]:
+        """Each item with its reasons, without the `reason` that all share."""
+        start = 1 if self.reason else 0
+        return [(item, ". ".join(item.reasons[start:])) for item in self.items]
 
 
 def group_items(items: Iterable[InboxItem]) -> list[InboxGroup]:
@@ -445,24 +463,24 @@ def _item(
 ) -> InboxItem:
     if not waits:
         since = request.submitted_at or request.created_at
-        return InboxItem(request, "Review it", action_for(request, None, user), "", since)
+        return InboxItem(request, "Review it", action_for(request, None, user), (), since)
     groups = []
     for right in rights:
         if right.group:
             groups.append(right.group.name)
     missing = f"Signature of {' and '.join(groups) or 'an approver'} missing"
-    why = []
+    reasons = []
     for wait in waits:
         reason = missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why
-        why.append(reason.removesuffix("."))
+        if reason:
+            reasons.append(reason.removesuffix("."))
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     top = waits[0]
-    reasons = ". ".join(filter(None, why))
     return InboxItem(
         request,
         step_for(user, request, top.of, top.todo, first=first),
         action_for(request, top.of, user, first=first),
-        reasons,
+        tuple(reasons),
         top.since,
         tuple(absent),
         top.of,

@@ -99,13 +99,16 @@ def _basis(ahead: QueuedWork, started: QueuedWork, pace: Pace) -> str:
     work = ahead + started
     if not work.requests:
         return "No work is ahead of it."
-    requests = f"{ahead.requests:,} request{'' if ahead.requests == 1 else 's'}"
+    in_queue = ahead.requests + ahead.on_hold
+    requests = f"{in_queue:,} request{'' if in_queue == 1 else 's'} in the queue"
+    if ahead.on_hold:
+        requests += f" ({ahead.on_hold:,} of them on hold, not counted)"
     basis = (
-        f"{_core_hours(work.core_seconds)} are ahead of it: {requests} in the queue, "
+        f"{_core_hours(work.core_seconds)} are ahead of it: {requests}, "
         f"{started.requests:,} in production. Clusters do {_core_hours(pace.usual)} a day "
-        f"({pace.days} days with work in the last {LOOK_BACK_DAYS}). "
-        f"At {pace.fast / 3600:,.0f} a day it would start on the first of the two dates, "
-        f"at {pace.slow / 3600:,.0f} on the second."
+        f"({pace.days} days with work in the last {LOOK_BACK_DAYS}), which gives the likely date. "
+        f"At {pace.fast / 3600:,.0f} a day it would start on the earliest date, "
+        f"at {pace.slow / 3600:,.0f} on the latest."
     )
     if work.unsized:
         basis += f" The work of {work.unsized:,} of these requests is unknown and not counted."

@@ -143,7 +143,7 @@ def take_room(state: QueueState, request: Request, *, at: datetime) -> str:
 
     Empty if none does. The caller has locked the state of the queue.
     """
-    if hold_of(request) is not None:
+    if not state.free_clusters or hold_of(request) is not None:
         return ""
     starts = read_automatic_starts(state, at=at)
     content = content_of(request)

@@ -4,7 +4,7 @@ Work is in core-seconds. It includes failed attempts, in the pace as in the esti
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,11 +58,15 @@ def countable_size(core_seconds: float | None, stop_on: Any) -> float | None:
 
 @dataclass(frozen=True)
 class QueuedWork:
-    """The work of some requests. `unsized` of them have unknown work, which is not in the sum."""
+    """The work of some requests. `unsized` of them have unknown work, which is not in the sum.
+
+    `on_hold` further requests cannot start: neither they nor their work count.
+    """
 
     requests: int = 0
     core_seconds: float = 0.0
     unsized: int = 0
+    on_hold: int = 0
 
     def with_request(self, core_seconds: float | None) -> "QueuedWork":
         """Return the work with the work of one more request added."""
@@ -70,13 +74,18 @@ class QueuedWork:
             self.requests + 1,
             self.core_seconds + (core_seconds or 0.0),
             self.unsized + (core_seconds is None),
+            self.on_hold,
         )
+
+    def with_request_on_hold(self) -> "QueuedWork":
+        return replace(self, on_hold=self.on_hold + 1)
 
     def __add__(self, other: "QueuedWork") -> "QueuedWork":
         return QueuedWork(
             self.requests + other.requests,
             self.core_seconds + other.core_seconds,
             self.unsized + other.unsized,
+            self.on_hold + other.on_hold,
         )
 
     def __sub__(self, other: "QueuedWork") -> "QueuedWork":
@@ -84,18 +93,21 @@ class QueuedWork:
             self.requests - other.requests,
             self.core_seconds - other.core_seconds,
             self.unsized - other.unsized,
+            self.on_hold - other.on_hold,
         )
 
 
 def work_ahead(queue: Iterable[tuple[bool, float | None]]) -> list[QueuedWork]:
     """Return the work ahead of each request of the queue, and at last the work of all of it.
 
-    Each request is given by whether it can start, and its size. Those that cannot are passed by.
+    Each request is given by whether it can start, and its size. Those that cannot are on hold.
     """
     works = [QueuedWork()]
     for can_start, core_seconds in queue:
-        ahead = works[-1]
-        works.append(ahead.with_request(core_seconds) if can_start else ahead)
+        if can_start:
+            works.append(works[-1].with_request(core_seconds))
+        else:
+            works.append(works[-1].with_request_on_hold())
     return works
 
 

@@ -1,7 +1,9 @@
 """Ranks, scores and shares on pages."""
 
 from django import template
+from django.utils.safestring import SafeString
 
+from apps.core.charts import Part, share_bar
 from apps.core.models import Event
 from apps.production.domain.estimates.figures import Size
 from apps.production.models import Request
@@ -54,6 +56,15 @@ def share(part: float | None) -> str:
     if part is None:
         return "–"
     return f"{100 * part:.1f}".removesuffix(".0") + " %"
+
+
+@register.simple_tag
+def share_with_target(used: float | None, due: float) -> SafeString:
+    """Render the share that an experiment used as a bar with a line at the share it is due."""
+    parts = [Part("accent", used or 0.0, f"{share(used)} used")]
+    target = Part("target", due, f"{share(due)} due")
+    sentence = f"{parts[0].title}, {target.title}"
+    return share_bar(parts, sentence=sentence, whole=1, target=target)
 
 
 @register.filter

@@ -15,7 +15,7 @@ from apps.production.domain.checks.report import count_submitted_messages
 from apps.production.domain.checks.rules import declared
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.priority import ranks
-from apps.production.enums import PHASES, RequestState
+from apps.production.enums import STATE_SIGNS, RequestState
 from apps.production.models import Request
 
 register = template.Library()
@@ -37,12 +37,9 @@ SHOWN_CHANGES = 6
 
 @register.simple_tag
 def request_state(request: Request) -> SafeString:
-    """Render the state with the sign of its phase, which is on hover if it has another name."""
-    phase, sign = PHASES[RequestState(request.state)]
-    state = str(request.get_state_display())
-    if state == phase:
-        return format_html('<span class="state {}">{}</span>', sign, state)
-    return format_html('<span class="state {}" title="{}">{}</span>', sign, phase, state)
+    """Render the state with its sign."""
+    sign = STATE_SIGNS[RequestState(request.state)]
+    return format_html('<span class="state {}">{}</span>', sign, request.get_state_display())
 
 
 @register.filter
