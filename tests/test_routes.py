@@ -124,6 +124,7 @@ EXPECTED = {
     "api:comment-resolve": NONE,
     "api:comment-withdraw": NONE,
     "api:feed-addresses": ALL,
+    "api:hand-over-note-list": OPG,
     "api:hold-detail": OF_EXPERIMENT,
     "api:hold-lift": OPERATOR,
     "api:hold-list": ALL,

@@ -48,6 +48,7 @@ from apps.recovery.api.views import RecoveryDecisionViewSet, RecoveryRuleViewSet
 from apps.search.api.views import TextSearchView
 from apps.statusboard.api.views import (
     AnnouncementViewSet,
+    HandOverNoteViewSet,
     IncidentViewSet,
     ServiceViewSet,
     WindowViewSet,
@@ -67,6 +68,7 @@ router.register("services", ServiceViewSet, basename="service")
 router.register("incidents", IncidentViewSet, basename="incident")
 router.register("windows", WindowViewSet, basename="window")
 router.register("announcements", AnnouncementViewSet, basename="announcement")
+router.register("hand-over-notes", HandOverNoteViewSet, basename="hand-over-note")
 router.register("requests", RequestViewSet, basename="request")
 router.register(r"requests/(?P<key>[^/.]+)/comments", CommentViewSet, basename="comment")
 router.register("templates", TemplateViewSet, basename="template")

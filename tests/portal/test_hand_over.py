@@ -38,6 +38,19 @@ def test_note_is_on_home_of_the_opg_and_in_the_history(browse, shifter, approver
     assert browse(liaison).post(PAGE, {"text": "x"}).status_code == 403
 
 
+def test_notes_are_read_and_written_by_the_api(api, shifter, approver, liaison):
+    path = "/api/v1/hand-over-notes/"
+    response = api(shifter).post(path, {"text": " samweb again "}, format="json")
+    assert response.status_code == 201
+    assert response.json()["text"] == "samweb again"
+    [note] = api(approver).get(path).json()["results"]
+    assert note == response.json()
+    assert note["author"] == shifter.username
+    assert api(shifter).post(path, {"text": " "}, format="json").status_code == 400
+    assert api(liaison).get(path).status_code == 403
+    assert api(liaison).post(path, {"text": "x"}, format="json").status_code == 403
+
+
 def test_note_needs_a_text_and_a_role(browse, shifter, liaison):
     at = timezone.now()
     for text in (" \n", "x" * (LONGEST_NOTE + 1)):

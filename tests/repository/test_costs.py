@@ -52,8 +52,8 @@ CHEAP = {
         delegation-list delegation-revoke experiment-pack-approve experiment-pack-check experiment-pack-detail
         experiment-pack-list experiment-pack-reject failure-group-assign failure-group-detail
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
-        hold-detail hold-lift hold-list host-exclusion-detail host-exclusion-extend host-exclusion-list
-        host-exclusion-return-host host-history-list inbox-list incident-close incident-detail incident-divide
+        hand-over-note-list hold-detail hold-lift hold-list host-exclusion-detail host-exclusion-extend
+        host-exclusion-list host-exclusion-return-host host-history-list inbox-list incident-close incident-detail incident-divide
         incident-impact incident-list index job-detail job-files job-history-detail job-list job-log job-logs
         known-error-change measured-state-list
         known-error-detail known-error-export known-error-list notification-list

@@ -9,7 +9,9 @@ from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.core.api.moments import DayField, MomentField
+from apps.core.models import Event
 from apps.statusboard.domain.board.board import BoardRow
+from apps.statusboard.domain.maintenance.hand_over_notes import LONGEST_NOTE
 from apps.statusboard.domain.states.history import states_of_incident
 from apps.statusboard.enums import INCIDENT_STATES, Repeat, Resolution, State, WindowEffect
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
@@ -240,6 +242,20 @@ class NewAnnouncementSerializer(serializers.Serializer[Announcement]):
     )
     starts_at = MomentField(required=False)
     ends_at = MomentField(required=False)
+
+
+class HandOverNoteSerializer(serializers.ModelSerializer[Event]):
+    author = serializers.CharField(source="actor")
+    text = serializers.CharField(source="reason")
+
+    class Meta:
+        model = Event
+        fields = ["id", "author", "at", "text"]
+        read_only_fields = fields
+
+
+class NewHandOverNoteSerializer(serializers.Serializer[Event]):
+    text = serializers.CharField(max_length=LONGEST_NOTE)
 
 
 class PinAnnouncementSerializer(serializers.Serializer[Announcement]):

@@ -18,6 +18,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.decorators import action
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
@@ -27,15 +28,18 @@ from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
 from apps.core.domain.quotas import MINUTE, Quota
 from apps.core.errors import InvalidFields
+from apps.core.models import Event
 from apps.core.web.query import number_of
 from apps.statusboard.api.serializers import (
     AnnouncementSerializer,
     CancelWindowSerializer,
     CloseIncidentSerializer,
     DivideIncidentSerializer,
+    HandOverNoteSerializer,
     HistorySerializer,
     IncidentSerializer,
     NewAnnouncementSerializer,
+    NewHandOverNoteSerializer,
     NewIncidentSerializer,
     NewWindowSerializer,
     PinAnnouncementSerializer,
@@ -63,6 +67,10 @@ from apps.statusboard.domain.maintenance.announcements import (
     pin_announcement,
     post_announcement,
     withdraw_announcement,
+)
+from apps.statusboard.domain.maintenance.hand_over_notes import (
+    hand_over_notes,
+    write_hand_over_note,
 )
 from apps.statusboard.domain.maintenance.windows import cancel_window, schedule_window
 from apps.statusboard.domain.monitoring.intake import accept_payload
@@ -227,6 +235,23 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
     def withdraw(self, announcement: Announcement, **fields: Any) -> Announcement:
         """Withdraw an announcement. It stays in the list of all announcements."""
         return withdraw_announcement(announcement=announcement, **fields)
+
+
+class HandOverNoteViewSet(ListModelMixin, ApiViewSet[Event]):
+    """Hand-over notes of shifters, newest first. For approvers and shifters."""
+
+    noun = "hand-over note"
+    queryset = Event.objects.none()
+    serializer_class = HandOverNoteSerializer
+
+    def get_queryset(self) -> QuerySet[Event]:
+        require_board_role(self.request.user, "read hand-over notes")
+        return hand_over_notes()
+
+    @command(NewHandOverNoteSerializer, HandOverNoteSerializer, code=201, allowed=_board)
+    def create(self, **fields: Any) -> Event:
+        """Leave a note to the next shift. It cannot be changed later."""
+        return write_hand_over_note(**fields)
 
 
 # Requests are authenticated by token, never by a cookie.

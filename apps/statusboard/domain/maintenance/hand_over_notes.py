@@ -19,8 +19,8 @@ LONGEST_NOTE = 5000
 
 
 @transaction.atomic
-def write_hand_over_note(*, text: str, by: User, at: datetime) -> None:
-    """Leave a note to the next shift.
+def write_hand_over_note(*, text: str, by: User, at: datetime) -> Event:
+    """Leave a note to the next shift, and return it.
 
     Raises `NotAllowed`, and `InvalidFields` for an empty note or one that is too long.
     """
@@ -30,7 +30,7 @@ def write_hand_over_note(*, text: str, by: User, at: datetime) -> None:
         raise InvalidFields({"text": ["Enter what the next shift has to know."]})
     if len(note) > LONGEST_NOTE:
         raise InvalidFields({"text": [f"Enter at most {LONGEST_NOTE:,} characters."]})
-    publish(kind="shift.handed_over", target=by, by=by, at=at, reason=note)
+    return publish(kind="shift.handed_over", target=by, by=by, at=at, reason=note)
 
 
 def hand_over_notes() -> QuerySet[Event]:
