@@ -154,6 +154,15 @@ def test_fetch_is_made_by_a_worker_and_its_answer_shown(office, now, settings, m
     fetched.refresh_from_db()
     assert fetched.pull_error == ""
 
+    def fail(*_):
+        raise ConnectionError("Redis is down")
+
+    monkeypatch.setattr(cache, "get", fail)
+    monkeypatch.setattr(cache, "set", fail)
+    page = text_of(office.post(page_of(fetched), {"do": "fetch"}, follow=True))
+    assert "It cannot be fetched while Redis is down." in page
+    assert "Fetch now" in page
+
 
 def test_fetch_without_a_worker_ends(office, prometheus, now, settings):
     settings.FEED_HOSTS = ["alertmanager.example"]
