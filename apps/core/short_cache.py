@@ -2,11 +2,18 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.core.cache import cache
 
 Result = TypeVar("Result")
+
+
+def kept(key: str) -> Any:
+    """Return what is kept under this key; None if nothing is, or if Redis is down."""
+    with suppress(Exception):
+        return cache.get(key)
+    return None
 
 
 def cached_for(seconds: int, key: str, make: Callable[[], Result]) -> Result:
@@ -14,9 +21,7 @@ def cached_for(seconds: int, key: str, make: Callable[[], Result]) -> Result:
 
     Without Redis, it is called each time. A result of None is not kept.
     """
-    result: Result | None = None
-    with suppress(Exception):
-        result = cache.get(key)
+    result: Result | None = kept(key)
     if result is None:
         result = make()
         with suppress(Exception):

@@ -161,7 +161,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "sort": sort,
         "divided": group_list.sections_of(rows, page.object_list),
         "page": page,
-        "jobs": sum(jobs for jobs, _, _ in sums.values()),
+        "jobs": sum(row.jobs for row in everything) + sums.get(None, [0])[0],
         "core_seconds": sum(core_seconds for _, _, core_seconds in sums.values()),
         "query": period.jobs_query(),
         "last_decided_at": last_decided_at(),

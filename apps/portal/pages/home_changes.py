@@ -1,4 +1,4 @@
-"""What changed since a user's last visit of the home page."""
+"""What changed since a user's last visit of the home page, or since a hand-over note."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,10 +7,12 @@ from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
-from apps.core.domain.event_kinds import kind_named, what_happened
+from apps.core.domain.event_kinds import headline, kind_named, what_happened
 from apps.core.models import Event
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.diagnosis.enums import GroupStatus
+from apps.diagnosis.models import FailureGroup
+from apps.hosts.models import HostExclusion
 from apps.production.domain.attention import EVENTS
 from apps.production.enums import AttentionKind
 from apps.production.models import Attention, Request
@@ -23,6 +25,8 @@ _MOST_READ = 50
 _MOST_REQUESTS = 200
 #: Events by which the portal learns of an outage, or of its end; both may have been earlier.
 _OUTAGE_EVENTS = ("incident.opened", "incident.reopened", "incident.closed")
+_TRIAGE_EVENTS = ("group.assigned", "group.moved")
+_HOST_EVENTS = ("host.excluded", "host.extended", "host.returned", "host.expired")
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class Changes:
     more: int
 
 
-def changes_since(*, since: datetime, user: User, at: datetime, most: int = MOST_SHOWN) -> Changes:
-    """Return what changed since a visit, at most `most` changes, in a fixed number of queries.
+def changes_since(*, since: datetime, user: User, at: datetime) -> Changes:
+    """Return what changed since a visit, at most `MOST_SHOWN`, in a fixed number of queries.
 
     These are outages, new and regressed failure groups, and requests: for the OPG those that need
     attention, for others the moves of their own.
@@ -55,8 +59,29 @@ def changes_since(*, since: datetime, user: User, at: datetime, most: int = MOST
         changes += _attention(since, user)
     else:
         changes += _own_requests(since, user)
+    return _newest(changes, since, MOST_SHOWN)
+
+
+def changes_for_hand_over(*, since: datetime, user: User, at: datetime, most: int) -> Changes:
+    """Return what the next shift needs to know, at most `most`, in a fixed number of queries.
+
+    Beside what the OPG reads on its home page, this is the work of the shift: the triage of failure
+    groups, and exclusions of hosts.
+    """
+    changes = [*_incidents(since, at), *_groups(since, user), *_attention(since, user)]
+    changes += [*_triage(since, user), *_hosts(since)]
+    return _newest(changes, since, most)
+
+
+def _newest(changes: list[RecentChange], since: datetime, most: int) -> Changes:
     changes.sort(key=lambda change: change.at, reverse=True)
     return Changes(since, changes[:most], max(0, len(changes) - most))
+
+
+def _newest_events(since: datetime, *kinds: str) -> list[Event]:
+    """Return the newest events of these kinds since then, newest first."""
+    newest = Event.objects.filter(kind__in=kinds).order_by("-id")[:_MOST_READ]
+    return [event for event in newest if event.at >= since]
 
 
 def _incidents(since: datetime, at: datetime) -> list[RecentChange]:
@@ -90,18 +115,54 @@ def _outages_reported(since: datetime) -> dict[int, datetime]:
 
 
 def _groups(since: datetime, user: User) -> list[RecentChange]:
-    is_new = Q(first_seen_at__gte=since)
+    """Return the groups found, or failing again, since then.
+
+    The first job of a group may have ended earlier: its log is read later.
+    """
+    found_at = {int(event.target_id): event.at for event in _newest_events(since, "group.new")}
+    is_new = Q(first_seen_at__gte=since) | Q(pk__in=found_at)
     regressed = Q(status=GroupStatus.REGRESSED, status_at__gte=since)
     changes = []
     groups = visible_groups(user).filter(is_new | regressed).defer("profile")
     for group in groups.order_by("-first_seen_at")[:_MOST_READ]:
-        url = group.get_absolute_url()
-        if group.first_seen_at >= since:
-            changes.append(
-                RecentChange(group.first_seen_at, f"New failure: {group.title}", url, "")
-            )
-        else:
-            changes.append(RecentChange(group.status_at, f"Failing again: {group.title}", url, ""))
+        text = f"New failure: {group.title}"
+        changed_at = group.first_seen_at
+        if changed_at < since:
+            if group.pk in found_at:
+                changed_at = found_at[group.pk]
+            else:
+                text = f"Failing again: {group.title}"
+                changed_at = group.status_at
+        changes.append(RecentChange(changed_at, text, group.get_absolute_url(), ""))
+    return changes
+
+
+def _triage(since: datetime, user: User) -> list[RecentChange]:
+    """Return the newest assignment or change of status of each group since then."""
+    newest: dict[int, Event] = {}
+    for event in _newest_events(since, *_TRIAGE_EVENTS):
+        newest.setdefault(int(event.target_id), event)
+    changes = []
+    groups: dict[int, FailureGroup] = visible_groups(user).defer("profile").in_bulk(list(newest))
+    for pk, group in groups.items():
+        event = newest[pk]
+        text = f"Assigned to {event.new} by {event.actor}: {group.title}"
+        if event.kind == "group.moved":
+            text = f"{GroupStatus(event.new).label} by {event.actor}: {group.title}"
+        changes.append(RecentChange(event.at, text, group.get_absolute_url(), ""))
+    return changes
+
+
+def _hosts(since: datetime) -> list[RecentChange]:
+    """Return the newest change of each exclusion of a host since then."""
+    newest: dict[int, Event] = {}
+    for event in _newest_events(since, *_HOST_EVENTS):
+        newest.setdefault(int(event.target_id), event)
+    changes = []
+    for pk, exclusion in HostExclusion.objects.in_bulk(list(newest)).items():
+        event = newest[pk]
+        text = f"{headline(event)}, by {event.actor}"
+        changes.append(RecentChange(event.at, text, exclusion.get_absolute_url(), ""))
     return changes
 
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.portal.pages.home_changes import changes_since
+from apps.portal.pages.home_changes import changes_for_hand_over
 from apps.statusboard.domain.incidents.incidents import open_incidents
 from apps.statusboard.domain.maintenance.hand_over_notes import (
     LONGEST_NOTE,
@@ -58,7 +58,9 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "form": form,
         "last": last,
-        "changes": changes_since(since=since, user=request.user, at=at, most=MOST_CHANGES),
+        "changes": changes_for_hand_over(
+            since=since, user=request.user, at=at, most=MOST_CHANGES
+        ),
         "incidents": open_incidents(),
         "page": Paginator(notes, PAGE_SIZE).get_page(request.GET.get("page")),
     }

@@ -11,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.errors import DomainError
 from apps.core.web.errors import show_errors
 from apps.statusboard.domain.monitoring.payloads import try_mapping
 from apps.statusboard.domain.monitoring.sources import (
@@ -82,8 +83,10 @@ def _act_on_source(
             text = f"Revoked {count} older token{'s' if count > 1 else ''}. The newest one counts."
         messages.success(request, text)
     elif do == "fetch" and monitoring_source.pull_url:
-        if not ask_for_fetch(source=monitoring_source, at=now):
-            messages.error(request, "Redis is down: nothing was fetched. Try again later.")
+        try:
+            ask_for_fetch(source=monitoring_source, at=now)
+        except DomainError as error:
+            messages.error(request, str(error))
 
 
 def _address_of(request: AuthenticatedRequest, monitoring_source: MonitoringSource) -> str:

@@ -11,14 +11,18 @@ from apps.accounts.domain import VISIT_PAUSE, note_visit
 from apps.clusters.domain import drain_command
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
+from apps.diagnosis.domain.groups.triage import assign_group, set_status
 from apps.diagnosis.enums import FollowUp, GroupKind, GroupStatus, VerdictKind
 from apps.diagnosis.models import FailureGroup
+from apps.hosts.domain.exclusions import extend_exclusion
+from apps.hosts.models import HostExclusion
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import Job
 from apps.portal.pages.fix_first import fix_first
 from apps.portal.pages.home import OWN_REQUESTS, own_requests
-from apps.portal.pages.home_changes import changes_since
+from apps.portal.pages.home_changes import changes_for_hand_over, changes_since
 from apps.portal.pages.limit_proposals import propose_limits
 from apps.production.domain.approvals.wait_counts import count_waits
 from apps.production.enums import AttentionKind, RequestState
@@ -304,6 +308,25 @@ def test_shifter_reads_what_changed_since_the_last_visit(world, now, client, shi
     shifter.save()
     client.force_login(shifter)
     assert "Since your last visit" in text_of(client.get("/"))
+
+
+def test_hand_over_lists_triage_exclusions_and_groups_found_late(world, shifter, group, at):
+    FailureGroup.objects.update(first_seen_at=at - timedelta(hours=9))
+    publish(kind="group.new", target=group, by="diagnosis", at=at)
+    group.refresh_from_db()
+    exclusion = HostExclusion.objects.get()
+    longer = exclusion.expires_at + timedelta(days=1)
+    extend_exclusion(exclusion=exclusion, expires_at=longer, by=shifter, at=at, reason="Disk full.")
+    note = {"since": at - timedelta(seconds=1), "user": shifter, "at": at, "most": 20}
+    by = shifter.username
+    assign_group(group=group, owner=by, by=shifter, at=at)
+    assigned = [change.text for change in changes_for_hand_over(**note).shown]
+    assert f"Assigned to {by} by {by}: {group.title}" in assigned
+    set_status(group=group, status=GroupStatus.KNOWN, by=shifter, at=at)
+    links = {change.text: change.url for change in changes_for_hand_over(**note).shown}
+    assert links[f"New failure: {group.title}"] == group.get_absolute_url()
+    assert links[f"Known by {by}: {group.title}"] == group.get_absolute_url()
+    assert links[f"{exclusion} is excluded for longer, by {by}"] == exclusion.get_absolute_url()
 
 
 def test_liaison_reads_the_moves_of_own_requests(world, liaison, approver, nova, at):

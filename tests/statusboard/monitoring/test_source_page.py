@@ -169,9 +169,9 @@ def test_page_of_a_source_opens_while_redis_is_down(office, now, settings, monke
     settings.FEED_HOSTS = ["alertmanager.example"]
     fetched = source(now - HOUR, slug="fetched", pull_url="https://alertmanager.example")
     for method in ("get", "set"):
-        monkeypatch.setattr(trials.cache, method, fail)
+        monkeypatch.setattr(cache, method, fail)
     page = text_of(office.post(page_of(fetched), {"do": "fetch"}, follow=True))
-    assert "Redis is down: nothing was fetched." in page
+    assert "It cannot be fetched while Redis is down." in page
     assert "Fetch now" in page
 
 

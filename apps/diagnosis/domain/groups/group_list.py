@@ -198,14 +198,18 @@ def group_rows(
     for columns in groups:
         values = dict(zip(_COLUMNS, columns, strict=True))
         pk = values.pop("id")
-        jobs, succeeded, core_seconds = sums[pk]
+        counted, succeeded, core_seconds = sums[pk]
+        not_succeeded = follow_ups.get(pk, {})
+        # Verdicts are counted seconds after they are stored: without this, the parts of a row
+        # would be more than its total until then.
+        jobs = max(counted, succeeded + sum(not_succeeded.values()))
         rows.append(
             GroupRow(
                 pk=pk,
                 jobs=jobs,
                 succeeded=succeeded,
                 core_seconds=core_seconds,
-                not_succeeded=follow_ups.get(pk, {}),
+                not_succeeded=not_succeeded,
                 **values,
             )
         )

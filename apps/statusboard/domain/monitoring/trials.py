@@ -1,7 +1,6 @@
 """Try payloads of monitoring sources: what the portal would understand, without storing it."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +10,8 @@ from django.utils import timezone
 
 from apps.core.domain.background import enqueue
 from apps.core.domain.plugins import UnknownPlugin
+from apps.core.errors import DomainError
+from apps.core.short_cache import kept
 from apps.statusboard.domain.monitoring.payloads import map_report
 from apps.statusboard.domain.monitoring.source_fetch import PullFailed, fetch
 from apps.statusboard.enums import State
@@ -100,18 +101,16 @@ class FetchTrial:
         return not self.error and self.trial is None
 
 
-def ask_for_fetch(*, source: MonitoringSource, at: datetime) -> bool:
+def ask_for_fetch(*, source: MonitoringSource, at: datetime) -> None:
     """Let a worker fetch a source; `fetch_trial` returns what it got.
 
-    Return False if Redis is down, which would keep the result.
+    Raises `DomainError` if Redis, which brings it to a worker, is down.
     """
     try:
         _keep(source.pk, {"asked_at": at})
-    except Exception:
-        # A cache in another place than Redis may raise anything.
-        return False
+    except Exception as error:
+        raise DomainError("It cannot be fetched while Redis is down. Try again later.") from error
     enqueue("statusboard.try_fetch", source_id=source.pk)
-    return True
 
 
 def try_fetch(*, source_id: int) -> None:
@@ -119,7 +118,7 @@ def try_fetch(*, source_id: int) -> None:
     source = MonitoringSource.objects.filter(pk=source_id).exclude(pull_url="").first()
     if source is None:
         return
-    asked_at = (cache.get(_key(source_id)) or {}).get("asked_at") or timezone.now()
+    asked_at = (kept(_key(source_id)) or {}).get("asked_at") or timezone.now()
     try:
         body = fetch(feed=source.feed, url=source.pull_url)
     except PullFailed as error:
@@ -129,20 +128,18 @@ def try_fetch(*, source_id: int) -> None:
 
 
 def fetch_trial(*, source: MonitoringSource, at: datetime) -> FetchTrial | None:
-    """Return the newest fetch for the page of a source.
+    """Return the newest fetch for the page of a source; None if there was none lately.
 
-    None if there was none lately, or if Redis is down.
+    None, too, if Redis is down: the rest of the page does not need it.
     """
-    kept = None
-    with suppress(Exception):
-        kept = cache.get(_key(source.pk))
-    if kept is None:
+    outcome = kept(_key(source.pk))
+    if outcome is None:
         return None
-    asked_at = kept["asked_at"]
-    if "body" in kept:
-        trial = try_payload(source=source, body=kept["body"])
+    asked_at = outcome["asked_at"]
+    if "body" in outcome:
+        trial = try_payload(source=source, body=outcome["body"])
         return FetchTrial(asked_at, trial=trial)
-    error = kept.get("error", "")
+    error = outcome.get("error", "")
     if not error and (at - asked_at).total_seconds() > WAIT_SECONDS:
         error = f"No worker fetched it within {WAIT_SECONDS} s. “Is all well?” shows the workers."
     return FetchTrial(asked_at, error)
