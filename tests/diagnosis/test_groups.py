@@ -272,6 +272,8 @@ def test_liaisons_select_only_groups_that_they_may_change(
         page = client.get(reverse("diagnosis:failures"))
         boxes = re.findall(r'name="group" value="(\d+)"', page.content.decode())
         assert set(map(int, boxes)) == selectable
+        says_why = "all of your experiments" in page.content.decode()
+        assert says_why == (len(selectable) < len(keys))
         offered = {
             str(choice) for _, choice in page.context["filter"].form["experiment"].field.choices
         }
@@ -670,6 +672,7 @@ def test_what_is_common_is_computed_again_after_growth_by_a_fifth_or_an_hour(cli
     html = " ".join(client.get(group.get_absolute_url()).content.decode().split())
     common = html.partition('id="common"')[2].partition("</header>")[0]
     assert "of the 14 jobs from" in common
+    assert "<small>as of" in common
 
 
 def test_a_black_hole_is_found_in_logs_that_are_analysed_late(fail, nova):
