@@ -273,6 +273,8 @@ def test_liaisons_select_only_groups_that_they_may_change(
         page = client.get(reverse("diagnosis:failures"))
         boxes = re.findall(r'name="group" value="(\d+)"', page.content.decode())
         assert set(map(int, boxes)) == selectable
+        says_why = "without jobs of other experiments" in page.content.decode()
+        assert says_why == (len(selectable) < len(keys))
         offered = {
             str(choice) for _, choice in page.context["filter"].form["experiment"].field.choices
         }

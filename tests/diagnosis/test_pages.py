@@ -148,7 +148,7 @@ def failed(make_job):
 def numbers_and_lists(client, html):
     """Yield each number that is a link, and how many rows the list behind it has."""
     for query, shown in re.findall(
-        r' jobs open"><b>[\d,]+</b> of\s+<a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html
+        r'data-u=" open"><b>[\d,]+</b> of\s+<a href="[^"?]*(\?[^"]*)">([\d,]+)</a>', html
     ):
         page = client.get(
             reverse("diagnosis:failed-jobs") + query.replace("&amp;", "&")

@@ -147,6 +147,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         row.spark = charts.spark(
             row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
         )
+    may_triage = groups.find_triageable(request.user, [row.pk for row in page.object_list])
     context = {
         "period": period,
         "filter": period.chosen,
@@ -171,7 +172,8 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "seen_at": timezone.now(),
         "mute_days": MUTE_DAYS,
         **views_context(request),
-        "may_triage": groups.find_triageable(request.user, [row.pk for row in page.object_list]),
+        "may_triage": may_triage,
+        "some_for_others": 0 < len(may_triage) < len(page.object_list),
     }
     return render(request, "diagnosis/failures.html", context)
 

@@ -46,12 +46,14 @@ class FixFirst:
     """The groups to fix first, and the query of their jobs.
 
     `groups` counts all open ones, as the list of failures does: those that need action, and those
-    in progress. In `taken_care_of` of them, a person has nothing to do.
+    in progress. In `taken_care_of` of them, a person has nothing to do. Their jobs ended since
+    `start`, as on the list of failures.
     """
 
     fixes: list[Fix]
     groups: int
     taken_care_of: int
+    start: datetime
     jobs_query: str
 
 
@@ -90,7 +92,7 @@ def fix_first(*, user: User, at: datetime) -> FixFirst:
         fixes.append(fix)
     bounds = f"?start={start:%Y-%m-%dT%H:%MZ}&end={end:%Y-%m-%dT%H:%MZ}"
     taken_care_of = len(open_groups) - len(rows_to_fix)
-    return FixFirst(fixes, len(open_groups), taken_care_of, bounds)
+    return FixFirst(fixes, len(open_groups), taken_care_of, start, bounds)
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,7 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
     context = {
         "form": form,
         "last": last,
-        "changes": changes_for_hand_over(
-            since=since, user=request.user, at=at, most=MOST_CHANGES
-        ),
+        "changes": changes_for_hand_over(since=since, user=request.user, at=at, most=MOST_CHANGES),
         "incidents": open_incidents(),
         "page": Paginator(notes, PAGE_SIZE).get_page(request.GET.get("page")),
     }

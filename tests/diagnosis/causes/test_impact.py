@@ -322,7 +322,7 @@ def test_request_is_delayed_as_long_as_its_slowest_stage(outage, nova, shifter, 
     client.force_login(shifter)
     page = text_of(client.get(f"/services/incidents/{outage.pk}/"))
     assert "NOVA-0003 by 1 h" in page
-    assert "15 of these without a later attempt yet" in page
+    assert "15 of these without a later attempt yet · as of" in page
 
 
 def test_excess_lies_within_its_interval_and_none_is_invented():
