@@ -24,7 +24,7 @@ from apps.submission.domain.arrays.shortfalls import count_other_completed
 from apps.submission.domain.arrays.submissions import stage_submissions_of
 from apps.submission.domain.dispatch import dispatch
 from apps.submission.models import Assignment, Submission
-from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
+from apps.submission.web.templatetags.sent_jobs import job_numbers, numbers_of_jobs
 from tests.factories import clusters, statusboard
 from tests.factories.bundles import unpack
 from tests.factories.jobs import ran, record
@@ -387,6 +387,12 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
 )
 def test_numbers_of_jobs_are_not_read_as_one(ranges, told):
     assert numbers_of_jobs(ranges) == told
+
+
+def test_numbers_of_consecutive_jobs_are_a_range():
+    assert job_numbers(Submission(first=0, tasks=60)) == "0–59"
+    assert job_numbers(Submission(first=7, tasks=1)) == "7"
+    assert job_numbers(Submission(first=3, tasks=4, indices="3,17-19")) == "3, 17–19"
 
 
 @pytest.mark.parametrize(

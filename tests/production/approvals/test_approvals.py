@@ -350,8 +350,10 @@ def test_inbox_groups_requests_by_what_to_do(nova, liaison, approver, browse):
     groups = page.context["groups"]
     assert [group.heading for group in groups] == ["To sign", "Stuck"]
     assert [item.request for item in groups[0].items] == to_sign
-    assert groups[0].reason == "Signature of an approver missing"
-    assert groups[1].reason == "", "one item has its reasons in its row"
+    [to_sign_part] = groups[0].parts
+    assert to_sign_part.rows == [(item, "") for item in groups[0].items]
+    [(_, reasons)] = groups[1].parts[0].rows
+    assert reasons == "Stuck: 2 failed jobs. Late: late", "one item has its reasons in its row"
     assert page.content.decode().count("Signature of an approver missing") == 1
     assert [item.request for item in groups[1].items] == [stuck]
     assert groups[1].todo == "Retry its failed jobs or continue without them"

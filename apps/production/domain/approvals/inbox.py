@@ -320,8 +320,8 @@ class InboxItem:
     """A request that waits for a user.
 
     It has the next step, its button, the reasons why the request waits, and since when, and the
-    users on whose behalf the user acts. `wait` is the most urgent one, None if the request waits for nothing;
-    `other_waits` are those after it.
+    users on whose behalf the user acts. `wait` is the most urgent one, None if the request waits
+    for nothing; `other_waits` are those after it.
     """
 
     request: Request
@@ -340,10 +340,31 @@ class InboxItem:
 
 
 @dataclass(frozen=True)
-class InboxGroup:
-    """Items with the same next step, in the order of the inbox, below a heading.
+class InboxPart:
+    """Items of a group with the same next step and the same first reason."""
 
-    `reason` is the first reason of several items if they all have it, else empty. `elsewhere` counts the requests that wait for this too, and for something more urgent first.
+    todo: str
+    reason: str
+    items: list[InboxItem]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether step and reason stand once above several items, not beside each."""
+        return len(self.items) > 1 and self.reason != ""
+
+    @property
+    def rows(self) -> list[tuple[InboxItem, str]]:
+        """Each item with the reasons that stand beside it."""
+        start = 1 if self.is_shared else 0
+        return [(item, ". ".join(item.reasons[start:])) for item in self.items]
+
+
+@dataclass(frozen=True)
+class InboxGroup:
+    """Items that wait for the same, in the order of the inbox, below a heading.
+
+    `todo` is their next step, which differs for some if their state differs. `elsewhere` counts the
+    requests that wait for this too, and for something more urgent first.
     """
 
     heading: str
@@ -353,17 +374,14 @@ class InboxGroup:
     elsewhere: int
 
     @property
-    def reason(self) -> str:
-        first_reasons = {item.reasons[:1] for item in self.items}
-        if len(self.items) == 1 or len(first_reasons) > 1:
-            return ""
-        return "".join(*first_reasons)
-
-    @property
-    def items_with_reasons(self) -> list[tuple[InboxItem, str]]:
-        """Each item with its reasons, without the `reason` that all share."""
-        start = 1 if self.reason else 0
-        return [(item, ". ".join(item.reasons[start:])) for item in self.items]
+    def parts(self) -> list[InboxPart]:
+        """Its items by next step and first reason, the part with the first item first."""
+        parts: dict[tuple[str, str], InboxPart] = {}
+        for item in self.items:
+            reason = item.reasons[0] if item.reasons else ""
+            part = parts.setdefault((item.todo, reason), InboxPart(item.todo, reason, []))
+            part.items.append(item)
+        return list(parts.values())
 
 
 def group_items(items: Iterable[InboxItem]) -> list[InboxGroup]:

@@ -6,6 +6,7 @@ from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.submission.domain.dispatch.recall import flight_of
 from apps.submission.domain.dispatch.returns import planned_jobs_of
+from apps.submission.models import Submission
 
 register = template.Library()
 
@@ -21,6 +22,17 @@ def numbers_of_jobs(ranges: str) -> str:
     return ", ".join(parts[:MOST_RANGES]).replace("-", "–") + (
         ", …" if len(parts) > MOST_RANGES else ""
     )
+
+
+@register.filter
+def job_numbers(array: Submission) -> str:
+    """The numbers of the jobs of an array, such as `0–8`."""
+    if array.indices:
+        return numbers_of_jobs(array.indices)
+    last = array.first + array.tasks - 1
+    if last == array.first:
+        return str(last)
+    return f"{array.first}–{last}"
 
 
 @register.simple_tag
