@@ -127,7 +127,7 @@ def test_unused_record_goes_alone_and_the_log_of_changes_keeps_it(office, admin)
     office.post(deletion_of(probe), {"post": "yes"})
     assert not Probe.objects.filter(name="read").exists()
     page = text_of(office.get("/admin/admin/logentry/"))
-    assert '<a href="/admin/core/event/">Events</a>' in page
+    assert '<a href="/admin/admin/logentry/all/">Who changed what</a>' in page
     assert "Deleted." in page
     assert ">read<" in page
     assert admin.username in page
