@@ -99,6 +99,9 @@ def test_protected_record_says_what_to_do_first(office):
     Cluster.objects.filter(pk=cluster.pk).update(site=site)
     page = text_of(office.get(deletion_of(site)))
     assert "CERN cannot be deleted: it is used by 1 cluster. Move its clusters" in page
+    of_site = f"/admin/clusters/cluster/?site__exact={site.pk}"
+    assert f'<a href="{of_site}">1 cluster</a>: can be deleted first' in page
+    assert "alps" in text_of(office.get(of_site))
 
 
 def test_deletion_says_what_goes_with_the_record(office, nova, at):
