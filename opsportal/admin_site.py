@@ -124,10 +124,9 @@ FIRST_TASKS = {
         ),
         Task(
             "Who changed what",
-            "Changes in the back office in the last 7 days, with their values",
+            "In the back office and on pages of the portal, with values before and after",
             "administration",
-            view="admin:admin_logentry_changelist",
-            query="?when=7",
+            view="admin:admin_logentry_all",
         ),
         Task(
             "What takes space",

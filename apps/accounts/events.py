@@ -1,6 +1,6 @@
 """Events of accounts, roles and tokens."""
 
-from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.domain.event_kinds import EventKind, declare, declare_administrative
 
 declare(
     EventKind("experiment.created", "created the experiment", "was created"),
@@ -31,3 +31,5 @@ declare(
         "was sent a link for a new password",
     ),
 )
+
+declare_administrative("experiment", "user", "membership", "token", "account.logins_changed")

@@ -1,6 +1,6 @@
 """Events of captured jobs, capture hosts and the retention of the archive."""
 
-from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.domain.event_kinds import EventKind, declare, declare_administrative
 
 declare(
     EventKind(
@@ -41,3 +41,5 @@ declare(
     EventKind("capture_host.token_added", "added a token of the capture host", "has a new token"),
     EventKind("capture_host.tokens_revoked", "revoked tokens", "had tokens revoked"),
 )
+
+declare_administrative("capture_host", "archive.retention_changed")

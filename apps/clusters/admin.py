@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 from django import forms
@@ -12,6 +13,9 @@ from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.core.web.plugin_field import PluginField
+
+#: Captured jobs name their cluster by such a name, too.
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
 @admin.register(Site)
@@ -32,6 +36,16 @@ class SiteAdmin(PortalAdmin):
 
 class ClusterForm(forms.ModelForm):
     """A cluster. Its scheduler must accept the options: otherwise no job would be collected."""
+
+    def clean_name(self) -> str:
+        """Refuse a new name that no scheduler has, nor capture can send jobs under."""
+        name = str(self.cleaned_data["name"])
+        if "name" in self.changed_data and not re.fullmatch(_NAME, name):
+            raise forms.ValidationError(
+                "Use only letters, digits, “_”, “.” and “-” in “Name”, and begin with a letter or "
+                "digit."
+            )
+        return name
 
     def clean(self) -> dict[str, Any]:
         """Check the options only where they change: a faulty cluster can still be switched off."""

@@ -1,6 +1,6 @@
 """Events of verdicts, failure groups, known errors and log harvests."""
 
-from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.domain.event_kinds import EventKind, declare, declare_administrative
 from apps.core.enums import Audience, Group
 from apps.diagnosis.enums import GroupStatus
 
@@ -90,3 +90,5 @@ declare(
         "verdict.overridden", "overrode the verdict: {old} → {new}", "had its verdict overridden"
     ),
 )
+
+declare_administrative("known_error", "pack", "reclassification")

@@ -1,6 +1,6 @@
 """Events of job records, claims and masking rules."""
 
-from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
+from apps.core.domain.event_kinds import TEAM, EventKind, declare, declare_administrative, to
 from apps.core.enums import Group
 
 declare(
@@ -40,3 +40,5 @@ declare(
     EventKind("masking_rule.saved", "saved the masking rule", "was saved"),
     EventKind("masking_rule.deleted", "deleted the masking rule", "was deleted"),
 )
+
+declare_administrative("account.mapped", "masking_rule")

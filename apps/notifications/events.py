@@ -1,6 +1,6 @@
 """Events of webhooks, feeds and messages to experiments."""
 
-from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.domain.event_kinds import EventKind, declare, declare_administrative
 from apps.core.enums import Audience, Group
 
 declare(
@@ -26,3 +26,5 @@ declare(
         "feed.address_revoked", "revoked the feed addresses", "had the feed addresses revoked"
     ),
 )
+
+declare_administrative("webhook")

@@ -1,6 +1,13 @@
 """Kinds of events about requests, their discussion, holds, and the rules that decide about them."""
 
-from apps.core.domain.event_kinds import TEAM, EventKind, declare, declare_states, to
+from apps.core.domain.event_kinds import (
+    TEAM,
+    EventKind,
+    declare,
+    declare_administrative,
+    declare_states,
+    to,
+)
 from apps.core.enums import Audience, Group
 from apps.production.enums import RequestState, Verb
 
@@ -237,3 +244,5 @@ declare(
     EventKind("delegation.made", "delegated signatures to {new}", "was made"),
     EventKind("delegation.revoked", "revoked the delegation to {old}", "was revoked"),
 )
+
+declare_administrative("hold", "share", "workflow", "approval_group", "approval_rule", "delegation")

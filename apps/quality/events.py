@@ -1,6 +1,6 @@
 """Kinds of events about the data quality of requests."""
 
-from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
+from apps.core.domain.event_kinds import TEAM, EventKind, declare, declare_administrative, to
 from apps.core.enums import Group
 
 declare(
@@ -38,3 +38,5 @@ declare(
     ),
     EventKind("quality.thresholds_saved", "saved thresholds", "were saved"),
 )
+
+declare_administrative("quality.thresholds_saved")

@@ -1,6 +1,6 @@
 """Events of recovery rules."""
 
-from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.domain.event_kinds import EventKind, declare, declare_administrative
 from apps.core.enums import Audience, Group
 
 declare(
@@ -14,3 +14,5 @@ declare(
         {Audience.APPROVERS: Group.TROUBLE},
     ),
 )
+
+declare_administrative("recovery")

@@ -1,6 +1,6 @@
 """Events of the status board: incidents, maintenance windows, announcements, monitoring sources."""
 
-from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.domain.event_kinds import EventKind, declare, declare_administrative
 
 declare(
     EventKind("service.created", "created the service", "was created"),
@@ -41,3 +41,5 @@ declare(
     EventKind("source.no_data", "stopped reporting", "stopped reporting"),
     EventKind("rule.added", "added an alert rule", "has a new alert rule"),
 )
+
+declare_administrative("announcement", "service", "source", "rule")

@@ -402,7 +402,10 @@ def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
     page = client.post(
         "/admin/archive/capturehost/add/", {"name": "sched", "clusters": "alps,jura"}, follow=True
     )
-    assert "No cluster with this name yet: jura. Check the spelling." in page.text
+    added, token, warning = page.context["messages"]
+    assert "Added the capture host “" in str(added)
+    assert "shown only once" in str(token)
+    assert "No cluster with this name yet: jura. Check the spelling." in str(warning)
     shown = page.content.decode().partition("shown only once: <code>")[2][:43]
     assert capture_hosts.host_of(shown).clusters == ["alps", "jura"]
     host = CaptureHost.objects.get()

@@ -1,5 +1,7 @@
 """The admin of changes that were made in the back office, also of records that are deleted."""
 
+from contextlib import suppress
+from datetime import timedelta
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -7,16 +9,25 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import path
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
-from apps.core.admin.base import PortalAdmin, ReadOnlyAdmin
+from apps.core.admin.base import ReadOnlyAdmin
+from apps.core.admin.joined_changes import name_of_kind, newest_changes
 from apps.core.admin.lists import PeriodFilter
 from apps.core.admin.record_history import entry_of_log
 from apps.core.web.people import name_of
+
+#: Periods of *Who changed what*: days, and their label.
+_PERIODS = ((1, "Last 24 hours"), (7, "Last 7 days"), (30, "Last 30 days"), (365, "Last year"))
 
 
 class ChangePeriod(PeriodFilter):
@@ -41,19 +52,16 @@ class RecordKindFilter(admin.SimpleListFilter):
         logged = LogEntry.objects.order_by().values("content_type")
         choices = []
         for content_type in ContentType.objects.filter(pk__in=logged):
-            choices.append((str(content_type.pk), capfirst(_name_of_kind(content_type))))
+            choices.append(
+                (
+                    str(content_type.pk),
+                    capfirst(name_of_kind(content_type.model_class(), content_type.name)),
+                )
+            )
         return sorted(choices, key=itemgetter(1))
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(content_type=self.value()) if self.value() else queryset
-
-
-def _name_of_kind(content_type: ContentType) -> str:
-    model = content_type.model_class()
-    model_admin = admin.site._registry.get(model) if model else None
-    if isinstance(model_admin, PortalAdmin):
-        return model_admin.name_of_record
-    return str(content_type.name)
 
 
 @admin.register(LogEntry)
@@ -62,10 +70,10 @@ class LogEntryAdmin(ReadOnlyAdmin):
 
     about = (
         "Who added, changed or deleted a record in the back office, with the values before and "
-        "after. What was done on pages of the portal, by commands and by the API, such as tokens, "
-        "known errors and announcements, is in the audit trail:"
+        "after. With what admins changed on pages of the portal, such as roles, tokens, known "
+        "errors and holds:"
     )
-    changed_on = ("Events", "admin:core_event_changelist")
+    changed_on = ("Who changed what", "admin:admin_logentry_all")
     document = "administration"
     list_title = "Changes in the back office"
     record_name = "change"
@@ -84,6 +92,33 @@ class LogEntryAdmin(ReadOnlyAdmin):
     column_titles = MappingProxyType({"action_time": "time", "user": "by"})
     filter_titles = MappingProxyType({"user": "by"})
 
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.all_view)
+        return [path("all/", view, name="admin_logentry_all"), *super().get_urls()]
+
+    def all_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the changes in the back office and on pages of the portal, newest first."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        days = request.GET.get("when", "")
+        offered = {str(period) for period, _ in _PERIODS}
+        period = int(days) if days in offered else 7
+        query = request.GET.get("q", "").replace("\0", "").strip()
+        now = timezone.now()
+        before = now
+        with suppress(ValueError):
+            before = parse_datetime(request.GET.get("before", "")) or now
+        if timezone.is_naive(before):
+            before = timezone.make_aware(before)
+        changes, older_than = newest_changes(
+            since=now - timedelta(days=period), before=before, query=query
+        )
+        page = {"changes": changes, "periods": _PERIODS, "days": period, "query": query}
+        page["before"] = older_than.isoformat() if older_than else ""
+        context = self.admin_site.each_context(request)
+        context |= {"title": "Who changed what", "opts": self.opts, "page": page}
+        return TemplateResponse(request, "admin/changes/all.html", context)
+
     def title_of_record(self, record: LogEntry) -> str:
         return f"{record.object_repr}: {record.get_action_flag_display().lower()} by {record.user}"
 
@@ -93,7 +128,10 @@ class LogEntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description="kind of record", ordering="content_type__model")
     def kind(self, log_entry: LogEntry) -> str:
-        return _name_of_kind(log_entry.content_type) if log_entry.content_type else "–"
+        content_type = log_entry.content_type
+        if content_type is None:
+            return "–"
+        return name_of_kind(content_type.model_class(), content_type.name)
 
     @admin.display(description="record", ordering="object_repr")
     def record(self, log_entry: LogEntry) -> str:

@@ -4,11 +4,14 @@ Django would read all of them first, which are millions of jobs for a cluster.
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from django.apps import apps
 from django.contrib.admin import AdminSite
 from django.db import models
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.text import capfirst, get_text_list
 
@@ -17,6 +20,19 @@ MOST_COUNTED = 1_000
 #: At most this many records are checked in one deletion.
 _MOST_RECORDS = 20
 _ALWAYS = (models.PROTECT, models.RESTRICT)
+
+
+@dataclass(frozen=True)
+class Use:
+    """Rows that refer to a record by a field: their model, and how many there are."""
+
+    model: type[models.Model]
+    field_name: str
+    count: int
+
+    @property
+    def in_words(self) -> str:
+        return count_in_words(self.count, self.model._meta)
 
 
 def reasons_against_deletion(
@@ -40,28 +56,41 @@ def reasons_against_deletion(
     return sentences
 
 
-def _reason(
-    record: models.Model, uses: list[tuple[type[models.Model], int]], site: AdminSite, instead: str
-) -> str:
-    """Name the records that people know; fold the internal ones, such as hourly totals."""
+def _reason(record: models.Model, uses: list[Use], site: AdminSite, instead: str) -> str:
+    """Name and link the records that people know; fold the internal ones, such as hourly totals."""
     is_internal = cast(Any, site).is_internal
-    known: list[str] = []
-    internal: list[str] = []
-    for model, count in uses:
-        kinds = internal if is_internal(model) else known
-        kinds.append(count_in_words(count, model._meta))
-    names = list(known)
-    if known and len(internal) > 1:
+    known = [use for use in uses if not is_internal(use.model)]
+    internal = [use.in_words for use in uses if is_internal(use.model)]
+    names = [use.in_words for use in known]
+    is_folded = bool(known) and len(internal) > 1
+    if is_folded:
         names.append("internal records of the portal")
     else:
         names += internal
-    text = f"{record} cannot be deleted: it is used by {get_text_list(names, 'and')}. {instead}"
-    if len(names) == len(uses):
-        return text.strip()
-    rows = format_html_join("", "<li>{}</li>", [(name,) for name in internal])
-    return format_html(
-        "{}<details><summary>Internal records</summary><ul>{}</ul></details>", text.strip(), rows
-    )
+    sentence = f"{record} cannot be deleted: it is used by {get_text_list(names, 'and')}. {instead}"
+    text = format_html("{}", sentence.strip())
+    linked = [_line_of(use, record, site) for use in known]
+    if linked:
+        text += format_html("<ul>{}</ul>", format_html_join("", "<li>{}</li>", linked))
+    if is_folded:
+        rows = format_html_join("", "<li>{}</li>", [(name,) for name in internal])
+        text += format_html(
+            "<details><summary>Internal records</summary><ul>{}</ul></details>", rows
+        )
+    return text
+
+
+def _line_of(use: Use, record: models.Model, site: AdminSite) -> tuple[str]:
+    """Link the records of a use, and say whether they can be deleted."""
+    model_admin = site._registry.get(use.model)
+    if model_admin is None:
+        return (use.in_words,)
+    name = use.model._meta.label_lower.replace(".", "_")
+    query = urlencode({f"{use.field_name}__exact": record.pk})
+    address = f"{reverse(f'admin:{name}_changelist')}?{query}"
+    can_go = "delete" not in getattr(model_admin, "never", ())
+    rest = "can be deleted first" if can_go else "cannot be deleted here"
+    return (format_html('<a href="{}">{}</a>: {}', address, use.in_words, rest),)
 
 
 def without_links(
@@ -105,8 +134,8 @@ def _uses_of(
     deleted_too: Collection[type[models.Model]],
     *,
     any_use: bool,
-) -> Iterator[tuple[type[models.Model], int]]:
-    """Yield the models whose rows prevent that a record is deleted, with their numbers."""
+) -> Iterator[Use]:
+    """Yield which rows prevent that a record is deleted, by their models."""
     for relation in record._meta.get_fields(include_hidden=True):
         if not isinstance(relation, models.ManyToOneRel):
             continue
@@ -116,7 +145,7 @@ def _uses_of(
         rows = model._base_manager.filter(**{relation.field.name: record.pk})
         count = rows.order_by()[: MOST_COUNTED + 1].count()
         if count:
-            yield model, count
+            yield Use(model, relation.field.name, count)
 
 
 def _prevents(relation: Any, site: AdminSite) -> bool:

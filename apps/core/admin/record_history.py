@@ -37,8 +37,8 @@ MOST = 200
 FEW_OF_THE_PORTAL = 10
 #: Changes by people are searched among this many events of a record: about a month of a cluster.
 MOST_SEARCHED = 100_000
-#: A page stores its change and its event at almost the same time.
-_TOGETHER = timedelta(seconds=5)
+#: A page of the back office stores its change and its event at almost the same time.
+TOGETHER = timedelta(seconds=5)
 _LONGEST_VALUE = 500
 _NOTHING = "–"
 _HIDDEN = "(hidden)"
@@ -280,8 +280,8 @@ def history_of(record: models.Model, *, with_portal: bool = False) -> History:
 
     entries = []
     for log_entry in stored:
-        entries.append(entry_of_log(log_entry, _event_of(log_entry, by_people)))
-    entries += [_entry_of_event(event) for event in chain(by_people, by_portal)]
+        entries.append(entry_of_log(log_entry, event_of(log_entry, by_people)))
+    entries += [entry_of_event(event) for event in chain(by_people, by_portal)]
     return History(sorted(entries, key=attrgetter("at"), reverse=True), left_out)
 
 
@@ -292,11 +292,11 @@ def _recent_events(record: models.Model) -> models.QuerySet[Event]:
     return newest.filter(id__gt=last) if last else newest
 
 
-def _event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
+def event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
     """Take from the list the event of the same change: by the same person, at the same time."""
     same = []
     for event in events:
-        is_near = abs(event.at - log_entry.action_time) < _TOGETHER
+        is_near = abs(event.at - log_entry.action_time) < TOGETHER
         if is_near and event.actor == log_entry.user.get_username():
             same.append(event)
     if not same:
@@ -343,7 +343,7 @@ def _sentence(part: dict[str, Any]) -> str:
     return f"{capfirst(verb)}{name}{separator}{fields}."
 
 
-def _entry_of_event(event: Event) -> HistoryEntry:
+def entry_of_event(event: Event) -> HistoryEntry:
     changes = _changes_of_event(event)
     what = str(capfirst(what_was_done(event)))
     return HistoryEntry(event.at, event.actor, what, changes, event.reason)

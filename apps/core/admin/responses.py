@@ -1,6 +1,6 @@
 """What the back office says after a record was added, changed or deleted."""
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -30,7 +30,7 @@ class PlainResponses(admin.ModelAdmin):
     ) -> HttpResponse:
         if IS_POPUP_VAR in request.POST:
             return super().response_add(request, obj, post_url_continue)
-        messages.success(request, self._sentence("Added", request, obj))
+        self._report_first(request, self._sentence("Added", request, obj))
         if "_addanother" in request.POST:
             return redirect(request.get_full_path())
         if "_continue" in request.POST and self.has_view_or_change_permission(request, obj):
@@ -40,7 +40,7 @@ class PlainResponses(admin.ModelAdmin):
     def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
         if IS_POPUP_VAR in request.POST:
             return super().response_change(request, obj)
-        messages.success(request, self._sentence("Saved", request, obj))
+        self._report_first(request, self._sentence("Saved", request, obj))
         if "_continue" in request.POST:
             return redirect(request.get_full_path())
         if "_addanother" in request.POST:
@@ -69,6 +69,13 @@ class PlainResponses(admin.ModelAdmin):
         except ValidationError:
             return False
         return "\x00" not in text
+
+    def _report_first(self, request: HttpRequest, sentence: SafeString) -> None:
+        """Say what was saved before what the save itself reported, such as a new token."""
+        messages.success(request, sentence)
+        # Django can only append a message.
+        queued: list[Any] = cast(Any, messages.get_messages(request))._queued_messages
+        queued.insert(0, queued.pop())
 
     def _sentence(self, verb: str, request: HttpRequest, obj: Any) -> SafeString:
         """Write `Added the cluster “alps”.`, with a link to the record."""

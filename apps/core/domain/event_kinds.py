@@ -45,6 +45,7 @@ class UndeclaredEvent(LookupError):
 _kinds: dict[str, EventKind] = {}
 _by_former_name: dict[str, EventKind] = {}
 _states: dict[str, Mapping[str, str]] = {}
+_administrative: set[str] = set()
 
 
 def declare(*kinds: EventKind) -> None:
@@ -59,6 +60,23 @@ def declare(*kinds: EventKind) -> None:
 def declare_states(target_type: str, labels: Mapping[str, str]) -> None:
     """Name the states of a type of target, by their stored names, in the values of its events."""
     _states[target_type] = labels
+
+
+def declare_administrative(*subjects: str) -> None:
+    """List events of these subjects, such as `membership`, among the changes that admins made.
+
+    A whole name, such as `account.mapped`, stands for one kind.
+    """
+    _administrative.update(subjects)
+
+
+def administrative_kinds() -> list[str]:
+    """Return the names of the kinds of events that are changes by admins, sorted."""
+    names = []
+    for name in sorted(_kinds):
+        if name in _administrative or name.partition(".")[0] in _administrative:
+            names.append(name)
+    return names
 
 
 def value_in_words(event: Event, value: str) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -21,6 +22,8 @@ from apps.diagnosis.models import ExperimentPack
 from apps.diagnosis.permissions import may_edit_catalogue
 
 SHOWN = 100
+#: A pack to begin with.
+_SAMPLE = settings.BASE_DIR / "docs" / "experiment-pack.yaml"
 
 
 class PackForm(forms.Form):
@@ -78,6 +81,7 @@ def packs(request: AuthenticatedRequest) -> HttpResponse:
         "effect": effect,
         "packs": experiment_packs[:SHOWN],
         "may_propose": may_propose,
+        "sample": _SAMPLE.read_text(encoding="utf-8") if may_propose else "",
     }
     return render(
         request, "diagnosis/known_errors/packs.html", context, status=400 if form.errors else 200

@@ -83,6 +83,7 @@ from tests.factories import clusters
             "max_age_days",
             "Enter 1 or more for “Days that jobs are kept”.",
         ),
+        ("clusters/cluster", {"name": "my alps"}, "name", "digits, “_”, “.” and “-” in “Name”"),
         ("datasets/catalogue", {}, "kind", "“Kind” is required: choose a value."),
         (
             "diagnosis/exitcodemeaning",

@@ -99,6 +99,9 @@ def test_protected_record_says_what_to_do_first(office):
     Cluster.objects.filter(pk=cluster.pk).update(site=site)
     page = text_of(office.get(deletion_of(site)))
     assert "CERN cannot be deleted: it is used by 1 cluster. Move its clusters" in page
+    of_site = f"/admin/clusters/cluster/?site__exact={site.pk}"
+    assert f'<a href="{of_site}">1 cluster</a>: can be deleted first' in page
+    assert "alps" in text_of(office.get(of_site))
 
 
 def test_deletion_says_what_goes_with_the_record(office, nova, at):
@@ -127,7 +130,7 @@ def test_unused_record_goes_alone_and_the_log_of_changes_keeps_it(office, admin)
     office.post(deletion_of(probe), {"post": "yes"})
     assert not Probe.objects.filter(name="read").exists()
     page = text_of(office.get("/admin/admin/logentry/"))
-    assert '<a href="/admin/core/event/">Events</a>' in page
+    assert '<a href="/admin/admin/logentry/all/">Who changed what</a>' in page
     assert "Deleted." in page
     assert ">read<" in page
     assert admin.username in page

@@ -1,8 +1,11 @@
 """The history of a record in the back office: who changed what, from which value to which."""
 
+from datetime import timedelta
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.urls import reverse
+from django.utils import timezone
 
 from apps.accounts.models import Experiment
 from apps.archive.models import CaptureHost
@@ -13,6 +16,7 @@ from apps.hosts.models import Probe
 from tests.factories import clusters, people
 from tests.pages import text_of
 
+ALL_CHANGES = "/admin/admin/logentry/all/"
 CLUSTER = {"name": "alps", "scheduler": "simulated", "options": "{}", "submission": "{}"}
 
 
@@ -88,6 +92,29 @@ def test_events_of_others_have_entries_of_their_own(office, admin, at):
     assert (entry.by, entry.what) == ("single sign-on", "Granted the role liaison for NOVA")
     assert entry.changes == []  # the sentence has the role
     assert "Reason: In the group nova-production." in page
+
+
+def test_changes_in_the_back_office_and_on_pages_are_one_list(office, admin, nova):
+    office.post(change_of(nova), {"key": "NOVA", "name": "NOvA far"})
+    ana = people.person("ana")
+    where = {"experiment": "NOVA"}
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+    role = {"kind": "membership.granted", "target": ana, "new": "liaison", "data": where}
+    publish(by=admin, at=an_hour_ago, **role)
+    publish(by="single sign-on", at=an_hour_ago, **role)  # no person
+
+    page = office.get(ALL_CHANGES)
+
+    changes = page.context["page"]["changes"]
+    assert [(change.entry.by, change.entry.what, change.url) for change in changes] == [
+        (admin.username, "Changed the experiment", change_of(nova)),
+        (admin.username, "Granted the role liaison for NOVA", change_of(ana)),
+    ]
+    assert '<span class="old">NOvA</span> → <span class="new">NOvA far' in text_of(page)
+    assert "No changes match “ghost”" in text_of(office.get(f"{ALL_CHANGES}?q=ghost&before=x"))
+    ana.delete()
+    [change] = office.get(f"{ALL_CHANGES}?q=ana").context["page"]["changes"]
+    assert (change.record, change.url) == ("ana", "")
 
 
 def test_row_of_a_table_on_the_page_is_shown_with_both_values(office):

@@ -293,6 +293,7 @@ def test_pages_check_propose_and_approve(client, nova, liaison, approver, at):
         reverse("diagnosis:packs"), {"text": SAMPLE.replace("role: cause", "role: <b>"), "check": 1}
     )
     assert wrong.status_code == 400
+    assert "regex: &#x27;calibration server answered BUSY&#x27;" in wrong.text  # the example
     assert re.search(r"Line \d+: NOVA-GEOMETRY-TAG, role: Value .{1,8}&lt;b&gt;", wrong.text)
     assert "<b>" not in wrong.text.split("NOVA-GEOMETRY-TAG, role")[1][:60]
     checked = client.post(reverse("diagnosis:packs"), {"text": SAMPLE, "check": 1})

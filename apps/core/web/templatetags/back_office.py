@@ -46,9 +46,14 @@ def _admin_of(options: Any, name: str) -> Any:
 
 @register.filter
 def with_titles(result: Iterable[SafeString], headers: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Give each cell of a row the title of its column, which a phone shows beside its value."""
+    """Give each cell of a row the title of its column, which a phone shows beside its value.
+
+    A phone leaves out cells that are marked as empty.
+    """
     for cell, header in zip(result, headers, strict=False):
         title = "" if "action-checkbox" in header.get("class_attrib", "") else header["text"]
         attribute = format_html(' data-title="{}"', capfirst(title))
+        if cell.endswith(">–</td>"):
+            attribute += mark_safe(" data-empty")
         tag, space, rest = cell.partition(" ")
         yield mark_safe(f"{tag}{attribute}{space}{rest}")  # noqa: S308 (both parts are escaped)

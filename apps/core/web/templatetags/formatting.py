@@ -10,7 +10,7 @@ from django.conf import settings
 from django.forms import BoundField
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.charts import Part, share_bar
 from apps.core.domain.event_kinds import what_was_done
@@ -331,6 +331,12 @@ def filled_bar(
     return share_bar(
         parts, sentence=", ".join(part.title for part in parts), whole=whole, height=height
     )
+
+
+@register.filter
+def breakable(text: str) -> SafeString:
+    """Let long names such as `JOB_RECORD_MONTHS` break after their underscores."""
+    return format_html_join(mark_safe("_<wbr>"), "{}", [(part,) for part in text.split("_")])
 
 
 @register.simple_tag
