@@ -25,7 +25,7 @@ from apps.core.admin.record_history import (
     event_of,
 )
 from apps.core.domain.event_kinds import administrative_kinds, what_was_done
-from apps.core.domain.events import people
+from apps.core.domain.events import select_people
 from apps.core.models import Event
 
 #: Changes of a page.
@@ -61,7 +61,7 @@ def newest_changes(
     kinds of records, not on the changes.
     """
     logged = LogEntry.objects.filter(action_time__gte=since, action_time__lt=before)
-    events = Event.objects.filter(at__gte=since, at__lt=before, actor__in=people())
+    events = Event.objects.filter(at__gte=since, at__lt=before, actor__in=select_people())
     events = events.filter(kind__in=administrative_kinds())
     if query:
         logged = logged.filter(Q(user__username__icontains=query) | Q(object_repr__icontains=query))
