@@ -27,3 +27,17 @@ def mark_hidden(text: str, mark: Callable[[str, str], str] = "⟨{}⟩".format) 
         return marks[character]
 
     return HIDDEN.sub(marked, text.replace("\r\n", "\n"))
+
+
+def first_characters(text: str, most: int) -> str:
+    """Return at most `most` characters; a text that is cut ends after a word, with `…`.
+
+    A word that is longer than half of them is cut itself.
+    """
+    if len(text) <= most:
+        return text
+    beginning = text[: most - 2]
+    last_blank = beginning.rfind(" ")
+    if last_blank > most // 2:
+        beginning = beginning[:last_blank]
+    return f"{beginning.rstrip()} …"

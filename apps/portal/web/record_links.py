@@ -9,7 +9,8 @@ from django.apps import apps
 from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.text import Truncator
+
+from apps.core.domain.hidden_characters import first_characters
 
 #: Length to which an error of accounting is shortened; its own page has all of it.
 _MOST_CHARACTERS = 120
@@ -114,6 +115,6 @@ def _accounting_of(cluster: Any) -> list[tuple[str, str]]:
     if not collection.last_error:
         until = timezone.localtime(collection.collected_until)
         return [(f"Its accounting is read until {until:%d %b %H:%M}", address)]
-    error = Truncator(collection.last_error).chars(_MOST_CHARACTERS)
+    error = first_characters(collection.last_error, _MOST_CHARACTERS)
     remedy = reverse("core:help", args=["jobs"]) + "#accounting-that-cannot-be-read"
     return [(f"Its accounting cannot be read: {error}", address), ("What to do", remedy)]

@@ -395,6 +395,10 @@ def test_page_of_a_cluster_says_whether_its_accounting_is_read_and_if_not_why(cl
     text = "Its accounting cannot be read: sacct: unknown host &lt;alps&gt;"
     assert f'<a href="{why}">{text}</a>' in page
     assert "/help/jobs/#accounting-that-cannot-be-read" in page
+    Collection.objects.update(last_error="sacct: no route to host " * 9)
+    assert "sacct: no route to …</a>" in text_of(client.get(address))
+    health = text_of(client.get("/health/"))
+    assert "sacct: no …</summary>sacct: no route to host" in health
     Cluster.objects.update(collects=False)
     assert "It collects no jobs now" in text_of(client.get(address))
 

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.forms import BoundField
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from apps.core.charts import Part, share_bar
 from apps.core.domain.event_kinds import what_was_done
-from apps.core.domain.hidden_characters import mark_hidden
+from apps.core.domain.hidden_characters import first_characters, mark_hidden
 from apps.core.domain.pagination import with_changes
 from apps.core.domain.quantities import JOULES_PER_KWH, round_duration, round_size
 
@@ -336,7 +336,20 @@ def filled_bar(
 @register.filter
 def breakable(text: str) -> SafeString:
     """Let long names such as `JOB_RECORD_MONTHS` break after their underscores."""
-    return format_html_join(mark_safe("_<wbr>"), "{}", [(part,) for part in text.split("_")])
+    *beginnings, end = text.split("_")
+    return format_html_join("", "{}_<wbr>", ((part,) for part in beginnings)) + conditional_escape(
+        end
+    )
+
+
+@register.filter
+def folded(text: str, most: int = 160) -> SafeString:
+    """Show the first words of a long text; the whole text unfolds."""
+    if len(text) <= most:
+        return format_html("{}", text)
+    return format_html(
+        "<details><summary>{}</summary>{}</details>", first_characters(text, most), text
+    )
 
 
 @register.simple_tag
