@@ -215,8 +215,8 @@ def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(
     read_until = at + 4 * MINUTE
     Collection.objects.create(cluster=jobs[0].cluster, collected_until=read_until)
     assert f"are counted up to {when(read_until)}: its accounting" in " ".join(page().split())
-    assert f"as of {when(figures.counted_at)}" in page(), "no cluster that is behind dates the rest"
-    assert page().count("as of ") == 1
+    dated = page().count(f"as of {when(figures.counted_at)}")
+    assert dated == page().count("as of ") > 0, "no cluster that is behind dates the rest"
 
 
 def test_incident_that_no_job_met_is_counted_although_jobs_of_other_services_mark_it(
