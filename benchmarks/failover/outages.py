@@ -1,6 +1,7 @@
 """Outages of machines under load, and what they cost."""
 
 import json
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection
@@ -190,20 +191,21 @@ class Run:
         return machines[f"{names[role]}{1 + number % 2}"]
 
     def _wait_until_whole(self) -> float:
-        """Wait until each role has its second again, and all jobs started by now are archived.
+        """Wait until each role has its second again, all jobs started by now are archived, and all
+        requests made by now are answered: a later answer would count for the next outage.
 
         Raises TimeoutError with what is missing.
         """
         jobs = self._load.jobs
         logs = self._searches.logs if self._searches else 0
         began = time.monotonic()
-        while missing := self._missing(jobs, logs):
+        while missing := self._missing(jobs, logs, began):
             if time.monotonic() > began + RECOVERY_SECONDS:
                 raise TimeoutError(f"missing after {RECOVERY_SECONDS} s: {', '.join(missing)}")
             time.sleep(0.1)
         return time.monotonic() - began
 
-    def _missing(self, jobs: int, logs: int) -> list[str]:
+    def _missing(self, jobs: int, logs: int, now: float) -> list[str]:
         """Return what is missing, in words."""
         try:
             checks = {
@@ -211,6 +213,7 @@ class Run:
                 "Valkey with its replica and Sentinels": self._cache.is_whole(),
                 "one beat that sends": len(self._database.ask(BEAT)) == 1,
                 "archived jobs": len(self._archived()) >= jobs,
+                "answers": min([*self._load.asked_at.values()], default=math.inf) > now,
             }
             if self._index and self._searches:
                 checks |= {

@@ -67,7 +67,8 @@ class Load:
     """Reads pages, calls the API, posts, and lets the scheduler start jobs, until `stop`.
 
     `posted` are the titles of all posts, `accepted` those that were answered with 201. Each of
-    the four waits `pause_seconds` after an answer.
+    the four waits `pause_seconds` after an answer. `asked_at` has the begin of each request that
+    is not answered yet, by thread.
     """
 
     def __init__(self, port, secrets, spool, pause_seconds):
@@ -75,6 +76,7 @@ class Load:
         self.cookies = {"Cookie": f"sessionid={secrets['session']}"}
         self.token = {"Authorization": f"Token {secrets['token']}"}
         self.answers, self.posted, self.accepted = [], [], []
+        self.asked_at = {}
         self.jobs = 0
         self.stopped = threading.Event()
         kinds = (self._read_pages, self._read_api, self._post, self._start_jobs)
@@ -127,7 +129,7 @@ class Load:
         if fields is not None:
             body = json.dumps(fields)
             headers = headers | {"Content-Type": "application/json"}
-        began = time.monotonic()
+        began = self.asked_at[threading.get_ident()] = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_SECONDS)
         try:
             with closing(connection):
@@ -139,6 +141,7 @@ class Load:
             status = f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
         self.answers.append(Answer(f"{method} {path}", status, began, seconds))
+        del self.asked_at[threading.get_ident()]
         return status
 
 
