@@ -44,7 +44,7 @@ def histories(draw):
 @settings(max_examples=50)
 def test_slots_equal_a_recount_of_every_minute(history):
     stretches, edges = history
-    given = [
+    history_of_service = [
         Stretch(
             state,
             BEGINNING + start * MINUTE,
@@ -53,8 +53,8 @@ def test_slots_equal_a_recount_of_every_minute(history):
         )
         for start, end, state, incident in stretches
     ]
-    found = cut_into_slots(given, [BEGINNING + edge * MINUTE for edge in edges])
-    for (seconds, incidents), (first, last) in zip(found, pairwise(edges), strict=True):
+    slots = cut_into_slots(history_of_service, [BEGINNING + edge * MINUTE for edge in edges])
+    for (seconds, incidents), (first, last) in zip(slots, pairwise(edges), strict=True):
         minutes = [
             next(
                 (state, incident)

@@ -10,11 +10,10 @@ from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 
 from apps.core.admin.base import EMPTY, ReadOnlyAdmin, register_read_only
-from apps.core.admin.lists import PeriodFilter, in_words
+from apps.core.admin.lists import PeriodFilter, address_of_record, in_words
 from apps.core.domain.event_kinds import kind_in_words, value_in_words, what_was_done
 from apps.core.domain.events import select_people
 from apps.core.models import Delivery, Event, Heartbeat, TableSize
@@ -112,10 +111,8 @@ class EventAdmin(ReadOnlyAdmin):
     @admin.display(description="target", ordering="target_label")
     def target(self, event: Event) -> str:
         """Link the record in the back office, if there are pages of its kind."""
-        name = event.target_type.replace(".", "_")
-        try:
-            address = reverse(f"admin:{name}_change", args=[event.target_id])
-        except NoReverseMatch:
+        address = address_of_record(event.target_type, event.target_id)
+        if not address:
             return event.target_label
         return format_html('<a href="{}">{}</a>', address, event.target_label)
 

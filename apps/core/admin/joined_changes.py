@@ -13,9 +13,9 @@ from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.db.models import Model, Q
-from django.urls import NoReverseMatch, reverse
 from django.utils.text import capfirst
 
+from apps.core.admin.lists import address_of_record
 from apps.core.admin.record_history import (
     TOGETHER,
     Change,
@@ -157,9 +157,4 @@ def _address_of(record: Any) -> str:
     """Return the page of the portal about a record; else its page of the back office."""
     if hasattr(record, "get_absolute_url"):
         return str(record.get_absolute_url())
-    try:
-        return reverse(
-            f"admin:{record._meta.label_lower.replace('.', '_')}_change", args=[record.pk]
-        )
-    except NoReverseMatch:
-        return ""
+    return address_of_record(record._meta.label, record.pk)

@@ -11,6 +11,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.text import get_text_list
 
@@ -35,6 +36,16 @@ def in_words(value: Any) -> str:
     if isinstance(value, bool):
         return yes_or_no(value)
     return "–" if value in (None, "") else str(value)
+
+
+def address_of_record(label: str, key: Any) -> str:
+    """Return the page of a record in the back office, by the label of its model, such as
+    `jobs.job`; empty if its kind has none.
+    """
+    try:
+        return reverse(f"admin:{label.lower().replace('.', '_')}_change", args=[key])
+    except NoReverseMatch:
+        return ""
 
 
 def yes_or_no(value: Any) -> str:

@@ -78,18 +78,21 @@ def _newest(changes: list[RecentChange], since: datetime, most: int) -> Changes:
     return Changes(since, changes[:most], max(0, len(changes) - most))
 
 
-def _newest_events(since: datetime, *kinds: str) -> list[Event]:
-    """Return the newest events of these kinds since then, newest first."""
-    newest = Event.objects.filter(kind__in=kinds).order_by("-id")[:_MOST_READ]
-    return [event for event in newest if event.at >= since]
+def _newest_events(since: datetime, *kinds: str) -> dict[int, Event]:
+    """Return the newest event of these kinds since then about each record, by its primary key."""
+    newest: dict[int, Event] = {}
+    for event in Event.objects.filter(kind__in=kinds).order_by("-id")[:_MOST_READ]:
+        if event.at >= since:
+            newest.setdefault(int(event.target_id), event)
+    return newest
 
 
 def _incidents(since: datetime, at: datetime) -> list[RecentChange]:
     """Return the outages that began or ended since then, and earlier ones reported since then."""
-    reported_at = _outages_reported(since)
+    reports = _newest_events(since, *_OUTAGE_EVENTS)
     begun_or_over = Q(started_at__gte=since) | Q(ended_at__gte=since)
     in_time = Q(pk__in=Incident.objects.overlapping(since, at).filter(begun_or_over).values("pk"))
-    incidents = Incident.objects.filter(merged_into=None).filter(in_time | Q(pk__in=reported_at))
+    incidents = Incident.objects.filter(merged_into=None).filter(in_time | Q(pk__in=reports))
     changes = []
     for incident in incidents.select_related("service")[:_MOST_READ]:
         changed_at = incident.ended_at or incident.started_at
@@ -99,19 +102,10 @@ def _incidents(since: datetime, at: datetime) -> list[RecentChange]:
             sign = incident.state
             text = f"{incident.service.name} is {incident.get_state_display().lower()}"
         if changed_at < since:
-            changed_at = reported_at[incident.pk]
+            changed_at = reports[incident.pk].at
             text += ", reported late"
         changes.append(RecentChange(changed_at, text, incident.get_absolute_url(), sign))
     return changes
-
-
-def _outages_reported(since: datetime) -> dict[int, datetime]:
-    """Return when the newest outages were last opened or closed, by the key of the incident."""
-    events = Event.objects.filter(kind__in=_OUTAGE_EVENTS, at__gte=since).order_by("-id")
-    reported_at: dict[int, datetime] = {}
-    for target_id, at in events.values_list("target_id", "at")[:_MOST_READ]:
-        reported_at.setdefault(int(target_id), at)
-    return reported_at
 
 
 def _groups(since: datetime, user: User) -> list[RecentChange]:
@@ -119,8 +113,8 @@ def _groups(since: datetime, user: User) -> list[RecentChange]:
 
     The first job of a group may have ended earlier: its log is read later.
     """
-    found_at = {int(event.target_id): event.at for event in _newest_events(since, "group.new")}
-    is_new = Q(first_seen_at__gte=since) | Q(pk__in=found_at)
+    discoveries = _newest_events(since, "group.new")
+    is_new = Q(first_seen_at__gte=since) | Q(pk__in=discoveries)
     regressed = Q(status=GroupStatus.REGRESSED, status_at__gte=since)
     changes = []
     groups = visible_groups(user).filter(is_new | regressed).defer("profile")
@@ -128,8 +122,8 @@ def _groups(since: datetime, user: User) -> list[RecentChange]:
         text = f"New failure: {group.title}"
         changed_at = group.first_seen_at
         if changed_at < since:
-            if group.pk in found_at:
-                changed_at = found_at[group.pk]
+            if group.pk in discoveries:
+                changed_at = discoveries[group.pk].at
             else:
                 text = f"Failing again: {group.title}"
                 changed_at = group.status_at
@@ -139,9 +133,7 @@ def _groups(since: datetime, user: User) -> list[RecentChange]:
 
 def _triage(since: datetime, user: User) -> list[RecentChange]:
     """Return the newest assignment or change of status of each group since then."""
-    newest: dict[int, Event] = {}
-    for event in _newest_events(since, *_TRIAGE_EVENTS):
-        newest.setdefault(int(event.target_id), event)
+    newest = _newest_events(since, *_TRIAGE_EVENTS)
     changes = []
     groups: dict[int, FailureGroup] = visible_groups(user).defer("profile").in_bulk(list(newest))
     for pk, group in groups.items():
@@ -155,9 +147,7 @@ def _triage(since: datetime, user: User) -> list[RecentChange]:
 
 def _hosts(since: datetime) -> list[RecentChange]:
     """Return the newest change of each exclusion of a host since then."""
-    newest: dict[int, Event] = {}
-    for event in _newest_events(since, *_HOST_EVENTS):
-        newest.setdefault(int(event.target_id), event)
+    newest = _newest_events(since, *_HOST_EVENTS)
     changes = []
     for pk, exclusion in HostExclusion.objects.in_bulk(list(newest)).items():
         event = newest[pk]

@@ -347,14 +347,14 @@ def test_desk_says_that_a_request_of_unknown_end_starts_too_late(
 ):
     slow = stage("generation", jobs=100, wall_seconds=60)
     history(draft(liaison, nova, stages=(slow,)))
-    one = waiting(stages=(slow,), deadline=(AT + timedelta(days=2)).date())
+    late = waiting(stages=(slow,), deadline=(AT + timedelta(days=2)).date())
     request_in("queued", by=liaison, experiment=nova, approver=approver)
     QueueEntry.objects.update(core_seconds=72 * 3600)
-    Request.objects.filter(pk=one.pk).update(requested_priority="low")
+    Request.objects.filter(pk=late.pk).update(requested_priority="low")
     set_pace(5)
     choice = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).requested
     assert (choice.end, choice.slack.start) == (None, choice.start)
-    assert choice.slack.days_late == (choice.start - one.deadline).days
+    assert choice.slack.days_late == (choice.start - late.deadline).days
     client.force_login(approver)
     _, _, facts = client.get(DESK).text.partition('<div class="header-facts">')
     facts = " ".join(facts.partition("</section>")[0].split())

@@ -223,9 +223,9 @@ def test_what_the_type_does_not_know_cannot_be_stored():
 def test_changed_arguments_are_told_as_people_write_them():
     new = monte_carlo(arguments={"run_block": "900001-904000", "first_seed": 2_000_000})
 
-    told = list_changes(monte_carlo(), new)
+    changes = list_changes(monte_carlo(), new)
 
-    assert told == [{"path": "arguments.first_seed", "old": "1", "new": "2000000"}]
+    assert changes == [{"path": "arguments.first_seed", "old": "1", "new": "2000000"}]
 
 
 @pytest.mark.django_db

@@ -286,10 +286,10 @@ def test_combined_request_has_the_sums_and_all_that_was_said():
 
 
 def test_some_parts_of_a_whole_are_not_it():
-    one, two, _ = (
+    first, second, _ = (
         KeyedContent(str(i), part.content)
         for i, part in enumerate(split(reprocessing(), SplitUnit.FILES, 1000).parts)
     )
-    assert list_obstacles(one, two) == []
+    assert list_obstacles(first, second) == []
     with pytest.raises(InvalidFields, match="are not all parts of their dataset"):
-        combine([one, two])
+        combine([first, second])
