@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.failover.processors import ProcessorLimit, processor_seconds, program_of
-from dev.processes import all_pids, session_members, spawn
+from dev.processes import ROOT, all_pids, session_members, spawn
 
 BRIDGE = "opsf"
 PREFIX = "10.93.0."
@@ -20,6 +20,7 @@ SUPERVISED = ("sh", "-c", 'while :; do "$@"; sleep 1; done', "sh")
 SUPERVISED_ON_FAILURE = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")
 _NAMESPACES = Path("/run/netns")
 _LOCK = Path("/run/lock/opsportal-failover")
+_KERNEL = Path("/proc/sys")
 
 
 class NetworkError(Exception):
@@ -165,6 +166,7 @@ def _namespace_of(pid: int) -> int | None:
 class Network:
     """A bridge of this machine, which is `GATEWAY`, and the machines on it.
 
+    This machine is the host of the proxy, and has the settings of its kernel until `close`.
     Waits while another run has one. Raises `NetworkError` where this user may not make one.
     """
 
@@ -179,6 +181,7 @@ class Network:
         _ip("link", "add", BRIDGE, "type", "bridge")
         _ip("address", "add", f"{GATEWAY}/24", "dev", BRIDGE)
         _ip("link", "set", BRIDGE, "up")
+        self._former_settings = _set_kernel(_proxy_settings())
 
     def add(self, name: str) -> Machine:
         machine = Machine(name, 11 + len(self.machines), self.base)
@@ -189,7 +192,25 @@ class Network:
         for machine in self.machines.values():
             machine.remove()
         _ip("link", "delete", BRIDGE)
+        _set_kernel(self._former_settings)
         self._lock.close()
+
+
+def _proxy_settings() -> dict[str, str]:
+    """Return the values of `deploy/sysctl.conf` by their names."""
+    lines = (ROOT / "deploy/sysctl.conf").read_text().splitlines()
+    settings = [line.split(" = ") for line in lines if not line.startswith("#")]
+    return dict(settings)
+
+
+def _set_kernel(settings: dict[str, str]) -> dict[str, str]:
+    """Change settings of the kernel; return the values that they had."""
+    former = {}
+    for name, value in settings.items():
+        file = _KERNEL / name.replace(".", "/")
+        former[name] = file.read_text().strip()
+        file.write_text(value)
+    return former
 
 
 def _remove_former() -> None:

@@ -33,6 +33,9 @@ SECONDS = ("reading_seconds", "posting_seconds", "slowest_seconds", "recovery_se
 KINDS = ("kill", "cut")
 #: How long a machine that is back may need until all follow it again and all work is done.
 RECOVERY_SECONDS = 400
+#: How long nginx leaves a web server alone that did not answer (`fail_timeout`), and one more: an
+#: outage of the other one meanwhile would be that of both.
+PROXY_SECONDS = 6
 PAUSE_SECONDS = 0.2
 #: Elasticsearch shows a new document to searches after a second.
 REFRESH_SECONDS = 2
@@ -163,6 +166,7 @@ class Run:
         time.sleep(seconds)
         machine.come_back()
         recovery_seconds = self._wait_until_whole()
+        time.sleep(PROXY_SECONDS)
         answers = self._load.answers[begin:]
         return Outage(
             role=role,
@@ -212,6 +216,7 @@ class Run:
                 "a primary and a standby": self._database.is_whole(),
                 "Valkey with its replica and Sentinels": self._cache.is_whole(),
                 "one beat that sends": len(self._database.ask(BEAT)) == 1,
+                "both web servers": self._portal.is_web_whole(),
                 "archived jobs": len(self._archived()) >= jobs,
                 "answers": min([*self._load.asked_at.values()], default=math.inf) > now,
             }

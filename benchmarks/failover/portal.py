@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from benchmarks.failover.database import PORT, find_program
 from benchmarks.failover.network import GATEWAY, Machine
@@ -22,6 +24,7 @@ class Portal:
 
     def __init__(self, base: Path, database_url: str, redis_url: str, **more: str) -> None:
         self._base = base
+        self._webs: list[Machine] = []
         self.port = free_port()
         self.address = f"http://{GATEWAY}:{self.port}"
         settings = {
@@ -81,6 +84,11 @@ class Portal:
         arguments += ["--threads", "4", "--chdir", str(ROOT), "--no-control-socket"]
         arguments += ["--config", str(ROOT / "gunicorn.conf.py"), "--log-level", "warning"]
         machine.serve("web", _module("gunicorn", *arguments), self.environment(machine))
+        self._webs.append(machine)
+
+    def is_web_whole(self) -> bool:
+        """Whether all web servers answer, each asked without the proxy."""
+        return all(_is_healthy(machine) for machine in self._webs)
 
     def serve_work(self, machine: Machine) -> None:
         """Start two workers of all queues, as the Procfile has them, and a beat."""
@@ -128,6 +136,15 @@ class Portal:
             database=f"{GATEWAY}:{PORT}",
             databases=[database.address for database in databases],
         )
+
+
+def _is_healthy(machine: Machine) -> bool:
+    request = Request(f"http://{machine.address}:{WEB_PORT}/healthz", headers={"Host": GATEWAY})
+    try:
+        with urlopen(request, timeout=2) as answer:
+            return answer.status == 200
+    except (OSError, HTTPException):
+        return False
 
 
 def _module(name: str, *arguments: str) -> list[str]:
