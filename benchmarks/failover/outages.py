@@ -166,7 +166,8 @@ class Run:
         time.sleep(seconds)
         machine.come_back()
         recovery_seconds = self._wait_until_whole()
-        time.sleep(PROXY_SECONDS)
+        if role == "web":
+            time.sleep(PROXY_SECONDS)
         answers = self._load.answers[begin:]
         return Outage(
             role=role,
