@@ -16,9 +16,9 @@ elected master. Of `postgresql`, only the processes of the primary's server are 
 
 Prints for each role and kind of outage how many requests failed, the longest time without service
 (from the first failed answer to the last in a row, of reading and of posting), the slowest answer
-without error, and how long after the machine was back until all work was done. Searches count as
-requests. Exits with 1 if something was lost or is there twice, or a search was not whole and did not
-say so.
+without error, how long until the other beat sent, and how long after the machine was back until all
+work was done. Searches count as requests. Exits with 1 if something was lost or is there twice, or
+a search was not whole and did not say so.
 """
 
 import argparse

@@ -29,7 +29,13 @@ ROLES = (
     "capture",
     "elasticsearch",
 )
-SECONDS = ("reading_seconds", "posting_seconds", "slowest_seconds", "recovery_seconds")
+SECONDS = (
+    "reading_seconds",
+    "posting_seconds",
+    "slowest_seconds",
+    "takeover_seconds",
+    "recovery_seconds",
+)
 KINDS = ("kill", "cut")
 #: How long a machine that is back may need until all follow it again and all work is done.
 RECOVERY_SECONDS = 400
@@ -55,8 +61,9 @@ class Outage:
     """What one outage of a machine did.
 
     `reading_seconds` and `posting_seconds` are the longest times without service,
-    `slowest_seconds` those of the slowest answer without error; `recovery_seconds` begin when the
-    machine was back.
+    `slowest_seconds` those of the slowest answer without error. `takeover_seconds` is how long it
+    took until the other beat sent; 0 where the beat that sends was not taken, infinite where none
+    did before the machine was back. `recovery_seconds` begin when the machine was back.
     """
 
     role: str
@@ -65,6 +72,7 @@ class Outage:
     reading_seconds: float
     posting_seconds: float
     slowest_seconds: float
+    takeover_seconds: float
     recovery_seconds: float
 
 
@@ -163,7 +171,9 @@ class Run:
             machine.kill()
         else:
             machine.cut()
-        time.sleep(seconds)
+        ends_at = time.monotonic() + seconds
+        takeover_seconds = self._wait_for_takeover(machine, seconds) if role == "work" else 0.0
+        time.sleep(max(ends_at - time.monotonic(), 0))
         machine.come_back()
         recovery_seconds = self._wait_until_whole()
         if role == "web":
@@ -176,8 +186,22 @@ class Run:
             reading_seconds=_longest_gap(answers, "GET"),
             posting_seconds=_longest_gap(answers, "POST"),
             slowest_seconds=max(answer.seconds for answer in answers if _is_good(answer)),
+            takeover_seconds=takeover_seconds,
             recovery_seconds=recovery_seconds,
         )
+
+    def _wait_for_takeover(self, machine: Machine, seconds: float) -> float:
+        """Wait until the beat of another machine sends; return after how many seconds it did.
+
+        The result is infinite if that takes longer than `seconds`.
+        """
+        began = time.monotonic()
+        while time.monotonic() < began + seconds:
+            senders = self._database.ask(BEAT)
+            if senders and senders[0][0] != machine.address:
+                return time.monotonic() - began
+            time.sleep(0.1)
+        return math.inf
 
     def _acting(self, role: str, number: int) -> Machine:
         machines = self._network.machines
@@ -240,8 +264,8 @@ class Run:
         rows = defaultdict(list)
         for outage in self.outages:
             rows[outage.role, outage.kind].append(outage)
-        print("| role | outage | times | failed | reading | posting | slowest | recovery |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        print("| role | outage | times | failed | reading | posting | slowest | beat | recovery |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
         for (role, kind), outages in rows.items():
             failures = sum(outage.failures for outage in outages)
             longest = [

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import DatabaseError, close_old_connections, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -83,6 +83,20 @@ def killing_subscriber(pair, monkeypatch):
             pair.primary.kill()
 
     return calls
+
+
+def test_server_closes_connections_of_a_host_that_is_gone(pair):
+    expected = {"idle": "5", "interval": "3", "count": "3"}
+    with transaction.atomic(), connection.cursor() as cursor:
+        for name, value in expected.items():
+            cursor.execute(f"SHOW tcp_keepalives_{name}")
+            assert cursor.fetchone() == (value,)
+        cursor.execute("SHOW tcp_user_timeout")
+        assert cursor.fetchone() == ("10000",)
+        transaction.set_rollback(True)
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW tcp_keepalives_idle")
+        assert cursor.fetchone() == ("5",)
 
 
 def test_portal_goes_on_with_the_promoted_standby(pair, browser, killing_subscriber):
