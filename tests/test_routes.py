@@ -143,6 +143,8 @@ EXPECTED = {
     "api:progress-detail": OF_EXPERIMENT,
     "api:weekly-report-list": ALL,
     "api:weekly-report-detail": OF_EXPERIMENT,
+    "api:weekly-report-all-experiments": ALL,  # and says that the week is missing
+    "api:weekly-report-campaign": ALL,
     "api:quality-again": "hyhyyn",
     "api:quality-detail": OF_EXPERIMENT,
     "api:quality-files": "hyhyyn",

@@ -139,6 +139,10 @@ register_read_only(
     about="Patterns in logs, their verdicts and advice. They are added and changed on the page:",
     document="diagnosis",
     changed_on=("Known errors", "diagnosis:known-errors"),
+    instead_of_deleting=(
+        "Known errors are kept, because verdicts name them. To retire one, untick “Enabled” on its "
+        "page: its pattern then matches nothing."
+    ),
 )
 register_read_only(
     KnownErrorChange,

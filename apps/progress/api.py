@@ -1,21 +1,31 @@
 """Progress, production reports and weekly reports in the API."""
 
+from datetime import date
 from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
+from django.http import Http404
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiRequest, ApiViewSet
+from apps.core.api.input import checked_data
 from apps.core.web.moments import DayFilter
 from apps.production.api.routes import OfRequests
 from apps.progress.domain.points import PointProgress, PointStage
 from apps.progress.domain.production_report import read_frozen, report_of
 from apps.progress.domain.progress import RequestNow, StageNow, progress_now
+from apps.progress.domain.weekly_summaries import (
+    SummedWeek,
+    first_day,
+    week_of_campaign,
+    week_of_experiments,
+)
 from apps.progress.models import ProductionReport, WeeklyReport
 
 
@@ -181,6 +191,39 @@ class WeeklyReports(django_filters.FilterSet):
         fields = ("experiment", "monday")
 
 
+class WeekQuery(serializers.Serializer[Any]):
+    """A week."""
+
+    week = serializers.CharField(help_text="The week as ISO 8601 writes it: 2026-W47.")
+
+    def validate_week(self, week: str) -> date:
+        """Return the first day of the week."""
+        try:
+            return first_day(week)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+
+class CampaignWeekQuery(WeekQuery):
+    """A week, and a campaign."""
+
+    experiment = serializers.CharField(max_length=32, help_text="Key of the experiment.")
+    name = serializers.CharField(max_length=64, help_text="Name of the campaign.")
+
+
+class SummedWeekReader(serializers.Serializer[SummedWeek]):
+    """A week of several experiments, or of a campaign, Monday to Sunday in UTC."""
+
+    title = serializers.CharField()
+    week = serializers.CharField(help_text="As ISO 8601 writes it: 2026-W47.")
+    monday = serializers.DateField()
+    as_of = serializers.DateTimeField(
+        source="frozen_at",
+        help_text="When the newest of the reports was frozen; of a campaign, the time of the call.",
+    )
+    content = serializers.JSONField()
+
+
 class WeeklyReportViewSet(ReadOnlyModelViewSet[WeeklyReport], ApiViewSet[WeeklyReport]):
     """Weekly reports of experiments, newest first."""
 
@@ -190,3 +233,35 @@ class WeeklyReportViewSet(ReadOnlyModelViewSet[WeeklyReport], ApiViewSet[WeeklyR
     def get_queryset(self) -> QuerySet[WeeklyReport]:
         reports = WeeklyReport.objects.visible_to(self.request.user).select_related("experiment")
         return reports.order_by("-pk")
+
+    @extend_schema(parameters=[WeekQuery], responses=SummedWeekReader, filters=False)
+    @action(detail=False, url_path="all", filterset_class=None, pagination_class=None)
+    def all_experiments(self, request: ApiRequest) -> Response:
+        """Return the reports of a week together, of all experiments that you can see.
+
+        404 if there is no report of this week.
+        """
+        query = checked_data(WeekQuery(data=request.query_params))
+        summed = week_of_experiments(request.user, monday=query["week"])
+        if summed is None:
+            raise Http404
+        return Response(SummedWeekReader(summed).data)
+
+    @extend_schema(parameters=[CampaignWeekQuery], responses=SummedWeekReader, filters=False)
+    @action(detail=False, filterset_class=None, pagination_class=None)
+    def campaign(self, request: ApiRequest) -> Response:
+        """Return a week of a campaign: its jobs and requests as of now.
+
+        404 if you can see no request of the campaign, or if the week has not begun.
+        """
+        query = checked_data(CampaignWeekQuery(data=request.query_params))
+        summed = week_of_campaign(
+            request.user,
+            experiment=query["experiment"],
+            name=query["name"],
+            monday=query["week"],
+            at=timezone.now(),
+        )
+        if summed is None:
+            raise Http404
+        return Response(SummedWeekReader(summed).data)

@@ -13,7 +13,13 @@ register_read_only(
     RecoveryRule,
     "name position experiment mode version stopped_itself owner",
     filters=["mode"],
+    about="What is done about failed jobs. Rules are added and changed on the page:",
+    document="recovery",
     changed_on=("Recovery", "recovery:rules"),
+    instead_of_deleting=(
+        "Rules are kept with their decisions. To retire one, set it to “Off” on its page: it then "
+        "does nothing."
+    ),
 )
 register_read_only(RecoveryRuleVersion, "rule number at by reason")
 register_read_only(

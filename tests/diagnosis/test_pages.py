@@ -212,6 +212,9 @@ def test_window_leaves_out_older_failures(client, failed, shifter, at):
     assert "8 jobs" in html
     others = get(client, shifter, "failures", stage="no such stage").content.decode()
     assert "No failures in this period" in others
+    for page, has_column in ((html, True), (others, False)):
+        assert ('class="side"' in page) == has_column
+        assert ('aria-label="Filters"' in page) == has_column
 
 
 @pytest.mark.parametrize("name", ["failures", "failed-jobs", "known-errors"])

@@ -69,6 +69,14 @@ def test_nothing_of_other_experiments_is_in_hits_counts_and_facets(logs, browse)
     assert client.get("/api/v1/search/", {"q": "experiment:DUNE"}).json()["results"] == []
 
 
+def test_page_without_facets_uses_the_whole_width(logs, browse, shifter) -> None:
+    client = browse(shifter)
+    for query, has_column in (("cannot", True), ("", False)):
+        page = client.get("/search/", {"q": query}).content.decode()
+        assert ('class="side"' in page) == has_column
+        assert ('aria-label="Filters"' in page) == has_column
+
+
 def test_errors_are_shown_with_the_piece(logs, browse, shifter) -> None:
     client = browse(shifter)
     page = client.get("/search/", {"q": "x since:foo"})

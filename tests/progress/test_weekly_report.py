@@ -9,6 +9,7 @@ import time_machine
 from django.core import mail
 
 from apps.core import tasks
+from apps.core.domain.dates import OUT_OF_RANGE
 from apps.core.domain.events import publish
 from apps.core.models import Event
 from apps.diagnosis.domain.causes.totals import mark_dirty, recount_dirty_hours
@@ -26,6 +27,7 @@ from apps.progress.domain.weekly_report import (
     week_before,
     weekly_report_of,
 )
+from apps.progress.domain.weekly_summaries import NO_WEEK
 from apps.progress.models import WeeklyReport
 from apps.recovery.models import Decision
 from apps.statusboard.models import Incident
@@ -353,3 +355,77 @@ def test_week_of_a_campaign_has_the_jobs_of_its_requests(
 
         client.force_login(other_liaison)
         assert client.get(address, {"name": "Muons & more"}).status_code == 404
+
+
+def test_api_has_the_week_of_all_visible_experiments(
+    week, dune, client, liaison, approver, other_liaison
+):
+    store(clusters.cluster("brenner"), ended(900, MONDAY + HOUR, failed))
+    Job.objects.filter(job_id="900").update(experiment=dune, stage="reco")
+    recompute_dirty_hours(at=MORNING)
+    freeze_weekly_reports(at=MORNING)
+    address = "/api/v1/weekly-reports/all/"
+
+    client.force_login(approver)
+    answer = client.get(address, {"week": "2026-W47"}).json()
+    page = client.get("/reports/weekly/2026-W47/").context
+    assert (answer["title"], answer["week"]) == ("All experiments", "2026-W47")
+    assert (answer["monday"], answer["as_of"]) == ("2026-11-16", "2026-11-23T06:00:00Z")
+    figures = {name: page["report"]["jobs"][name] for name in answer["content"]["jobs"]}
+    assert answer["content"]["jobs"] == figures
+    assert [row["experiment"] for row in answer["content"]["experiments"]] == ["NOVA", "DUNE"]
+
+    client.force_login(other_liaison)
+    own = client.get(address, {"week": "2026-W47"}).json()
+    assert own["title"] == "Your experiments"
+    assert [row["experiment"] for row in own["content"]["experiments"]] == ["DUNE"]
+    assert client.get(address, {"week": "2026-W46"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "problems"),
+    [
+        ({}, {"week": ["This field is required."]}),
+        ({"week": "2026-W54"}, {"week": [NO_WEEK]}),
+        ({"week": "2026-11-16"}, {"week": [NO_WEEK]}),
+        ({"week": "0001-W01"}, {"week": [OUT_OF_RANGE]}),
+    ],
+)
+def test_api_names_what_is_wrong_with_a_week(client, liaison, query, problems):
+    client.force_login(liaison)
+    answer = client.get("/api/v1/weekly-reports/all/", query)
+    assert (answer.status_code, answer.json()) == (400, problems)
+
+
+def test_api_has_the_week_of_a_campaign(week, nova, client, liaison, other_liaison):
+    Request.objects.filter(pk=week.pk).update(campaign="Muons & more")
+    hours = HourlyTotals.objects.filter(hour__gte=MONDAY, hour__lt=MONDAY + timedelta(days=1))
+    hours.update(request_key=week.key)
+    address = "/api/v1/weekly-reports/campaign/"
+    query = {"experiment": "NOVA", "name": "Muons & more", "week": "2026-W47"}
+
+    client.force_login(liaison)
+    with time_machine.travel(MORNING, tick=False):
+        answer = client.get(address, query).json()
+        assert answer["title"] == "Campaign Muons & more of NOvA"
+        assert answer["as_of"] == "2026-11-23T06:00:00Z"
+        jobs = answer["content"]["jobs"]
+        assert (jobs["jobs"], jobs["failed"]) == (2, 1)
+        assert [row["stage"] for row in answer["content"]["stages"]] == ["reco"]
+
+        assert client.get(address, query | {"name": "Nothing"}).status_code == 404
+        assert client.get(address, query | {"experiment": "DUNE"}).status_code == 404
+        assert client.get(address, query | {"week": "2026-W49"}).status_code == 404
+        missing = client.get(address, {"week": "2026-W47"})
+        assert (missing.status_code, set(missing.json())) == (400, {"experiment", "name"})
+
+        client.force_login(other_liaison)
+        assert client.get(address, query).status_code == 404
+
+
+def test_week_long_ago_does_not_exist(week, client, liaison):
+    """The week before the first one of the calendar could not be computed: an error 500."""
+    Request.objects.filter(pk=week.pk).update(campaign="Muons")
+    client.force_login(liaison)
+    answer = client.get("/reports/weekly/NOVA/0001-W01/campaign/", {"name": "Muons"})
+    assert answer.status_code == 404

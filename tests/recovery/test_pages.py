@@ -143,6 +143,16 @@ def test_rule_is_moved_on_its_page(client, shifter, more_memory):
     )
 
 
+def test_rule_says_how_it_is_retired(client, approver, more_memory):
+    address = more_memory.get_absolute_url()
+    assert "To retire this one, set it to off." in text_of(page(client, approver, address))
+    RecoveryRule.objects.filter(pk=more_memory.pk).update(of_pack=True)
+    of_pack = text_of(page(client, approver, address))
+    assert "To retire this one, leave it out of the next version of its <a" in of_pack
+    RecoveryRule.objects.filter(pk=more_memory.pk).update(mode="off")
+    assert "To retire" not in text_of(page(client, approver, address))
+
+
 def test_page_of_a_rule_says_whether_it_helps(client, approver, more_memory):
     shown = text_of(page(client, approver, more_memory.get_absolute_url()))
     assert "When a job of any stage ends as out of memory" in shown

@@ -80,7 +80,8 @@ CHEAP = {
         submission-wait-again template-detail template-list template-make-draft verdict-correct verdict-detail
         verdict-harvest-again verdict-list version webhook-detail webhook-enable webhook-list webhook-new-secret
         line-watch-detail line-watch-list
-        new-lines where-else weekly-report-detail weekly-report-list window-cancel window-detail window-list
+        new-lines where-else weekly-report-all-experiments weekly-report-campaign weekly-report-detail
+        weekly-report-list window-cancel window-detail window-list
         workflow-type-detail workflow-type-list
     """,
     "archive": """

@@ -89,7 +89,11 @@ def _line_of(use: Use, record: models.Model, site: AdminSite) -> tuple[str]:
     query = urlencode({f"{use.field_name}__exact": record.pk})
     address = f"{reverse(f'admin:{name}_changelist')}?{query}"
     can_go = "delete" not in getattr(model_admin, "never", ())
-    rest = "can be deleted first" if can_go else "cannot be deleted here"
+    if can_go:
+        rest = "can be deleted first"
+    else:
+        instead = getattr(model_admin, "instead_of_deleting", "")
+        rest = f"cannot be deleted here. {instead}".removesuffix(". ")
     return (format_html('<a href="{}">{}</a>: {}', address, use.in_words, rest),)
 
 

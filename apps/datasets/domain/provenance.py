@@ -92,9 +92,10 @@ class Provenance:
     """A dataset with all that is known about it.
 
     `makers` are the steps that write it: several requests may. Those whose jobs reported files
-    come first. `uses` is the number of stages that read it, of which `readers` may be only the
-    newest. `answers` are the catalogues' answers, by name of a dataset. `points` are the datasets
-    of a name with placeholders. `parts` are what it is a part of, and what is a part of it.
+    come first, drafts last. `uses` is the number of stages that read it, of which `readers` may be
+    only the newest. `answers` are the catalogues' answers, by name of a dataset. `points` are the
+    datasets of a name with placeholders. `parts` are what it is a part of, and what is a part of
+    it.
     """
 
     name: str
@@ -130,7 +131,7 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
         return None
     steps = ProvenanceSteps(user)
     steps.load(written={name}, read={name})
-    makers = sorted(steps.writing(name), key=_reported_nothing)
+    makers = sorted(steps.writing(name), key=lambda step: (step.is_draft, _reported_nothing(step)))
     readers = steps.reading(name)
     parts = Parts(steps.parts_named(name)[:MOST_PARTS], steps.parts_of(name)[:MOST_PARTS])
     if not makers and not readers and not parts.part_of and not parts.parts:

@@ -54,6 +54,11 @@ class Step:
         return self.stage.request.state not in UNCLAIMED
 
     @property
+    def is_draft(self) -> bool:
+        """Whether its request has not been submitted yet."""
+        return self.stage.request.state == RequestState.DRAFT
+
+    @property
     def number(self) -> int:
         """The number of the stage in its request, from 1."""
         return self.stage.position + 1

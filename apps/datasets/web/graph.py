@@ -159,7 +159,8 @@ def _described(step: Step | PartStep) -> str:
         if step.part.is_held:
             return f"part: missing in {step.part.split_from.key}"
         return f"part: share of {step.part.split_from.key}"
-    return mark_hidden(f"{step.stage.request.key} · {step.number} {step.stage.name}")
+    draft = "draft " if step.is_draft else ""
+    return mark_hidden(f"{draft}{step.stage.request.key} · {step.number} {step.stage.name}")
 
 
 def _shortened(text: str, most: int) -> str:

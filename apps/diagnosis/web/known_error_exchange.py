@@ -1,6 +1,7 @@
 """Export and import known errors as YAML."""
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -13,6 +14,9 @@ from apps.diagnosis.domain.known_errors.exchange import import_known_errors, wri
 from apps.diagnosis.filters import KnownErrors
 from apps.diagnosis.models import KnownError
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
+
+#: Known errors to begin with.
+_EXAMPLE = settings.BASE_DIR / "docs" / "known-errors.yaml"
 
 
 class ImportForm(forms.Form):
@@ -56,6 +60,5 @@ def import_page(request: AuthenticatedRequest) -> HttpResponse:
             messages.success(request, f"{count} known error{'s' * (count != 1)} {what}.")
             return redirect("diagnosis:known-errors")
     status = 400 if form.errors or (done and done.faults) else 200
-    return render(
-        request, "diagnosis/known_errors/import.html", {"form": form, "done": done}, status=status
-    )
+    context = {"form": form, "done": done, "example": _EXAMPLE.read_text(encoding="utf-8")}
+    return render(request, "diagnosis/known_errors/import.html", context, status=status)

@@ -95,6 +95,7 @@ class KnownErrorForm(forms.ModelForm):
                 "A line of a log that the pattern must match. “Try pattern” tests it on this line "
                 "and on recent logs, and saves nothing."
             ),
+            "enabled": "Untick to retire it: its pattern then matches nothing. Verdicts stay.",
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
             "regex": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),

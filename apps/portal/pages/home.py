@@ -188,7 +188,7 @@ def home_page(*, user: User, at: datetime) -> HomePage:
     )
     names = {entry.row.service.slug: entry.row.service.name for entry in services}
     waits = count_waits(user, at)
-    waiting = waiting_for(user, at).prefetch_related("attention")
+    waiting = waiting_for(user, at).select_related("submitted_by").prefetch_related("attention")
     changes = None
     if user.previous_visit_at:
         changes = changes_since(since=user.previous_visit_at, user=user, at=at)

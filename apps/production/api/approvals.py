@@ -116,8 +116,8 @@ class InboxViewSet(ApiViewSet[Request]):
     def list(self, request: ApiRequest) -> Response:
         """List the first 100. The list of requests has all of them."""
         at = timezone.now()
-        waiting = waiting_for(request.user, at).select_related("experiment")[:MAX_SHOWN]
-        turns: Any = inbox_items(waiting, request.user, at)
+        waiting = waiting_for(request.user, at).select_related("experiment", "submitted_by")
+        turns: Any = inbox_items(waiting[:MAX_SHOWN], request.user, at)
         return Response(TurnReader(turns, many=True).data)
 
 

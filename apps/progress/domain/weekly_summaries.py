@@ -4,14 +4,15 @@ The first sums up frozen reports, so that it never changes either. That of a cam
 requests as of now, and the jobs of the week as counted now.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from django.db.models import QuerySet
-
-from apps.accounts.models import Experiment
+from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
+from apps.core.domain.dates import OUT_OF_RANGE, in_range
 from apps.jobs.models import HourlyTotals
 from apps.production.models import Request
 from apps.progress.domain.weekly_report import (
@@ -24,6 +25,9 @@ from apps.progress.domain.weekly_report import (
 )
 from apps.progress.models import WeeklyReport
 
+#: What is wrong with a text that is not a week.
+NO_WEEK = "Enter a week in ISO 8601 format, such as 2026-W47."
+_WEEK = re.compile(r"[0-9]{4}-W[0-9]{2}")
 _SUMMED = ("jobs", "completed", "failed", "core_hours", "wasted_core_hours")
 _RECOVERED = ("jobs", "by_rule", "by_person", "not_recovered", "waiting", "saved_minutes")
 
@@ -46,8 +50,65 @@ class SummedWeek:
         return f"{self.monday:%G-W%V}"
 
 
-def sum_reports(reports: Sequence[WeeklyReport], *, title: str) -> SummedWeek:
-    """Return the frozen reports of one week together. There is at least one."""
+def first_day(week: str) -> date:
+    """Return the Monday of an ISO 8601 week such as `2026-W47`.
+
+    Raises `ValueError` with a message for the user.
+    """
+    if not _WEEK.fullmatch(week):
+        raise ValueError(NO_WEEK)
+    try:
+        monday = date.fromisocalendar(int(week[:4]), int(week[6:]), 1)
+    except ValueError:
+        raise ValueError(NO_WEEK) from None
+    if not in_range(monday):
+        raise ValueError(OUT_OF_RANGE)
+    return monday
+
+
+def week_of_experiments(user: User, *, monday: date) -> SummedWeek | None:
+    """Return the reports of a week together, of the experiments that the user may see.
+
+    Returns None if there is no such report.
+    """
+    visible = WeeklyReport.objects.visible_to(user).filter(monday=monday)
+    reports = list(visible.select_related("experiment").order_by("experiment__key"))
+    if not reports:
+        return None
+    title = "All experiments" if scope_of(user).sees_all else "Your experiments"
+    return _sum_reports(reports, title=title)
+
+
+def week_of_campaign(
+    user: User, *, experiment: str, name: str, monday: date, at: datetime
+) -> SummedWeek | None:
+    """Return a week of a campaign of an experiment, named by its key, as of now.
+
+    Takes a fixed number of queries. Returns None if the user may see no request of the campaign, or
+    if the week has not begun.
+    """
+    since = datetime.combine(monday, time(), UTC)
+    requests = Request.objects.visible_to(user).filter(experiment__key=experiment, campaign=name)
+    first = requests.select_related("experiment").first()
+    if not name or first is None or since > at:
+        return None
+    keys = list(requests.order_by().values_list("key", flat=True))
+    totals = HourlyTotals.objects.filter(experiment=first.experiment, request_key__in=keys)
+    now = sums_by_stage(totals, since)
+    before = sums_by_stage(totals, since - WEEK)
+    content = {
+        "experiment": experiment,
+        "since": since.isoformat(),
+        "until": (since + WEEK).isoformat(),
+        "jobs": figures_of(now.values()),
+        "before": figures_of(before.values()),
+        "stages": stage_rows(now, before),
+        "requests": request_rows(requests, since, since + WEEK, at),
+    }
+    return SummedWeek(f"Campaign {name} of {first.experiment.name}", monday, at, content)
+
+
+def _sum_reports(reports: Sequence[WeeklyReport], *, title: str) -> SummedWeek:
     contents = [report.content for report in reports]
     experiments = []
     stages = []
@@ -88,27 +149,6 @@ def sum_reports(reports: Sequence[WeeklyReport], *, title: str) -> SummedWeek:
         summed["recovery"] = _sum_recoveries(recoveries)
     frozen_at = max(report.frozen_at for report in reports)
     return SummedWeek(title, reports[0].monday, frozen_at, summed)
-
-
-def week_of_campaign(
-    experiment: Experiment, name: str, requests: QuerySet[Request], *, monday: date, at: datetime
-) -> SummedWeek:
-    """Return a week of the requests of a campaign, in a fixed number of queries."""
-    since = datetime.combine(monday, time(), UTC)
-    keys = list(requests.order_by().values_list("key", flat=True))
-    totals = HourlyTotals.objects.filter(experiment=experiment, request_key__in=keys)
-    now = sums_by_stage(totals, since)
-    before = sums_by_stage(totals, since - WEEK)
-    content = {
-        "experiment": experiment.key,
-        "since": since.isoformat(),
-        "until": (since + WEEK).isoformat(),
-        "jobs": figures_of(now.values()),
-        "before": figures_of(before.values()),
-        "stages": stage_rows(now, before),
-        "requests": request_rows(requests, since, since + WEEK, at),
-    }
-    return SummedWeek(f"Campaign {name} of {experiment.name}", monday, at, content)
 
 
 def _sum_figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

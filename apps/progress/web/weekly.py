@@ -1,6 +1,5 @@
 """Weekly reports of experiments, of all together, and of campaigns, with links from figures."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -15,7 +14,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.domain import visible_experiments
-from apps.accounts.permissions import scope_of
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort
@@ -23,7 +21,12 @@ from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.domain.campaigns import campaigns_for
 from apps.production.models import Request
 from apps.progress.domain.weekly_report import WEEK, next_report, sentence_of, week_before
-from apps.progress.domain.weekly_summaries import SummedWeek, sum_reports, week_of_campaign
+from apps.progress.domain.weekly_summaries import (
+    SummedWeek,
+    first_day,
+    week_of_campaign,
+    week_of_experiments,
+)
 from apps.progress.models import WeeklyReport
 from apps.recovery.enums import Recovery
 from apps.statusboard.models import Incident
@@ -37,7 +40,6 @@ REPORT_ORDERS = {
     "experiment": "experiment__key",
     "jobs": "content__jobs__jobs",
 }
-_WEEK = re.compile(r"[0-9]{4}-W[0-9]{2}")
 _REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Late"}
 
 
@@ -110,10 +112,10 @@ def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpRes
 def week_of_all(request: AuthenticatedRequest, week: str) -> HttpResponse:
     """Show the reports of a week together, of the experiments that the user may see."""
     monday = _monday_of(week)
-    visible = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
-    reports = list(visible.filter(monday=monday).order_by("experiment__key"))
-    if not reports:
+    summed = week_of_experiments(request.user, monday=monday)
+    if summed is None:
         raise Http404("no weekly report of this week")
+    visible = WeeklyReport.objects.visible_to(request.user)
     weeks = {}
     for name, others, order in (
         ("before", visible.filter(monday__lt=monday), "-monday"),
@@ -121,9 +123,7 @@ def week_of_all(request: AuthenticatedRequest, week: str) -> HttpResponse:
     ):
         nearest = others.order_by(order).values_list("monday", flat=True).first()
         weeks[name] = _week_link("progress:week-of-all", nearest)
-    sees_all = scope_of(request.user).sees_all
-    title = "All experiments" if sees_all else "Your experiments"
-    return _summed_page(request, sum_reports(reports, title=title), digest=True, **weeks)
+    return _summed_page(request, summed, digest=True, **weeks)
 
 
 @require_safe
@@ -134,21 +134,19 @@ def campaign_week(request: AuthenticatedRequest, key: str, week: str) -> HttpRes
     """
     monday = _monday_of(week)
     at = timezone.now()
-    experiment = get_object_or_404(visible_experiments(request.user), key=key)
+    get_object_or_404(visible_experiments(request.user), key=key)
     name = request.GET.get("name", "")
     if not name:
         campaigns = reverse("production:campaigns")
         return redirect(f"{campaigns}?{urlencode({'experiment': key})}")
-    requests = Request.objects.visible_to(request.user)
-    requests = requests.filter(experiment=experiment, campaign=name)
-    if not requests.exists() or monday > timezone.localdate(at):
+    summed = week_of_campaign(request.user, experiment=key, name=name, monday=monday, at=at)
+    if summed is None:
         raise Http404("no such campaign, or a week that has not begun")
     query = {"name": name}
     before = _week_link("progress:week-of-campaign", monday - WEEK, key, query=query)
     after = None
     if monday + WEEK <= timezone.localdate(at):
         after = _week_link("progress:week-of-campaign", monday + WEEK, key, query=query)
-    summed = week_of_campaign(experiment, name, requests, monday=monday, at=at)
     return _summed_page(
         request,
         summed,
@@ -191,10 +189,8 @@ def _week_link(
 
 def _monday_of(week: str) -> date:
     """Return the first day of an ISO 8601 week such as `2026-W47`. Raises `Http404`."""
-    if not _WEEK.fullmatch(week):
-        raise Http404("no week")
     try:
-        return date.fromisocalendar(int(week[:4]), int(week[6:]), 1)
+        return first_day(week)
     except ValueError as error:
         raise Http404("no week") from error
 

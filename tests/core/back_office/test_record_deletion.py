@@ -10,6 +10,7 @@ from apps.core.admin import deletion
 from apps.hosts.models import MeasuredState, Probe
 from apps.jobs.models import Collection, HourlyTotals, QueueReading
 from apps.production.models import ExperimentShare
+from apps.recovery.models import RecoveryRule
 from apps.statusboard.enums import Monitoring
 from apps.statusboard.models import MonitoringGap, MonitoringSource, Service, StateInterval
 from tests.factories import approvals, clusters, people, statusboard
@@ -91,6 +92,25 @@ def test_service_with_incidents_says_what_to_do_instead(office, at):
     page = text_of(office.get(deletion_of(Service.objects.get())))
     assert "it is used by 1 incident. Set its monitoring to “Not monitored” instead" in page
     assert "If it is a duplicate" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("diagnosis/knownerror", "To retire one, untick “Enabled” on its page"),
+        ("recovery/recoveryrule", "To retire one, set it to “Off” on its page"),
+    ],
+)
+def test_records_that_are_never_deleted_say_what_to_do_instead(office, path, instead):
+    assert instead in text_of(office.get(f"/admin/{path}/"))
+
+
+def test_record_in_use_says_what_to_do_with_what_cannot_be_deleted(office, nova):
+    RecoveryRule.objects.update(experiment=nova)
+    page = text_of(office.get(deletion_of(nova)))
+    assert (
+        "recovery rules</a>: cannot be deleted here. Rules are kept with their decisions." in page
+    )
 
 
 def test_protected_record_says_what_to_do_first(office):

@@ -161,6 +161,22 @@ def test_page_of_a_dataset(produce, browse, liaison, known, at):
     assert page.count("<path") == 3
 
 
+def test_draft_that_plans_a_dataset_is_marked(produce, browse, liaison, approver):
+    draft = produce(("raw", "reco"), state=RequestState.DRAFT)
+    reader = produce(("reco", "tuple"), state=RequestState.DRAFT)
+    page = text_of(browse(approver).get(page_of("reco")))
+    assert f'Planned by the draft <a href="{draft.get_absolute_url()}">' in page
+    assert "Made by <a" not in page
+    assert f"draft {draft.key} · 1 stage1" in page
+    for request in (draft, reader):
+        assert f"{request.key}</a> <small> draft · 1 stage1" in page
+
+    maker = produce(("raw", "reco"))
+    produce(("raw", "reco"), state=RequestState.DRAFT)
+    page = text_of(browse(liaison).get(page_of("reco")))
+    assert f'Made by <a href="{maker.get_absolute_url()}">{maker.key}</a>, stage 1' in page
+
+
 def test_page_of_raw_data(produce, browse, liaison):
     produce(("raw", "reco"))
     page = text_of(browse(liaison).get(page_of("raw")))

@@ -5,9 +5,11 @@ a check stores nothing.
 import pytest
 import yaml
 from django.urls import reverse
+from django.utils.html import escape
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from apps.diagnosis.domain.known_errors.changes import FIELDS
 from apps.diagnosis.domain.known_errors.exchange import import_known_errors, write_known_errors
 from apps.diagnosis.models import KnownError, KnownErrorChange
 from apps.production.domain.yaml_text import parse_yaml
@@ -131,6 +133,22 @@ def test_page_checks_imports_and_lets_shifters_propose(db, client, shifter):
     assert KnownErrorChange.objects.filter(state="proposed", by=str(shifter)).count() == 2
     answer = client.get(reverse("diagnosis:known-errors-export"), {"q": "XRD-EXPIRED"})
     assert answer.content.decode().startswith("known_errors:\n- id: XRD-EXPIRED\n")
+
+
+def test_import_offers_an_example_that_can_be_imported(db, client, approver, at):
+    client.force_login(approver)
+    page = client.get(reverse("diagnosis:known-errors-import"))
+    text = page.context["example"]
+    assert "Example to copy and change" in page.text
+    assert escape(text) in page.text
+
+    done = imported(text, approver, at)
+    assert (done.faults, len(done.added)) == ([], 2)
+    optional = text.replace("# experiment: NOVA ", "# ").replace("\n    # ", "\n    ")
+    with_all_fields = imported(optional, approver, at, dry_run=True)
+    assert (with_all_fields.faults, with_all_fields.changed) == ([], ["CALIBRATION-TAG-UNKNOWN"])
+    named = {name for entry in yaml.safe_load(optional)["known_errors"] for name in entry}
+    assert {*FIELDS} - named == {"experiment", "where", "pack"}
 
 
 def test_values_of_other_kinds_are_faults_and_null_is_no_value(db, approver, at):

@@ -28,6 +28,7 @@ from apps.diagnosis.models import (
 from apps.statusboard.models import Service
 from tests.diagnosis.engine import slow_expressions
 from tests.diagnosis.known_errors.test_known_errors import NEW
+from tests.pages import text_of
 
 LINE = (
     "2026-11-22 09:12:43 geometry server gone after 30 s at wn-0306.example.org (/pnfs/nova/x.root)"
@@ -223,6 +224,27 @@ def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(
         reverse("diagnosis:known-error-edit", args=["GEO-GONE"]), {**edited, "title": "Other"}
     )
     assert "changed by another user" in stale.content.decode()
+
+
+def test_known_error_says_how_it_is_retired(client, approver, shifter, db):
+    dns = KnownError.objects.get(pk="DNS")
+    how = '<a href="/failures/known-errors/DNS/edit/#id_enabled">{} “Enabled”</a>'
+    for user, verb in ((approver, "untick"), (shifter, "propose to untick")):
+        client.force_login(user)
+        assert how.format(verb) in text_of(client.get(dns.get_absolute_url()))
+    form = client.get(reverse("diagnosis:known-error-edit", args=["DNS"])).text
+    assert 'id="id_enabled"' in form
+    assert "Untick to retire it" in form
+
+    KnownError.objects.filter(pk="DNS").update(pack="NOVA 1")
+    of_pack = text_of(client.get(dns.get_absolute_url()))
+    assert "leave it out of the next version of its <a" in of_pack
+    assert "#id_enabled" not in of_pack
+
+    KnownError.objects.filter(pk="DNS").update(enabled=False)
+    disabled = text_of(client.get(dns.get_absolute_url()))
+    assert "Disabled: its pattern matches nothing." in disabled
+    assert "To retire" not in disabled
 
 
 def test_proposal_is_shown_with_its_preview_and_approved(client, harvested, shifter, approver):

@@ -29,7 +29,8 @@ from apps.production.enums import AttentionKind, RequestState, Verb
 from apps.production.models import ApprovalRule, Attention, Delegation, Request, Signature
 from tests.factories import approvals
 from tests.factories.people import person
-from tests.factories.requests import AT, content, request_moved_to, stage
+from tests.factories.requests import AT, content, draft, request_moved_to, stage
+from tests.pages import text_of
 
 WEEK = timedelta(days=7)
 
@@ -351,7 +352,9 @@ def test_inbox_groups_requests_by_what_to_do(nova, liaison, approver, browse):
     assert [group.heading for group in groups] == ["To sign", "Stuck"]
     assert [item.request for item in groups[0].items] == to_sign
     [to_sign_part] = groups[0].parts
-    assert to_sign_part.rows == [(item, "") for item in groups[0].items]
+    by_whom = f"Submitted by {liaison}"
+    assert to_sign_part.rows == [(item, by_whom) for item in groups[0].items]
+    assert text_of(page).count(f'<td class="wide">{by_whom}</td>') == 2
     [(_, reasons)] = groups[1].parts[0].rows
     assert reasons == "Stuck: 2 failed jobs. Late: late", "one item has its reasons in its row"
     assert page.content.decode().count("Signature of an approver missing") == 1
@@ -359,6 +362,13 @@ def test_inbox_groups_requests_by_what_to_do(nova, liaison, approver, browse):
     assert groups[1].todo == "Retry its failed jobs or continue without them"
     assert page.content.decode().count("Open the desk") == 1
     assert "Open the desk" not in browse(liaison).get("/requests/inbox/").content.decode()
+
+
+def test_inbox_has_no_column_of_reasons_where_none_has_one(nova, liaison, browse):
+    draft(liaison, nova)
+    page = text_of(browse(liaison).get("/requests/inbox/"))
+    assert ">Since</th>" in page
+    assert ">Reason</th>" not in page
 
 
 @pytest.mark.parametrize("kind", list(AttentionKind))

@@ -302,7 +302,10 @@ class Facet(NamedTuple):
 
 
 def facets_of(totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]) -> list[Facet]:
-    """Return facets that count jobs by verdict, experiment, stage and cluster, groups by status."""
+    """Return facets that count jobs by verdict, experiment, stage and cluster, groups by status.
+
+    Facets without values are left out.
+    """
     counts: dict[str, Counter[Any]] = {}
     for name in ("verdict", "experiment", "stage", "cluster"):
         counts[name] = Counter()
@@ -328,7 +331,7 @@ def facets_of(totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]) -> list
         facets.append(Facet(parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
 
     facets.append(Facet("Groups by status", "status", _groups_by_status(rows)))
-    return facets
+    return [facet for facet in facets if facet.values]
 
 
 def _groups_by_status(rows: Iterable[GroupRow]) -> list[FacetValue]:

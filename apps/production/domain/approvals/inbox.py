@@ -374,6 +374,11 @@ class InboxGroup:
     elsewhere: int
 
     @property
+    def has_reasons(self) -> bool:
+        """Whether an item has a reason, so that the column is not empty."""
+        return any(item.reasons for item in self.items)
+
+    @property
     def parts(self) -> list[InboxPart]:
         """Its items by next step and first reason, the part with the first item first."""
         parts: dict[tuple[str, str], InboxPart] = {}
@@ -406,7 +411,10 @@ def group_items(items: Iterable[InboxItem]) -> list[InboxGroup]:
 
 
 def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[InboxItem]:
-    """Return the next step of this user for each request, in the same order."""
+    """Return the next step of this user for each request, in the same order.
+
+    The requests should be read with `submitted_by`.
+    """
     requests = list(requests)
     rights = rights_to_sign(user, at, [request.pk for request in requests])
     waits = waits_of(requests, at)
@@ -489,9 +497,12 @@ def _item(
     missing = f"Signature of {' and '.join(groups) or 'an approver'} missing"
     reasons = []
     for wait in waits:
-        reason = missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why
-        if reason:
-            reasons.append(reason.removesuffix("."))
+        if wait.of == RequestState.AWAITING_APPROVAL:
+            reasons.append(missing)
+            if request.submitted_by:
+                reasons.append(f"Submitted by {request.submitted_by}")
+        elif wait.why:
+            reasons.append(wait.why.removesuffix("."))
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     top = waits[0]
     return InboxItem(

@@ -80,7 +80,8 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     at = timezone.now()
     user = request.user
     waiting = waiting_for(user, at)
-    shown = list(waiting.select_related("experiment").prefetch_related("attention")[:MAX_SHOWN])
+    with_relations = waiting.select_related("experiment", "submitted_by")
+    shown = list(with_relations.prefetch_related("attention")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
         "groups": group_items(inbox_items(shown, user, at)),
