@@ -111,7 +111,7 @@ def count_retried_jobs(request_pks: Iterable[int]) -> dict[tuple[int, int], int]
     )
     arrays = arrays.exclude(state=SubmissionState.FAILED).order_by()
     sums = arrays.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
-    return {(request, position): jobs for request, position, jobs in sums}
+    return {(request_pk, position): jobs for request_pk, position, jobs in sums}
 
 
 def requests_run_by_portal(request_pks: Iterable[int]) -> set[int]:
@@ -262,8 +262,8 @@ def count_completed_twice(
         job_id__in={job_id for _, job_id in stage_of_job},
         state=JobState.COMPLETED,
     )
-    completed_jobs = set(jobs.values_list("cluster", "job_id")) & stage_of_job.keys()
-    return Counter(stage_of_job[job] for job in completed_jobs)
+    completed_ids = set(jobs.values_list("cluster", "job_id")) & stage_of_job.keys()
+    return Counter(stage_of_job[cluster_and_id] for cluster_and_id in completed_ids)
 
 
 def retried_jobs(submission: Submission) -> dict[int, Job]:

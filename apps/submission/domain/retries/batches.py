@@ -255,9 +255,10 @@ def visible_batches(user: User) -> QuerySet[RetryBatch]:
 
 def may_change(user: User, batch: RetryBatch) -> bool:
     """Return whether the user may submit all jobs of a batch."""
-    owned = set(batch.jobs.filter(as_owner=True).values_list("job__experiment", flat=True))
-    sent = batch.jobs.filter(as_owner=False).values("job")
-    jobs = list(Job.objects.filter(pk__in=sent).only("cluster", "spool_id", "submitted_at"))
+    owned = batch.jobs.filter(as_owner=True)
+    owned_experiment_pks = set(owned.values_list("job__experiment", flat=True))
+    of_portal = batch.jobs.filter(as_owner=False).values("job")
+    jobs = list(Job.objects.filter(pk__in=of_portal).only("cluster", "spool_id", "submitted_at"))
     arrays = arrays_with_ids_of(jobs)
     requests = set()
     for job in jobs:
@@ -265,10 +266,11 @@ def may_change(user: User, batch: RetryBatch) -> bool:
         if array is not None:
             requests.add(array.request)
 
-    if not requests and not owned:
+    if not requests and not owned_experiment_pks:
         return False
-    may_submit_all = all(may_submit(user, request) for request in requests)
-    return may_submit_all and all(may_submit_as_owner(user, experiment) for experiment in owned)
+    if not all(may_submit(user, request) for request in requests):
+        return False
+    return all(may_submit_as_owner(user, experiment_pk) for experiment_pk in owned_experiment_pks)
 
 
 def counts_of(batch: RetryBatch) -> dict[str, int]:
@@ -280,8 +282,8 @@ def counts_by_batch(batches: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
     """Return the number of jobs by state for each batch, by its primary key, in one query."""
     jobs = RetryJob.objects.filter(batch__in=list(batches)).order_by()
     counts: dict[int, dict[str, int]] = {}
-    for batch, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
-        counts.setdefault(batch, {})[state] = count
+    for batch_pk, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
+        counts.setdefault(batch_pk, {})[state] = count
     return counts
 
 

@@ -85,8 +85,8 @@ def _services_of_clusters(candidates: Sequence[RetryCandidate]) -> dict[int, set
     """Return slug and name of the service that stands for the cluster of each job, by its key."""
     if not candidates:
         return {}
-    clusters = {candidate.verdict.job.cluster_id for candidate in candidates}
-    services = Cluster.objects.filter(pk__in=clusters, service__isnull=False)
+    cluster_pks = {candidate.verdict.job.cluster_id for candidate in candidates}
+    services = Cluster.objects.filter(pk__in=cluster_pks, service__isnull=False)
     names = {}
     for pk, slug, name in services.values_list("pk", "service__slug", "service__name"):
         names[pk] = {slug.casefold(), name.casefold()}
@@ -108,12 +108,13 @@ def _failed_service(verdict: Verdict, left_services: Mapping[int, set[str]]) -> 
 def _stages_of_arrays(
     candidates: Sequence[RetryCandidate],
 ) -> dict[tuple[int, int], frozenset[int]]:
-    """Return the services that stages need, by request and position."""
-    requests = {candidate.submission.request_id for candidate in candidates if candidate.submission}
-    if not requests:
+    """Return the services that stages need, by request and position. Both are primary keys."""
+    arrays = [candidate.submission for candidate in candidates if candidate.submission]
+    if not arrays:
         return {}
+    request_pks = {array.request_id for array in arrays}
     services: dict[tuple[int, int], set[int]] = defaultdict(set)
-    rows = Stage.objects.filter(request__in=requests, services__isnull=False)
+    rows = Stage.objects.filter(request__in=request_pks, services__isnull=False)
     for request_pk, position, service_pk in rows.values_list("request", "position", "services"):
         services[request_pk, position].add(service_pk)
     return {place: frozenset(pks) for place, pks in services.items()}
@@ -176,10 +177,10 @@ def obstacles_by_batch(
     retries = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
     batch_of_job = {}
     moving_jobs = set()
-    for job, batch, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
-        batch_of_job[job] = batch
+    for job_pk, batch_pk, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
+        batch_of_job[job_pk] = batch_pk
         if ResourceChanges.read(changes).cluster:
-            moving_jobs.add(job)
+            moving_jobs.add(job_pk)
     verdicts = (
         Verdict.objects.visible_to(user)
         .filter(job__in=list(batch_of_job))
@@ -192,10 +193,10 @@ def obstacles_by_batch(
     # None counts the jobs that can be released.
     by_batch: dict[int, Counter[Obstacle | None]] = defaultdict(Counter)
     for candidate in candidates:
-        job = candidate.verdict.job_id
-        by_batch[batch_of_job[job]][obstacles.get(job)] += 1
+        job_pk = candidate.verdict.job_id
+        by_batch[batch_of_job[job_pk]][obstacles.get(job_pk)] += 1
     waits = {}
-    for batch, counts in by_batch.items():
+    for batch_pk, counts in by_batch.items():
         if None not in counts:
-            waits[batch] = [obstacle for obstacle, _ in counts.most_common() if obstacle]
+            waits[batch_pk] = [obstacle for obstacle, _ in counts.most_common() if obstacle]
     return waits

@@ -304,9 +304,9 @@ def _changes_by_job(
     batch: RetryBatch, candidates: list[RetryCandidate]
 ) -> dict[int, ResourceChanges]:
     """Return the changes of the retries of these jobs, by primary key of the job."""
-    jobs = [candidate.verdict.job_id for candidate in candidates]
-    rows = batch.jobs.filter(job__in=jobs).values_list("job__pk", "changes")
-    return {job: ResourceChanges.read(stored) for job, stored in rows}
+    job_pks = [candidate.verdict.job_id for candidate in candidates]
+    rows = batch.jobs.filter(job__in=job_pks).values_list("job__pk", "changes")
+    return {job_pk: ResourceChanges.read(stored) for job_pk, stored in rows}
 
 
 def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:
