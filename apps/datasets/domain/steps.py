@@ -179,7 +179,7 @@ class ProvenanceSteps:
         self._visible = visible_stages(user)
         self._visible_parts = visible_parts(user)
         self._parts: dict[int, DatasetPart] = {}
-        self._requests: set[int] = set()
+        self._request_pks: set[int] = set()
         self._inputs: dict[int, str] = {}
         self._writing: dict[str, list[Stage]] = defaultdict(list)
         self._reading: dict[str, list[Stage]] = defaultdict(list)
@@ -204,18 +204,18 @@ class ProvenanceSteps:
 
         self._load_parts("name", outputs)
         self._load_parts("whole", inputs)
-        requests: set[int] = set()
+        request_pks: set[int] = set()
         for column, names in (("output_dataset", outputs), ("input_dataset", inputs)):
             if names:
-                requests |= self._requests_with(column, names)
-        requests -= self._requests
-        self._requests |= requests
+                request_pks |= self._requests_with(column, names)
+        request_pks -= self._request_pks
+        self._request_pks |= request_pks
 
-        stages = Stage.objects.filter(request__in=requests).order_by("request", "position")
+        stages = Stage.objects.filter(request__in=request_pks).order_by("request", "position")
         of_request = ("request__experiment", "request__created_by")
         related = (*of_request, "location", "counts", "output_totals")
         previous: Stage | None = None
-        for stage in stages.select_related(*related) if requests else ():
+        for stage in stages.select_related(*related) if request_pks else ():
             if previous is not None and previous.request_id != stage.request_id:
                 previous = None
             self._add(stage, previous)
@@ -233,24 +233,25 @@ class ProvenanceSteps:
             self._parts[part.pk] = part
 
     def _requests_with(self, column: str, names: list[str]) -> set[int]:
-        """Return the newest requests with one of these names in a column of a stage."""
+        """Return the newest requests, by primary key, with one of these names in a stage's column."""
         # The index of outputs has no empty ones, so the query must say that it looks for none.
         exact = self._visible.filter(**{f"{column}__in": names}).exclude(**{column: ""})
         exact = exact.order_by("-request")
-        requests = list(exact.values_list("request", flat=True).distinct()[: MOST_REQUESTS + 1])
-        scans: list[int] = []
+        request_pks = exact.values_list("request", flat=True).distinct()
+        exact_pks = list(request_pks[: MOST_REQUESTS + 1])
+        scan_pks: list[int] = []
         concrete = concrete_names(names)
         if concrete:
             matching = stages_of_scans(self._visible, [column], concrete).order_by("-request")
             columns = ("request", column, "request__scan")
-            for request, template, scan in matching.values_list(*columns):
-                if request not in scans and names_that_fit(concrete, template, scan):
-                    scans.append(request)
-                if len(scans) > MOST_REQUESTS:
+            for request_pk, template, scan in matching.values_list(*columns):
+                if request_pk not in scan_pks and names_that_fit(concrete, template, scan):
+                    scan_pks.append(request_pk)
+                if len(scan_pks) > MOST_REQUESTS:
                     break
-        if max(len(requests), len(scans)) > MOST_REQUESTS:
+        if max(len(exact_pks), len(scan_pks)) > MOST_REQUESTS:
             self.is_cut = True
-        return {*requests[:MOST_REQUESTS], *scans[:MOST_REQUESTS]}
+        return {*exact_pks[:MOST_REQUESTS], *scan_pks[:MOST_REQUESTS]}
 
     def _add(self, stage: Stage, previous: Stage | None) -> None:
         key = stage.input_dataset

@@ -202,14 +202,13 @@ def _jobs_known_until(request: Request, *, at: datetime) -> datetime | None:
         request_key=request.key, experiment=request.experiment_id
     ).order_by()
     arrays = Submission.objects.filter(request=request).order_by()
-    clusters = set(totals.values_list("cluster", flat=True).distinct())
-    clusters.update(arrays.values_list("cluster", flat=True).distinct())
-    read_until = [
-        collection.collected_until
-        for collection in late
-        if collection.cluster_id in clusters or not clusters
-    ]
-    return min([as_of, *read_until])
+    cluster_pks = set(totals.values_list("cluster", flat=True).distinct())
+    cluster_pks.update(arrays.values_list("cluster", flat=True).distinct())
+    read_until = [as_of]
+    for collection in late:
+        if not cluster_pks or collection.cluster_id in cluster_pks:
+            read_until.append(collection.collected_until)
+    return min(read_until)
 
 
 def _latest(moments: Iterable[datetime | None]) -> datetime | None:
