@@ -57,10 +57,10 @@ def _started_by(free: FreeCluster, at: datetime, elsewhere: Container[int]) -> I
     """Yield the requests that a cluster starts now, except those `elsewhere`, and take its room."""
     cluster = Cluster.objects.get(name=free.name)
     for request in able_now(cluster, at):
-        experiment = request.experiment.key
-        if request.pk in elsewhere or not free.room.has_any(experiment):
+        experiment_key = request.experiment.key
+        if request.pk in elsewhere or not free.room.has_any(experiment_key):
             continue
-        free.room.take(experiment, free.first_jobs([*request.stages.all()]))
+        free.room.take(experiment_key, free.first_jobs([*request.stages.all()]))
         yield request
         if free.room.jobs <= 0:
             return

@@ -32,11 +32,11 @@ from apps.clusters.models import Cluster, Host
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.domain.checks.base import (
+    ClusterLimits,
     EarlierBlock,
     EarlierStage,
     Facts,
-    Offer,
-    Other,
+    OtherRequest,
     PlannedWindow,
     ServiceNow,
     StageBefore,
@@ -113,7 +113,7 @@ def facts_for(
     clusters = Cluster.objects.filter(collects=True).values_list(
         "name", "max_memory_bytes", "max_wall_seconds"
     )
-    offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
+    offers = [ClusterLimits(name, memory, wall) for name, memory, wall in clusters]
     earlier_stages, earlier_blocks = _earlier_sizes(earlier)
     undefined = {}
     held = set()
@@ -197,7 +197,9 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     return states
 
 
-def _similar_requests(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
+def _similar_requests(
+    content: RequestContent, earlier: QuerySet[Request]
+) -> tuple[OtherRequest, ...]:
     """Return other requests with the same title, or with runs or seeds that may overlap."""
     runs = []
     for argument in content.workflow.arguments:
@@ -232,7 +234,7 @@ def _similar_requests(content: RequestContent, earlier: QuerySet[Request]) -> tu
     others = []
     for values in rows.filter(alike).order_by("pk").values_list(*columns):
         key, title, jobs, configuration, release, *texts, seed = values
-        other = Other(
+        other = OtherRequest(
             key=key,
             title=title,
             runs={name: text for name, text in zip(runs, texts, strict=True) if text},

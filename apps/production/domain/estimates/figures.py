@@ -38,7 +38,7 @@ class PastStage:
     Quantiles are those of `QUANTILES`, over completed jobs.
     """
 
-    request: str
+    request_key: str
     release: str = ""
     configuration: str = ""
     output_dataset: str = ""
@@ -66,7 +66,7 @@ class Range:
 class StageEstimate:
     """The figures of one stage, and the past jobs they are based on.
 
-    `requests` are the requests of these jobs; `alike` says how similar the jobs are.
+    `requests` are the keys of the requests of these jobs; `alike` says how similar the jobs are.
     """
 
     name: str
@@ -335,7 +335,9 @@ def _estimate_stage(
 ) -> StageEstimate:
     """Return the figures of a stage, from its most similar past stages if it has any."""
     completed = [past_stage for past_stage in past if past_stage.completed]
-    similar: Sequence[PastStage] = [row for row in completed if own and row.request == own]
+    similar: Sequence[PastStage] = [
+        past_stage for past_stage in completed if own and past_stage.request_key == own
+    ]
     alike = "of this request"
     if not similar or not is_enough(_count_jobs(similar), stage.jobs or 0):
         similar, alike = _most_similar(stage, completed)
@@ -390,7 +392,7 @@ def _from_past_jobs(
     return StageEstimate(
         name=name,
         past_jobs=_count_jobs(similar),
-        requests=tuple(dict.fromkeys(past_stage.request for past_stage in similar)),
+        requests=tuple(dict.fromkeys(past_stage.request_key for past_stage in similar)),
         scaled=bool(stage.events and stage.jobs) and has_events,
         reaches_limit=_most_exceed(walls, stage.wall_seconds),
         exceeds_limit=exceeds_limit,

@@ -91,10 +91,10 @@ def read_places() -> QueuePlaces:
         "request__arguments__stop_on",
         "starts_on",
     )
-    for pk, sort_points, tie, state, experiment, size, stop_on, starts_on in rows:
+    for pk, sort_points, tie, state, experiment_key, size, stop_on, starts_on in rows:
         can_start = state == RequestState.QUEUED
         if starts_on:
-            starters.append(Starter(pk, len(keys), starts_on, experiment))
+            starters.append(Starter(pk, len(keys), starts_on, experiment_key))
         index[pk] = len(keys)
         entries.append(QueuedEntry(pk, can_start, starts_on))
         keys.append((-sort_points, tie))

@@ -118,7 +118,7 @@ def forecasts_if_approved(
 class NewEntry:
     """A request in its place of the queue, if it were approved now.
 
-    `starts_on` is the cluster that starts it at once, or empty; `displaces` is the primary key of
+    `starts_on` is the cluster that starts it at once, or empty; `displaced_pk` is the primary key of
     the queued request that would have had the room, if any.
     """
 
@@ -126,7 +126,7 @@ class NewEntry:
     place: Place
     size: float | None
     starts_on: str = ""
-    displaces: int | None = None
+    displaced_pk: int | None = None
 
 
 def entries_if_approved(
@@ -155,7 +155,9 @@ def entries_if_approved(
         if not held_by(entry.candidate.request, queue.holds):
             start = _start_now(entry.candidate, entry.place, queue, starts)
         if start:
-            placed.append(replace(entry, starts_on=start.cluster, displaces=start.displaces))
+            placed.append(
+                replace(entry, starts_on=start.cluster_name, displaced_pk=start.displaced_pk)
+            )
         else:
             placed.append(entry)
     return placed
@@ -277,7 +279,7 @@ def _prospects(
         if in_class.candidate:
             starts = StartsNow(queue.starts.clusters, queue.places.starters)
             start_now = _start_now(in_class.candidate, place, queue, starts)
-            starts_on = start_now.cluster if start_now else ""
+            starts_on = start_now.cluster_name if start_now else ""
         if held:
             starts_on = ""
         start = expected_start(
@@ -299,8 +301,8 @@ def _start_now(
 ) -> StartNow | None:
     """Return which cluster starts a request at this place now, taking its room; None if none."""
     clusters = queue.starts.clusters_for(candidate.request, candidate.content)
-    key = candidate.request.experiment.key
-    return starts.start(place.index, key, candidate.content.stages, clusters)
+    experiment_key = candidate.request.experiment.key
+    return starts.start(place.index, experiment_key, candidate.content.stages, clusters)
 
 
 def _queued(request: Request) -> QueueEntry | None:

@@ -194,7 +194,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
         takes_days=entry.days,
         core_seconds=entry.core_seconds,
         size_basis=entry.size_basis,
-        experiment=request.experiment.name,
+        experiment_name=request.experiment.name,
         share=shares.share(request.experiment_id),
         used=shares.used_part(request.experiment_id),
         used_days=shares.used_days,

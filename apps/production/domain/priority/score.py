@@ -54,7 +54,7 @@ class ScoreFacts:
     takes_days: float | None = None
     core_seconds: float | None = None
     size_basis: str = ""
-    experiment: str = ""
+    experiment_name: str = ""
     share: float = 0.0
     used: float | None = None
     used_days: int = 0
@@ -178,7 +178,7 @@ def _size(facts: ScoreFacts) -> Term:
 
 
 def _share(facts: ScoreFacts) -> Term:
-    title = f"Share of {facts.experiment}" if facts.experiment else "Share"
+    title = f"Share of {facts.experiment_name}" if facts.experiment_name else "Share"
     if facts.used is None:
         return Term("share", title, 0.0, "No recent jobs, so no share is used.")
     most = max(facts.share, facts.used)
