@@ -26,7 +26,7 @@ from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.needed_changes import needed_changes
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
-from apps.submission.domain.arrays.submissions import failed_of, index_of, jobs_of
+from apps.submission.domain.arrays.submissions import index_of, jobs_of, unretried_indices
 from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
@@ -191,7 +191,7 @@ def _may_be_retried(array: Submission, at: datetime) -> bool:
     final = Verdict.objects.filter(job__in=list(jobs_of(array).values_list("pk", flat=True)))
     final = final.exclude(verdict=VerdictKind.SERVICE, advice=JobAdvice.RETRY)
     decided = {index_of(array, job_id) for job_id in final.values_list("job__job_id", flat=True)}
-    return not set(failed_of(array)) <= decided
+    return not set(unretried_indices(array)) <= decided
 
 
 def _decision_text(undecided: _Undecided) -> str:

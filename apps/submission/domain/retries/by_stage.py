@@ -20,8 +20,8 @@ from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.arrays.submissions import (
     SENDABLE,
     check_may_submit,
-    failed_of,
     index_of,
+    unretried_indices,
 )
 from apps.submission.domain.retries.eligibility import array_of
 from apps.submission.domain.retries.planned import planned_among
@@ -74,7 +74,7 @@ def retry_failed(
     retries: list[Submission] = []
     left_to_rules = 0
     for array in arrays:
-        failed = set(failed_of(array, verdict=verdict))
+        failed = set(unretried_indices(array, verdict=verdict))
         failed -= {index for index in failed if (request.pk, position, index) in given_up}
         of_rule = failed & of_rules.get(array.pk, set())
         left_to_rules += len(of_rule)
@@ -107,7 +107,9 @@ def count_left_to_rules(request: Request) -> Counter[int]:
     of_rules = _left_to_rules(arrays)
     counts: Counter[int] = Counter()
     for array in arrays:
-        counts[array.position] += len(of_rules.get(array.pk, set()).intersection(failed_of(array)))
+        counts[array.position] += len(
+            of_rules.get(array.pk, set()).intersection(unretried_indices(array))
+        )
     return counts
 
 
