@@ -233,7 +233,7 @@ class ProvenanceSteps:
             self._parts[part.pk] = part
 
     def _requests_with(self, column: str, names: list[str]) -> set[int]:
-        """Return the newest requests, by primary key, with one of these names in a stage's column."""
+        """Return primary keys of the newest requests with one of these names in a stage's column."""
         # The index of outputs has no empty ones, so the query must say that it looks for none.
         exact = self._visible.filter(**{f"{column}__in": names}).exclude(**{column: ""})
         exact = exact.order_by("-request")

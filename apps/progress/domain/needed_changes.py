@@ -46,7 +46,8 @@ def needed_changes(
 def _hopeless_jobs(stuck: Collection[Request]) -> dict[int, Counter[str]]:
     """Return how many failed jobs of requests would fail again, by primary key and verdict.
 
-    Takes two queries. Stages that were accepted as is do not count, nor jobs that are retried by a rule or a batch.
+    Takes two queries. Stages that were accepted as is do not count, nor jobs that are retried by a
+    rule or a batch.
     """
     if not stuck:
         return {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib import messages
@@ -283,19 +283,27 @@ def _stage_rows(production_request: Request) -> list[StageSubmissions]:
     return stage_rows
 
 
+class RetryFormRow(NamedTuple):
+    """A stage with failed jobs, how many of them are left to recovery rules, and its form."""
+
+    stage_row: StageSubmissions
+    left_to_rules: int
+    form: forms.Form
+
+
 def _retry_forms(
     production_request: Request, stage_rows: Sequence[StageSubmissions], invalid: forms.Form | None
-) -> list[tuple[StageSubmissions, int, forms.Form]]:
-    """Return the stages with failed jobs, how many are left to recovery rules, and their forms."""
+) -> list[RetryFormRow]:
+    """Return the forms of the stages with failed jobs."""
     to_retry = [stage_row for stage_row in stage_rows if stage_row.to_retry > 0]
     left_to_rules = count_left_to_rules(production_request) if to_retry else {}
     retry_forms = []
     for stage_row in to_retry:
-        form = _form_of(stage_row.stage, RetryForm, "retry", invalid)
-        left = left_to_rules.get(stage_row.stage.position, 0)
-        if not left:
+        form = _stage_form(stage_row.stage, RetryForm, "retry", invalid)
+        jobs_left = left_to_rules.get(stage_row.stage.position, 0)
+        if not jobs_left:
             del form.fields["with_planned"]
-        retry_forms.append((stage_row, left, form))
+        retry_forms.append(RetryFormRow(stage_row, jobs_left, form))
     return retry_forms
 
 
@@ -306,12 +314,12 @@ def _accept_forms(
     accept_forms = []
     for shortfall in shortfalls_of(production_request, at):
         if shortfall.acceptance or (shortfall.missing and not shortfall.obstacle):
-            form = _form_of(shortfall.stage, AcceptForm, "accept", invalid)
+            form = _stage_form(shortfall.stage, AcceptForm, "accept", invalid)
             accept_forms.append((shortfall, form))
     return accept_forms
 
 
-def _form_of(
+def _stage_form(
     stage: Stage, form_class: type[forms.Form], prefix: str, invalid: forms.Form | None
 ) -> forms.Form:
     """Return the form of a stage: the invalid one if it is of this stage, else an empty one."""

@@ -118,7 +118,7 @@ def forecasts_if_approved(
 class NewEntry:
     """A request in its place of the queue, if it were approved now.
 
-    `starts_on` is the cluster that starts it at once, or empty; `displaced_pk` is the primary key of
+    `starts_on` is the cluster that starts it at once, or empty; `displaced_pk` is the key of
     the queued request that would have had the room, if any.
     """
 
