@@ -255,7 +255,7 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
                 obstacle=f"The batch system holds {jobs} of {stage.progress.stage}.",
             )
         if (
-            stage.located is False
+            stage.is_located is False
             and stage.progress.requested_jobs
             and stage.progress.completed >= stage.progress.requested_jobs
         ):
