@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max, Q
 from django.utils import timezone
+from django.utils.text import get_text_list
 
 from apps.core.models import Event
 from apps.diagnosis.enums import JobAdvice, VerdictKind
@@ -200,17 +201,14 @@ def _decision_text(undecided: _Undecided) -> str:
         if number:
             parts.append(f"{number:,} {word}")
     is_one_job = undecided.failed_jobs + undecided.refused_jobs == 1
-    jobs = f"{' and '.join(parts)} job{'' if is_one_job else 's'} of {_listed(undecided.stages)}"
+    plural = "" if is_one_job else "s"
+    stages = get_text_list(undecided.stages, "and")
+    jobs = f"{' and '.join(parts)} job{plural} of {stages}"
     text = f"{jobs} need{'s' if is_one_job else ''} a decision"
     if undecided.stages_of_recent:
-        stages = _listed(undecided.stages_of_recent)
-        text += f"; other failed jobs of {stages} may be retried automatically"
+        recent = get_text_list(undecided.stages_of_recent, "and")
+        text += f"; other failed jobs of {recent} may be retried automatically"
     return text
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as a list with `and`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
