@@ -181,8 +181,8 @@ class ProvenanceSteps:
         self._parts: dict[int, DatasetPart] = {}
         self._request_pks: set[int] = set()
         self._inputs: dict[int, str] = {}
-        self._writing: dict[str, list[Stage]] = defaultdict(list)
-        self._reading: dict[str, list[Stage]] = defaultdict(list)
+        self._stages_writing: dict[str, list[Stage]] = defaultdict(list)
+        self._stages_reading: dict[str, list[Stage]] = defaultdict(list)
         self._scans_writing: list[Stage] = []
         self._scans_reading: list[Stage] = []
         self.loaded_writers: set[str] = set()
@@ -233,7 +233,7 @@ class ProvenanceSteps:
             self._parts[part.pk] = part
 
     def _requests_with(self, column: str, names: list[str]) -> set[int]:
-        """Return primary keys of the newest requests with one of these names in a stage's column."""
+        """Return the keys of the newest requests with one of these names in a stage's column."""
         # The index of outputs has no empty ones, so the query must say that it looks for none.
         exact = self._visible.filter(**{f"{column}__in": names}).exclude(**{column: ""})
         exact = exact.order_by("-request")
@@ -258,21 +258,21 @@ class ProvenanceSteps:
         if not key and previous is not None:
             key = _output_key(previous)
         self._inputs[stage.pk] = key
-        self._writing[_output_key(stage)].append(stage)
+        self._stages_writing[_output_key(stage)].append(stage)
         if key:
-            self._reading[key].append(stage)
+            self._stages_reading[key].append(stage)
         if stage.request.scan and has_placeholder(stage.output_dataset):
             self._scans_writing.append(stage)
         if stage.request.scan and has_placeholder(key):
             self._scans_reading.append(stage)
 
-    def writing(self, key: str) -> list[Step]:
+    def steps_that_write(self, key: str) -> list[Step]:
         """Return the loaded steps that write a dataset, steps of the newest requests first.
 
         Steps of requests that claim no dataset come last.
         """
         steps = []
-        for stage in self._writing.get(key, ()):
+        for stage in self._stages_writing.get(key, ()):
             steps.append(Step(stage, self._inputs[stage.pk], key))
         if not has_placeholder(key):
             for stage in self._scans_writing:
@@ -285,10 +285,10 @@ class ProvenanceSteps:
                     steps.append(Step(stage, _sole(inputs, all_inputs), key))
         return sorted(steps, key=_claimed_and_newest)
 
-    def reading(self, key: str) -> list[Step]:
-        """Return the loaded steps that read a dataset, in the same order as `writing`."""
+    def steps_that_read(self, key: str) -> list[Step]:
+        """Return the loaded steps that read a dataset, in the order of `steps_that_write`."""
         steps = []
-        for stage in self._reading.get(key, ()):
+        for stage in self._stages_reading.get(key, ()):
             steps.append(Step(stage, key, _output_key(stage)))
         if not has_placeholder(key):
             for stage in self._scans_reading:
@@ -311,9 +311,9 @@ class ProvenanceSteps:
     def _newest_parts(self) -> list[DatasetPart]:
         return sorted(self._parts.values(), key=lambda part: -part.pk)
 
-    def counting(self, key: str) -> list[Step]:
+    def claimed_or_all_writers(self, key: str) -> list[Step]:
         """Return the steps that write a dataset and claim it; if none claims it, all of them."""
-        steps = self.writing(key)
+        steps = self.steps_that_write(key)
         claimed = [step for step in steps if step.is_claimed]
         return claimed or steps
 
@@ -344,6 +344,7 @@ def _sole(names: set[str], all_names: str) -> str:
 
 
 def _claimed_and_newest(step: Step) -> tuple[bool, int, int]:
+    """Sort steps of requests that claim datasets first, then by newest request and stage."""
     return not step.is_claimed, -step.stage.request_id, step.stage.position
 
 

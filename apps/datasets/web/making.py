@@ -15,10 +15,10 @@ from apps.datasets.domain.making import (
     MOST_FILES,
     catalogues_that_make,
     check_may_make,
-    chosen_names,
     made_datasets_of,
+    names_of_files,
     order_dataset,
-    suggested_name,
+    suggest_name,
 )
 from apps.datasets.enums import ChosenFiles
 from apps.production.models import Request, Stage
@@ -52,7 +52,7 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
         form = MakeForm(names, request.POST)
         if form.is_valid():
             try:
-                made = order_dataset(
+                dataset = order_dataset(
                     request=production_request,
                     by=request.user,
                     at=timezone.now(),
@@ -62,10 +62,11 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 form.add_error(None, str(error))
             else:
                 messages.success(
-                    request, f"The dataset {made.name} will be made in {made.catalogue} shortly."
+                    request,
+                    f"The dataset {dataset.name} will be made in {dataset.catalogue} shortly.",
                 )
                 address = reverse("submission:files", args=[key])
-                return redirect(f"{address}?stage={made.position + 1}#made-datasets")
+                return redirect(f"{address}?stage={dataset.position + 1}#made-datasets")
         position = form.cleaned_data.get("position") or 0
         return _page(request, production_request, _stage(production_request, position), form)
 
@@ -76,7 +77,7 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
         "position": stage.position,
         "catalogue": request.GET.get("catalogue", ""),
         "chosen": choice,
-        "name": suggested_name(production_request, stage, choice),
+        "name": suggest_name(production_request, stage, choice),
     }
     return _page(request, production_request, stage, MakeForm(names, initial=initial))
 
@@ -87,7 +88,7 @@ def _page(
     counts = []
     for choice in ChosenFiles:
         # Enough to tell whether there are too many; no page counts a million rows.
-        files = chosen_names(stage, choice)[: MOST_FILES + 1].count()
+        files = names_of_files(stage, choice)[: MOST_FILES + 1].count()
         counts.append((choice, files, files > MOST_FILES))
     context = {
         "object": production_request,
