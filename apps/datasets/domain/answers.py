@@ -8,12 +8,12 @@ from django.db.models import QuerySet
 from apps.accounts.models import Principal
 from apps.accounts.permissions import scope_of
 from apps.datasets.domain.steps import (
-    UNCLAIMED,
     concrete_names,
     names_that_fit,
     stages_of_scans,
 )
 from apps.datasets.models import Catalogue, KnownDataset
+from apps.production.enums import UNCLAIMED
 from apps.production.models import Stage
 
 

@@ -16,18 +16,9 @@ from django.db.models.functions import Cast
 from apps.accounts.models import Principal
 from apps.accounts.permissions import scope_of
 from apps.production.domain.content.scan import read_scan
-from apps.production.enums import RequestState
+from apps.production.enums import UNCLAIMED
 from apps.production.models import DatasetPart, Stage
 
-#: Requests in these states write no dataset, unless no other request does.
-UNCLAIMED = frozenset(
-    {
-        RequestState.DRAFT,
-        RequestState.REJECTED,
-        RequestState.CANCELLED,
-        RequestState.SUPERSEDED,
-    }
-)
 #: Requests that are read at once, the newest of those that write or read some datasets.
 MOST_REQUESTS = 100
 #: The longest name that a catalogue and the portal can have.

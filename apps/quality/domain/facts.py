@@ -17,12 +17,12 @@ from apps.clusters.schedulers.base import JobState
 from apps.datasets.domain.output_files import revisions_of
 from apps.datasets.models import OutputFile
 from apps.jobs.enums import ANY_FAILURE
-from apps.production.domain.checks.facts import UNCLAIMED
 from apps.production.domain.content.model import values_of
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import QUANTITIES, counts_of
 from apps.production.domain.outputs.datasets import CatalogueError, Dataset, catalogue_of
+from apps.production.enums import UNCLAIMED
 from apps.production.models import Request, Stage, StageCounts
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.quality.checks.facts import (
