@@ -41,18 +41,18 @@ class QualityViewSet(OfRequests):
             )
         return production_request
 
-    def answer(
-        self, done: Any, reader: Any = serializers.DataQualityReader, code: int = 200
+    def respond(
+        self, result: Any, reader: Any = serializers.DataQualityReader, code: int = 200
     ) -> Response:
         """Respond with the stored object, or with the data quality of the request."""
-        if not isinstance(done, Request):
-            return super().answer(done, reader, code)
-        done.refresh_from_db(fields=["state"])
-        return super().answer(data_quality_of(done), serializers.DataQualityReader)
+        if not isinstance(result, Request):
+            return super().respond(result, reader, code)
+        result.refresh_from_db(fields=["state"])
+        return super().respond(data_quality_of(result), serializers.DataQualityReader)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the data quality of a request: the results of its newest run and all waivers."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @command(serializers.AgainWriter, serializers.DataQualityReader)
     def again(self, production_request: Request, **fields: Any) -> None:
@@ -110,13 +110,13 @@ class QualityViewSet(OfRequests):
             )
             return Response(serializers.HistogramReader(pairs, many=True).data)
 
-        body = self.given(serializers.HistogramWriter)
+        body = self.domain_arguments(serializers.HistogramWriter)
         stage, by, at = (body.pop(name) for name in ("stage", "by", "at"))
         posted = Histogram(**body)
         row, is_new = posts.post_histogram(
             stage=self._stage(production_request, stage), posted=posted, by=by, at=at
         )
-        return self.answer(row, serializers.HistogramReader, 201 if is_new else 200)
+        return self.respond(row, serializers.HistogramReader, 201 if is_new else 200)
 
     @extend_schema(
         request=serializers.ResultWriter,
@@ -126,13 +126,13 @@ class QualityViewSet(OfRequests):
     def results(self, request: ApiRequest, key: str) -> Response:
         """Post a result of an external tool. Posting the same name again replaces it."""
         production_request = self.get_object()
-        body = self.given(serializers.ResultWriter)
+        body = self.domain_arguments(serializers.ResultWriter)
         number, by, at = (body.pop(name) for name in ("stage", "by", "at"))
         stage = self._stage(production_request, number) if number else None
         row, is_new = posts.post_result(
             request=production_request, stage=stage, posted=Posted(**body), by=by, at=at
         )
-        return self.answer(row, serializers.ExternalReader, 201 if is_new else 200)
+        return self.respond(row, serializers.ExternalReader, 201 if is_new else 200)
 
     def _stage(self, production_request: Request, number: int) -> Stage:
         stages = Stage.objects.select_related("request__experiment").filter(

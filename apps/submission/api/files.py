@@ -166,11 +166,11 @@ class FilesViewSet(OfRequests):
             decisions.check_may_decide(self.request.user, production_request)
         return production_request
 
-    def answer(self, done: Any, reader: Any = None, code: int = 200) -> Response:
+    def respond(self, result: Any, reader: Any = None, code: int = 200) -> Response:
         """Answer with the totals of the request, or with another request that was drafted."""
-        if done.key != self.kwargs["key"]:
-            return Response(DraftedReader(done).data, status=code)
-        file_totals = FileTotals.objects.filter(stage__request=done).select_related(
+        if result.key != self.kwargs["key"]:
+            return Response(DraftedReader(result).data, status=code)
+        file_totals = FileTotals.objects.filter(stage__request=result).select_related(
             "stage", "source"
         )
         return Response(FileTotalsReader(file_totals.order_by("stage__position"), many=True).data)
@@ -178,7 +178,7 @@ class FilesViewSet(OfRequests):
     @extend_schema(responses=_TOTALS)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the stages whose files the portal follows, with the number of files by state."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @extend_schema(parameters=[_STAGE, _STATE], responses=InputFileReader(many=True))
     @action(
