@@ -2,7 +2,7 @@
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -22,7 +22,7 @@ from apps.datasets.domain.making import (
 )
 from apps.datasets.enums import ChosenFiles
 from apps.production.models import Request, Stage
-from apps.production.web.lookup import request_or_404
+from apps.production.web.lookup import request_or_404, stage_or_404
 
 
 class MakeForm(forms.Form):
@@ -68,9 +68,11 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 address = reverse("submission:files", args=[key])
                 return redirect(f"{address}?stage={dataset.position + 1}#made-datasets")
         position = form.cleaned_data.get("position") or 0
-        return _page(request, production_request, _stage(production_request, position), form)
+        return _page(
+            request, production_request, stage_or_404(production_request, position + 1), form
+        )
 
-    stage = _stage(production_request, (number_in(request.GET, "stage") or 1) - 1)
+    stage = stage_or_404(production_request, number_in(request.GET, "stage") or 1)
     chosen = request.GET.get("chosen", "")
     choice = ChosenFiles(chosen) if chosen in ChosenFiles.values else ChosenFiles.MISSING
     initial = {
@@ -100,11 +102,3 @@ def _page(
         "made_datasets": made_datasets_of(production_request, stage.position),
     }
     return render(request, "datasets/make.html", context, status=400 if form.is_bound else 200)
-
-
-def _stage(production_request: Request, position: int) -> Stage:
-    """Return a stage. Raises `Http404`."""
-    stage = Stage.objects.filter(request=production_request, position=position).first()
-    if stage is None:
-        raise Http404
-    return stage

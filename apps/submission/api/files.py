@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -18,7 +17,7 @@ from apps.datasets.models import FileTotals, InputFile, OutputFile
 from apps.production.api.routes import OfRequests
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import Request, Stage
-from apps.production.web.lookup import request_or_404
+from apps.production.web.lookup import request_or_404, stage_or_404
 from apps.submission.domain.files import decisions, recovery
 
 _STAGE = OpenApiParameter("stage", int, description="Number of the stage. Default: 1.")
@@ -227,9 +226,7 @@ class FilesViewSet(OfRequests):
 
     def _stage(self) -> Stage:
         number = number_of(self.request.query_params.get("stage", "")) or 1
-        stages = Stage.objects.filter(request=self.get_object())
-        stage: Stage = get_object_or_404(stages, position=min(number, 10_000) - 1)
-        return stage
+        return stage_or_404(self.get_object(), number)
 
     def _page_of(self, rows: QuerySet[Any]) -> list[Any]:
         page: list[Any] = self.paginate_queryset(rows) or []
