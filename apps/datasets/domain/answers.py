@@ -41,8 +41,8 @@ def _answered_at(answer: KnownDataset) -> float:
 def answers_for(names: Collection[str], user: Principal) -> Mapping[str, StoredAnswers]:
     """Return the stored answers about datasets by name, in at most three queries.
 
-    Datasets that only requests of experiments the user cannot see write have no rows, as if no
-    catalogue had been asked: nobody learns whether they exist.
+    A dataset has no rows if only requests write it that the user cannot see, as if no catalogue had
+    been asked: the user must not learn whether it exists.
     """
     shown = set(names) - _of_others(names, user)
     answers: dict[str, StoredAnswers] = {}
@@ -55,7 +55,7 @@ def answers_for(names: Collection[str], user: Principal) -> Mapping[str, StoredA
 
 
 def _of_others(names: Collection[str], user: Principal) -> set[str]:
-    """Return the datasets that other experiments write, and none that the user can see."""
+    """Return the datasets that only experiments write whose requests the user cannot see."""
     scope = scope_of(user)
     if scope.sees_all or not names:
         return set()
