@@ -21,7 +21,7 @@ from apps.production.domain.priority.ranks import RANKED
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import computed_forecast, progress_now
-from apps.submission.domain.dispatch.start import able_now, free_clusters
+from apps.submission.domain.dispatch.start import free_clusters, requests_to_start
 
 #: How often the time of an unchanged forecast is updated.
 _AGE = timedelta(minutes=30)
@@ -56,7 +56,7 @@ def note_starts(*, at: datetime) -> list[FreeCluster]:
 def _started_by(free: FreeCluster, at: datetime, elsewhere: Container[int]) -> Iterator[Request]:
     """Yield the requests that a cluster starts now, except those `elsewhere`, and take its room."""
     cluster = Cluster.objects.get(name=free.name)
-    for request in able_now(cluster, at):
+    for request in requests_to_start(cluster, at):
         experiment_key = request.experiment.key
         if request.pk in elsewhere or not free.room.has_any(experiment_key):
             continue

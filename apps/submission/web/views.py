@@ -45,7 +45,7 @@ from apps.submission.domain.arrays.submissions import (
 )
 from apps.submission.domain.arrays.trials import results_of
 from apps.submission.domain.dispatch.held import release_obstacle, request_release
-from apps.submission.domain.dispatch.recall import flight_of
+from apps.submission.domain.dispatch.recall import jobs_in_flight
 from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.domain.retries.by_stage import count_left_to_rules, retry_failed
 from apps.submission.domain.scouts.pages import shown_scouts
@@ -129,7 +129,11 @@ def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
         message = "Submitted jobs of {request} will be cancelled."
         return _act(request, key, message, assignment.cancel_sent, form)
     production_request = _for_operator(request, key)
-    context = {"object": production_request, "form": form, "flight": flight_of(production_request)}
+    context = {
+        "object": production_request,
+        "form": form,
+        "flight": jobs_in_flight(production_request),
+    }
     return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
 
 
@@ -237,7 +241,7 @@ def _page(
         "may_submit": operator,
         "may_retry": operator and production_request.state in SENDABLE,
         "automatic_start": automatic_start_of(production_request, at),
-        "flight": flight_of(production_request),
+        "flight": jobs_in_flight(production_request),
         "results": results_of(production_request),
         "against": against,
         "scouts": shown_scouts(production_request),

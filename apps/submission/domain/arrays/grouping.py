@@ -33,7 +33,7 @@ class Grouping:
 
     @classmethod
     def of(cls, arguments: Mapping[str, object]) -> "Grouping":
-        """Return the grouping that arguments of keep-up processing or of a merge stage ask for."""
+        """Return the grouping that arguments of keep-up processing or of a merge stage declare."""
         split = arguments.get("split")
         close_after = _positive(arguments.get("close_after"))
         waits = timedelta(seconds=close_after) if close_after else None

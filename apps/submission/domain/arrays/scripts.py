@@ -89,7 +89,7 @@ def events_of_part(events: int, part: int) -> int:
 
 
 def events_of_job(events: int, jobs: int, index: int, *, points: int = 1) -> int:
-    """Return how many of the events of its stage a script gives the job of a number.
+    """Return how many events of its stage the job with this number produces.
 
     The first jobs of each point of a scan have one event more than the others if the events of the
     point cannot be divided evenly.
@@ -117,8 +117,8 @@ def make_stage_plan(
 ) -> StagePlan:
     """Plan the jobs of a stage, or its test with at most `test_events`.
 
-    With the purpose of debugging, that is a debug re-run of its test. Of a scan, these are the jobs
-    of the point of `job`. Raises `InvalidFields` with everything that prevents it.
+    With the purpose of debugging, that is a debug re-run of its test. In a scan, these are the
+    jobs of the point of `job`. Raises `InvalidFields` with everything that prevents it.
     """
     if test_events and purpose == Purpose.PRODUCTION:
         purpose = Purpose.TEST

@@ -318,7 +318,7 @@ class EventsInPart:
 
 
 def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInPart:
-    """Return what the jobs of a stage lack that were retried with a part of their events.
+    """Return how many events are missing because jobs were retried with a part of their events.
 
     Exact once an array has finished. Which of its jobs completed until then is not stored: they
     count as the first ones that did not fail, and some jobs may lack one event more than others.
@@ -402,7 +402,7 @@ class StageSubmissions:
 
     @property
     def part(self) -> EventsInPart:
-        """Return how many jobs completed with a part of their events, and what they lack."""
+        """Return how many jobs completed with a part of their events, and how many are missing."""
         return events_in_part(self.stage, self.submissions)
 
     @property

@@ -96,10 +96,10 @@ def _next_to_submit(cluster: Cluster, at: datetime) -> tuple[Submission | None, 
     """Return the array to submit first, if any, and whether the cluster is full."""
     options = options_of(cluster)
     jobs_in_flight = in_flight(Submission.objects.filter(cluster=cluster))
-    now = read_outlook(at)
+    outlook = read_outlook(at)
     for submission in arrays_to_submit(cluster, at):
         stage = submission.request.stages.filter(position=submission.position).first()
-        waits = hold_of(submission.request, stage) or now.against(
+        waits = hold_of(submission.request, stage) or outlook.against(
             submission.request, [stage] if stage else []
         )
         if waits and submission.purpose != Purpose.DEBUG:

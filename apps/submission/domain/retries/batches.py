@@ -205,9 +205,10 @@ def retry_in_batch(
 
 @transaction.atomic
 def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> int:
-    """Cancel the jobs of a batch that are not released yet; return how many. Released jobs go on.
+    """Cancel the jobs of a batch that are not released yet; return how many.
 
-    Raises `NotAllowed`, `InvalidTransition` if all are released, `StaleState`.
+    Released jobs continue. Raises `NotAllowed`, `InvalidTransition` if all are released, and
+    `StaleState`.
     """
     batch = _locked(batch, by)
     move(batch, to=BatchState.CANCELLED, transitions=BATCH_MOVES, ended_at=at)
@@ -226,7 +227,7 @@ def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
 
 @transaction.atomic
 def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> RetryBatch:
-    """Go on with a batch that stopped because too many retries failed. Raises as `cancel_batch`."""
+    """Resume a batch that stopped because too many retries failed. Raises as `cancel_batch`."""
     batch = _locked(batch, by)
     if batch.state != BatchState.STOPPED:
         raise InvalidTransition(f"The batch is {batch.get_state_display()}, not stopped.")

@@ -31,17 +31,17 @@ class Needs:
     failed_service: str
     ignores_advice: bool
 
-    def find_obstacle(self, now: Outlook) -> Obstacle | None:
+    def find_obstacle(self, outlook: Outlook) -> Obstacle | None:
         """Return what the retry waits for, or None if it can be submitted.
 
         Every retry waits while the service that made its job fail is down.
         """
-        disruption = now.find_down(self.failed_service) if self.failed_service else None
+        disruption = outlook.find_down(self.failed_service) if self.failed_service else None
         if disruption:
             return Obstacle(disruption=disruption)
         if self.ignores_advice:
             return None
-        return now.find_obstacle(self.experiment_id, self.service_pks)
+        return outlook.find_obstacle(self.experiment_id, self.service_pks)
 
 
 def needs_by_job(
@@ -121,17 +121,17 @@ def _stages_of_arrays(
 
 
 def find_obstacles(
-    candidates: Sequence[RetryCandidate], now: Outlook, *, moving_jobs: Collection[int] = ()
+    candidates: Sequence[RetryCandidate], outlook: Outlook, *, moving_jobs: Collection[int] = ()
 ) -> dict[int, Obstacle]:
     """Return what retries wait for, by primary key of the job, without those that can be submitted.
 
     `moving_jobs` is as for `needs_by_job`. Few queries.
     """
-    if not (now.advice or now.down):
+    if not (outlook.advice or outlook.down):
         return {}
     obstacles = {}
-    for job_pk, needs in needs_by_job(candidates, now.at, moving_jobs=moving_jobs).items():
-        obstacle = needs.find_obstacle(now)
+    for job_pk, needs in needs_by_job(candidates, outlook.at, moving_jobs=moving_jobs).items():
+        obstacle = needs.find_obstacle(outlook)
         if obstacle:
             obstacles[job_pk] = obstacle
     return obstacles
@@ -170,8 +170,8 @@ def obstacles_by_batch(
     submitted.
     """
     releasing = [batch for batch in batches if batch.state == BatchState.RELEASING]
-    now = read_outlook(at) if releasing else None
-    if now is None or not (now.advice or now.down):
+    outlook = read_outlook(at) if releasing else None
+    if outlook is None or not (outlook.advice or outlook.down):
         return {}
 
     retries = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
@@ -188,7 +188,7 @@ def obstacles_by_batch(
     )
     arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
     candidates = [RetryCandidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
-    obstacles = find_obstacles(candidates, now, moving_jobs=moving_jobs)
+    obstacles = find_obstacles(candidates, outlook, moving_jobs=moving_jobs)
 
     # None counts the jobs that can be released.
     by_batch: dict[int, Counter[Obstacle | None]] = defaultdict(Counter)

@@ -54,18 +54,18 @@ class RetryOffer:
     left_out: Sequence[tuple[LeftOut, int]]
     needs: Mapping[Needs, int]
     code_problem: bool = False
-    now: Outlook | None = None
+    outlook: Outlook | None = None
     may_retry: bool = True
     planned: int = 0
 
     @cached_property
     def waits_for(self) -> Obstacle | None:
         """Return what all jobs to retry wait for, or most of them; None if some can start now."""
-        if self.now is None:
+        if self.outlook is None:
             return None
         waits: Counter[Obstacle] = Counter()
         for needs, jobs in self.needs.items():
-            obstacle = needs.find_obstacle(self.now)
+            obstacle = needs.find_obstacle(self.outlook)
             if obstacle is None:
                 return None
             waits[obstacle] += jobs
@@ -282,4 +282,4 @@ def _numbers_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
 
 
 def _with_outlook(numbers: RetryOffer, at: datetime) -> RetryOffer:
-    return replace(numbers, now=read_outlook(at) if numbers.jobs else None)
+    return replace(numbers, outlook=read_outlook(at) if numbers.jobs else None)

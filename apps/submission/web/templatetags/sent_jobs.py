@@ -4,7 +4,7 @@ from django import template
 
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.submission.domain.dispatch.recall import flight_of
+from apps.submission.domain.dispatch.recall import jobs_in_flight
 from apps.submission.domain.dispatch.returns import planned_jobs_of
 from apps.submission.models import Submission
 
@@ -44,7 +44,7 @@ def sent_jobs_note(request: Request, verb: str) -> str:
         if not planned:
             return ""
         return f"{planned:,} planned {noun} will be discarded. None was submitted."
-    if verb not in _ENDING | {Verb.HOLD} or not (flight := flight_of(request)):
+    if verb not in _ENDING | {Verb.HOLD} or not (flight := jobs_in_flight(request)):
         return ""
     jobs = (
         f"{flight.jobs:,} submitted job{'' if flight.jobs == 1 else 's'} on "
