@@ -54,7 +54,7 @@ class QueuePlaces:
     index: Mapping[int, int]
     starters: Sequence[Starter]
 
-    def place_of(
+    def find_place(
         self, entry: QueueEntry, priority_class: str, number: int | None, at: datetime
     ) -> Place:
         """Return the place of an entry if it had this class and number."""

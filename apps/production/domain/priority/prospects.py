@@ -145,7 +145,7 @@ def entries_if_approved(
         request = candidate.request
         unsaved = _entry_if_approved(candidate)
         name = priority_class or expected_class(request)
-        place = queue.places.place_of(unsaved, name, request.priority, at)
+        place = queue.places.find_place(unsaved, name, request.priority, at)
         size = countable_size(unsaved.core_seconds, request.stop_date)
         entries.append(NewEntry(candidate, place, size))
     starts = StartsNow(queue.starts.clusters, queue.places.starters)
@@ -273,7 +273,7 @@ def _prospects(
     for in_class in places:
         entry = in_class.entry
         name = in_class.priority_class
-        place = queue.places.place_of(entry, name, entry.request.priority, at)
+        place = queue.places.find_place(entry, name, entry.request.priority, at)
         held = held_by(entry.request, queue.holds)
         starts_on = entry.starts_on
         if in_class.candidate:
@@ -322,4 +322,4 @@ def _ranks_with(
     if entry is None:
         return {}
     places = read_places()
-    return {name: places.place_of(entry, name, number, at).ahead + 1 for name in classes}
+    return {name: places.find_place(entry, name, number, at).ahead + 1 for name in classes}

@@ -14,7 +14,7 @@ from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.expected_start import count_starts
 from apps.production.domain.priority.free_clusters import take_room
-from apps.production.domain.priority.ranks import has_rank, place_of
+from apps.production.domain.priority.ranks import has_rank, queue_order
 from apps.production.domain.priority.score import (
     ScoreFacts,
     as_data,
@@ -161,7 +161,7 @@ def keep_manual_moves(entries: Iterable[QueueEntry]) -> None:
         done.add(entry.pk)
         keep(other)
         side = -math.inf if entry.ahead_of_id else math.inf
-        if (place_of(entry) < place_of(other)) == (side < 0):
+        if (queue_order(entry) < queue_order(other)) == (side < 0):
             return
         entry.hand_points += other.sort_key - entry.sort_key
         entry.sort_key = other.sort_key
