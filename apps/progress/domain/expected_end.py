@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
+from apps.core.domain.quantities import count_noun
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import (
@@ -70,7 +71,7 @@ def why_no_end(
     if is_running and stage_progress.ended >= stage_progress.requested_jobs:
         missing = stage_progress.requested_jobs - stage_progress.completed
         verb = "is" if missing == 1 else "are"
-        return f"{missing:,} job{'' if missing == 1 else 's'} failed and {verb} not retried"
+        return f"{count_noun(missing, 'job')} failed and {verb} not retried"
     if is_running:
         return ""
     return f"the request is “{RequestState(request.state).label}”"
@@ -145,8 +146,7 @@ class _Pace(NamedTuple):
 
     def text(self, jobs_to_go: int, at: datetime) -> str:
         hours = max(1, round((at - self.since).total_seconds() / 3600))
-        plural = "s" if self.completed != 1 else ""
-        return f"{self.completed:,} job{plural} in {hours} h, {jobs_to_go:,} to go"
+        return f"{count_noun(self.completed, 'job')} in {hours} h, {jobs_to_go:,} to go"
 
 
 def _why_no_days(past: StageEstimate) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.db.models import Count
 
+from apps.core.domain.quantities import count_noun
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.attention import Need
@@ -38,7 +39,7 @@ def needed_changes(
         parts = []
         for verdict, problem in _HOPELESS.items():
             if number := jobs[verdict]:
-                parts.append(f"{number:,} failed job{'s' if number != 1 else ''} {problem}")
+                parts.append(f"{count_noun(number, 'failed job')} {problem}")
         needs[pk] = Need(at, f"{' and '.join(parts)} would fail again")
     return needs
 

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
+from apps.core.domain.quantities import count_noun
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.tables import csv_file
@@ -147,7 +148,7 @@ def _plan_batch(
 ) -> HttpResponse:
     batch = batches.plan_batch(source=source, by=request.user, at=at, **form.cleaned_data)
     jobs = batch.jobs.count()
-    messages.success(request, f"{jobs:,} job{'s' * (jobs != 1)} will be retried.")
+    messages.success(request, f"{count_noun(jobs, 'job')} will be retried.")
     return redirect(batch)
 
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.quantities import count_noun
 from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
 from apps.core.web.turns import one_at_a_time
@@ -84,7 +85,7 @@ def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
         retries = retry_failed(
             request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
         )
-        message = f"{retries.jobs:,} failed job{'s' if retries.jobs != 1 else ''} will be retried."
+        message = f"{count_noun(retries.jobs, 'failed job')} will be retried."
         if retries.left_to_rules:
             message += f" {retries.left_to_rules:,} more are left to recovery rules."
         messages.success(request, message)

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.text import capfirst
 
+from apps.core.domain.quantities import count_noun
 from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
@@ -246,7 +247,7 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
             )
     for stage in progress.stages:
         if stage.waiting and stage.waiting.held:
-            jobs = f"{stage.waiting.held:,} job{'s' if stage.waiting.held != 1 else ''}"
+            jobs = count_noun(stage.waiting.held, "job")
             address = reverse("jobs:list") + "?tab=held"
             yield EndingChange(
                 f"Release {jobs} of {stage.progress.stage}",
@@ -290,7 +291,7 @@ def _reached_limit(request: Request, class_url: str) -> Iterator[EndingChange]:
     reached = find_reached_limit(request)
     if reached is None:
         return
-    jobs = f"{reached.jobs:,} job{'s' if reached.jobs != 1 else ''}"
+    jobs = count_noun(reached.jobs, "job")
     limited = {
         "request": "this request",
         "experiment": f"{request.experiment} on {reached.cluster_name}",

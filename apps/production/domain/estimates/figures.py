@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from itertools import accumulate
 
+from apps.core.domain.quantities import count_noun
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stage_names import named_or_synonym
 from apps.production.domain.forecast import Days, Forecast, end_after
@@ -108,7 +109,7 @@ class StageEstimate:
 
     @property
     def jobs_text(self) -> str:
-        return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}"
+        return count_noun(self.past_jobs, "past job")
 
     @property
     def basis(self) -> str:
@@ -577,12 +578,9 @@ def _disk(
     if not sizes:
         return None, ""
 
-    low, mid, high = (
-        size * stage.events for size in (min(sizes), sum(sizes) / len(sizes), max(sizes))
-    )
-    return Range(
-        low, mid, high
-    ), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
+    mean = sum(sizes) / len(sizes)
+    size_range = Range(min(sizes) * stage.events, mean * stage.events, max(sizes) * stage.events)
+    return size_range, f"{count_noun(len(sizes), 'earlier output')} in the catalogue"
 
 
 class Distribution:

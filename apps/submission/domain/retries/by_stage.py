@@ -9,6 +9,7 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.core.domain.background import enqueue
+from apps.core.domain.quantities import count_noun
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.datasets.domain.ledger import numbers_given_up_of
 from apps.diagnosis.enums import VerdictKind
@@ -85,10 +86,9 @@ def retry_failed(
             )
             retries.append(retry)
     if not retries and left_to_rules:
-        jobs = "job" if left_to_rules == 1 else "jobs"
+        jobs = count_noun(left_to_rules, "failed job")
         raise InvalidTransition(
-            f"{request}: recovery rules will retry {left_to_rules:,} failed {jobs} of this stage, "
-            "there are no others."
+            f"{request}: recovery rules will retry {jobs} of this stage, there are no others."
         )
     if not retries:
         raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")

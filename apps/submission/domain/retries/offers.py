@@ -10,6 +10,7 @@ from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
 from apps.accounts.permissions import has_login, operates_any
+from apps.core.domain.quantities import count_noun
 from apps.core.short_cache import cached_for
 from apps.diagnosis.enums import FollowUp, VerdictKind
 from apps.diagnosis.models import Verdict
@@ -147,8 +148,7 @@ class RetryOffer:
     def label(self) -> str:
         """Return the text of the link to the dry run; empty if no job can be retried."""
         if self.is_left_to_rules:
-            plural = "" if self.by_rules == 1 else "s"
-            return f"Retry {self.by_rules:,} job{plural} yourself…"
+            return f"Retry {count_noun(self.by_rules, 'job')} yourself…"
         if self.jobs and self.code_problem:
             return f"Retry {self._count_of_open(self.jobs)} anyway…"
         if self.waits_for:
@@ -216,8 +216,8 @@ class RetryOffer:
             return "Approvers and shifters decide whether to retry it." if by_opg else ""
         parts = []
         if by_opg:
-            jobs = "job" if by_opg == 1 else "jobs"
-            parts.append(f"approvers and shifters decide whether to retry {by_opg:,} {jobs}")
+            jobs = count_noun(by_opg, "job")
+            parts.append(f"approvers and shifters decide whether to retry {jobs}")
         if by_owners:
             parts.append(f"only their owners can submit {by_owners:,} again")
         return f"{capfirst('; '.join(parts))}." if parts else ""
