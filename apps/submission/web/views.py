@@ -50,7 +50,7 @@ from apps.submission.domain.dispatch.recall import jobs_in_flight
 from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.domain.retries.by_stage import count_left_to_rules, retry_failed
 from apps.submission.domain.scouts.pages import shown_scouts
-from apps.submission.models import Submission
+from apps.submission.models import Assignment, Submission
 from apps.submission.web.forms import (
     AcceptForm,
     AssignForm,
@@ -223,8 +223,8 @@ def _page(
 
     An `invalid` form takes the place of the empty one.
     """
-    operator = may_submit(request.user, production_request)
-    chosen = assignment_of(production_request)
+    is_operator = may_submit(request.user, production_request)
+    assignment = assignment_of(production_request)
     stage_rows = _stage_rows(production_request)
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
@@ -234,13 +234,13 @@ def _page(
         )
     context: dict[str, Any] = {
         "object": production_request,
-        "assignment": chosen,
-        "files": files_note(chosen),
+        "assignment": assignment,
+        "files": files_note(assignment),
         "stage_rows": stage_rows,
         "any_sent": any(stage_row.rows for stage_row in stage_rows),
         "to_retry": sum(stage_row.to_retry for stage_row in stage_rows),
-        "may_submit": operator,
-        "may_retry": operator and production_request.state in SENDABLE,
+        "may_submit": is_operator,
+        "may_retry": is_operator and production_request.state in SENDABLE,
         "automatic_start": automatic_start_of(production_request, at),
         "flight": jobs_in_flight(production_request),
         "results": results_of(production_request),
@@ -253,31 +253,43 @@ def _page(
 
     context["is_whole"] = True
     context["follows_files"] = bool(stages_with_files(production_request))
-    if operator and production_request.state in ASSIGNABLE:
-        initial = {
-            "version": production_request.version,
-            "most_in_flight": chosen and chosen.most_in_flight,
-        }
-        context["assign_form"] = AssignForm(initial=initial)
-        context["assign_form"].offer_starts_from(production_request.state)
-    if operator and context["against"]:
-        context["ignore_form"] = IgnoreAdviceForm(auto_id="ignore_%s")
-    if operator and chosen and production_request.state in LIMITABLE:
-        initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
-        context["limit_form"] = LimitForm(initial=initial, auto_id="limit_%s")
-    if context["may_retry"]:
-        context["retry_forms"] = _retry_forms(production_request, stage_rows, invalid)
-    if operator and production_request.state == RequestState.RUNNING:
-        context["accept_forms"] = _accept_forms(production_request, at, invalid)
-    for name, form in (
-        ("assign_form", AssignForm),
-        ("ignore_form", IgnoreAdviceForm),
-        ("limit_form", LimitForm),
-    ):
-        if name in context and isinstance(invalid, form):
-            context[name] = invalid
     context["holds"] = holds_over(production_request)
+    if is_operator:
+        context |= _request_forms(
+            production_request, assignment, invalid, is_advised_against=bool(against)
+        )
+        if production_request.state in SENDABLE:
+            context["retry_forms"] = _retry_forms(production_request, stage_rows, invalid)
+        if production_request.state == RequestState.RUNNING:
+            context["accept_forms"] = _accept_forms(production_request, at, invalid)
     return render(request, "submission/request.html", context, status=400 if invalid else 200)
+
+
+def _request_forms(
+    production_request: Request,
+    assignment: Assignment | None,
+    invalid: forms.Form | None,
+    *,
+    is_advised_against: bool,
+) -> dict[str, forms.Form]:
+    """Return the forms of a request as a whole, by name, that its state allows."""
+    request_forms: dict[str, forms.Form] = {}
+    most_in_flight = assignment.most_in_flight if assignment else None
+    if production_request.state in ASSIGNABLE:
+        initial = {"version": production_request.version, "most_in_flight": most_in_flight}
+        assign_form = AssignForm(initial=initial)
+        assign_form.offer_starts_from(production_request.state)
+        request_forms["assign_form"] = assign_form
+    if is_advised_against:
+        request_forms["ignore_form"] = IgnoreAdviceForm(auto_id="ignore_%s")
+    if assignment and production_request.state in LIMITABLE:
+        initial = {"most_in_flight": most_in_flight, "was": most_in_flight or 0}
+        request_forms["limit_form"] = LimitForm(initial=initial, auto_id="limit_%s")
+
+    for name, form in request_forms.items():
+        if isinstance(invalid, type(form)):
+            request_forms[name] = invalid
+    return request_forms
 
 
 def _stage_rows(production_request: Request) -> list[StageSubmissions]:
