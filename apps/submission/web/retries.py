@@ -32,7 +32,7 @@ from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, RetryLimits, Source
 from apps.submission.domain.retries.links import finished_retries
 from apps.submission.domain.retries.obstacles import find_obstacles, obstacles_by_batch
-from apps.submission.domain.retries.offers import bundled_jobs, offer_of
+from apps.submission.domain.retries.offers import bundled_jobs, offer_from
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm
@@ -123,9 +123,9 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     context = {
         "kind": kind,
         "source": source,
-        "title": batches.title_of(source),
+        "title": batches.batch_title(source),
         "dry_run": dry_run,
-        "offer": offer_of(dry_run, request.user, at),
+        "offer": offer_from(dry_run, request.user, at),
         "announcements": _announcements_against(dry_run, at),
         "form": form,
         "with_planned": with_planned,
@@ -185,7 +185,7 @@ def _bundle(
         content = retry_bundle(verdicts=verdicts, by=request.user, at=at)
         headers = {"Content-Disposition": f'attachment; filename="{filename}"'}
         return HttpResponse(content, content_type="application/x-tar", headers=headers)
-    bundle_list = offer_of(dry_run, request.user, at).bundle_list
+    bundle_list = offer_from(dry_run, request.user, at).bundle_list
     return redirect(f"{request.path}?list={bundle_list}")
 
 

@@ -130,7 +130,7 @@ def make_stage_plan(
     declared = content.workflow.stage(stage.kind)
     by_file = content.workflow.takes_files or declared.merges
     texts = _texts(key, content, position, purpose)
-    command = _words_of(declared.command, texts)
+    command = _command_words(declared.command, texts)
     problems = _problems(stage, command, by_file=by_file)
     for name, text in texts.items():
         if "\0" in text:
@@ -279,7 +279,7 @@ def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
     ]
 
 
-def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
+def _command_words(command: Command, texts: Mapping[str, str]) -> list[str]:
     """Return the words of a command, without groups that have an empty argument."""
     command_words: list[str] = []
     for part in command:

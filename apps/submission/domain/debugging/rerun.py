@@ -227,7 +227,7 @@ def _unsaved_run(
         plan=plan,
         indices=[origin.index],
         files=files,
-        overlay=overlay_of(profile),
+        overlay=make_overlay(profile),
         changes=ResourceChanges(events_part=ResourceChanges.read(original.changes).events_part),
     )
     run = new_submission(array, number=next_number(request), by=by, at=at)
@@ -245,7 +245,7 @@ def _unsaved_run(
     return run
 
 
-def overlay_of(profile: DebugProfile) -> Overlay:
+def make_overlay(profile: DebugProfile) -> Overlay:
     """Return what a profile changes about a script."""
     return Overlay(
         environment=profile.variables,

@@ -117,7 +117,7 @@ def plan_batch(
         group=source if isinstance(source, FailureGroup) else None,
         incident=source if isinstance(source, Incident) else None,
         job=source if isinstance(source, Job) else None,
-        title=title_of(source),
+        title=batch_title(source),
         step=step or default_step(len(preview.eligible)),
         pause_minutes=pause_minutes,
         reason=reason,
@@ -137,7 +137,9 @@ def plan_batch(
         retry_jobs.append(retry_job)
     RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
 
-    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible))
+    publish_batch_event(
+        "retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible)
+    )
     if batch.group is not None:
         _take_group(batch.group, batch, by=by, at=at)
     enqueue("submission.release_retries")
@@ -199,7 +201,7 @@ def retry_in_batch(
         )
         retry_jobs.append(retry_job)
     RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
-    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(candidates))
+    publish_batch_event("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(candidates))
     return batch
 
 
@@ -214,7 +216,7 @@ def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
     move(batch, to=BatchState.CANCELLED, transitions=BATCH_MOVES, ended_at=at)
     waiting = RetryJob.objects.filter(batch=batch, state=RetryState.WAITING)
     jobs: int = waiting.update(state=RetryState.CANCELLED)
-    publish_of(
+    publish_batch_event(
         "retry.cancelled",
         batch,
         by=by,
@@ -232,7 +234,9 @@ def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
     if batch.state != BatchState.STOPPED:
         raise InvalidTransition(f"The batch is {batch.get_state_display()}, not stopped.")
     move(batch, to=BatchState.RELEASING, transitions=BATCH_MOVES, released_at=None, stops=False)
-    publish_of("retry.resumed", batch, by=by, at=at, reason=checked_reason(reason, needed=False))
+    publish_batch_event(
+        "retry.resumed", batch, by=by, at=at, reason=checked_reason(reason, needed=False)
+    )
     enqueue("submission.release_retries")
     return batch
 
@@ -288,7 +292,7 @@ def counts_by_batch(batches: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
     return counts
 
 
-def title_of(source: Source) -> str:
+def batch_title(source: Source) -> str:
     """Return the title of a batch, which names its group, incident or job."""
     match source:
         case FailureGroup():
@@ -298,7 +302,7 @@ def title_of(source: Source) -> str:
     return f"Job {source}"
 
 
-def publish_of(
+def publish_batch_event(
     kind: str, batch: RetryBatch, *, by: User | str, at: datetime, reason: str = "", **data: int
 ) -> None:
     """Publish an event of a batch in the timeline of its group, incident or job."""

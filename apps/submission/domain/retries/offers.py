@@ -152,7 +152,7 @@ class RetryOffer:
         if self.jobs and self.code_problem:
             return f"Retry {self._count_of_open(self.jobs)} anyway…"
         if self.waits_for:
-            return f"Start {self._count_of_open(self.jobs)} once {_end_of(self.waits_for)}…"
+            return f"Start {self._count_of_open(self.jobs)} once {_end_clause(self.waits_for)}…"
         if self.jobs:
             return f"Retry {self._count_of_open(self.jobs)}…"
         if self.bundle:
@@ -223,7 +223,7 @@ class RetryOffer:
         return f"{capfirst('; '.join(parts))}." if parts else ""
 
 
-def _end_of(obstacle: Obstacle) -> str:
+def _end_clause(obstacle: Obstacle) -> str:
     """Return the clause that says when an obstacle is over."""
     if obstacle.disruption:
         return f"{obstacle.disruption.service.name} is up"
@@ -243,14 +243,14 @@ def retry_offer(*, source: Source, user: User, at: datetime, planned: int = 0) -
 
     def make() -> RetryOffer:
         jobs = dry_run(source=source, user=user, limits=RetryLimits(ATTEMPTS), at=at)
-        return replace(_numbers_of(jobs, user, at), planned=planned)
+        return replace(_offer_numbers(jobs, user, at), planned=planned)
 
     return _with_outlook(cached_for(SHOWN_SECONDS, key, make), at)
 
 
-def offer_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
+def offer_from(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
     """Return the numbers of a dry run with what keeps jobs from being submitted now."""
-    return _with_outlook(_numbers_of(dry_run, user, at), at)
+    return _with_outlook(_offer_numbers(dry_run, user, at), at)
 
 
 def bundled_jobs(dry_run: DryRun, user: User) -> list[Verdict]:
@@ -267,7 +267,7 @@ def bundled_jobs(dry_run: DryRun, user: User) -> list[Verdict]:
     return own
 
 
-def _numbers_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
+def _offer_numbers(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
     verdicts = {candidate.verdict.verdict for candidate in dry_run.eligible}
     return RetryOffer(
         jobs=len(dry_run.eligible),

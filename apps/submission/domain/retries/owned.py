@@ -39,7 +39,7 @@ from apps.production.domain.outlook import Obstacle, Outlook, read_outlook
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
-from apps.submission.domain.dispatch.dispatch import grace_of
+from apps.submission.domain.dispatch.dispatch import grace_period
 from apps.submission.domain.dispatch.excluded_hosts import (
     drop_excluded_hosts,
     with_excluded_hosts,
@@ -176,7 +176,7 @@ def submit_owner_retries(*, cluster: Cluster, at: datetime) -> int:
 
     sent = 0
     for retry in retries[:MOST_A_RUN]:
-        if retry.sending_at and retry.sending_at + grace_of(cluster) > at:
+        if retry.sending_at and retry.sending_at + grace_period(cluster) > at:
             continue
         try:
             spool_id = adapter.find_submitted(retry.name) if retry.tries else None
