@@ -18,8 +18,8 @@ from apps.production.domain.priority.ranks import has_rank, queue_order
 from apps.production.domain.priority.score import (
     ScoreFacts,
     as_data,
+    score_terms,
     sort_key,
-    terms_of,
     total_score,
 )
 from apps.production.enums import SCORED, RequestState
@@ -183,7 +183,7 @@ def forget_sizes(*, experiment_id: int) -> None:
     QueueEntry.objects.filter(request__experiment=experiment_id).update(sized_version=0)
 
 
-def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
+def score_facts(entry: QueueEntry, shares: Shares) -> ScoreFacts:
     """Return the facts from which the score of an entry is computed."""
     request = entry.request
     return ScoreFacts(
@@ -203,7 +203,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
 
 def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
     """Compute terms, points and sort key of an entry, without saving it."""
-    terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
+    terms = score_terms(score_facts(entry, shares), today=timezone.localdate(at))
     entry.is_queued = has_rank(entry.request)
     entry.terms = as_data(terms)
     entry.points = total_score(terms)

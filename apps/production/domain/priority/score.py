@@ -70,7 +70,7 @@ class Term:
     why: str
 
 
-def terms_of(facts: ScoreFacts, *, today: date) -> list[Term]:
+def score_terms(facts: ScoreFacts, *, today: date) -> list[Term]:
     """Return every term except waiting and the manual move."""
     return [
         _class(facts),
