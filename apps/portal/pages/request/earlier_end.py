@@ -84,29 +84,10 @@ def earlier_end(
         return [*_signatures(request, approval, estimate, class_url, queue=queue, at=at)]
     if state not in IN_PRODUCTION | {RequestState.QUEUED}:
         return []
-    changes = []
-    for hold in holds:
-        changes.append(
-            EndingChange(
-                f"Release {hold.what}",
-                f"on hold: {hold.reason}" if hold.reason else "on hold",
-                obstacle=f"{capfirst(hold.what)} is on hold.",
-            )
-        )
+    changes = [*_holds(holds)]
     is_produced = progress is not None and progress.part_done == 1
-    for need in needs:
-        if need.current.state == State.DOWN and not is_produced:
-            service = need.current.service
-            stages = ", ".join(need.stages)
-            changes.append(
-                EndingChange(
-                    f"{service.name} up again",
-                    f"down, needed by {stages}",
-                    service.get_absolute_url(),
-                    obstacle=f"{service.name} is down, needed by {stages}.",
-                    advice=_advice_while_down(request),
-                )
-            )
+    if not is_produced:
+        changes += _services_down(request, needs)
     if progress and state in IN_PRODUCTION:
         changes += _jobs_and_stages(request, progress)
     is_late = any(need.kind == AttentionKind.LATE for need in request.attention.all())
@@ -114,6 +95,32 @@ def earlier_end(
         changes += _reached_limit(request, class_url)
     changes += _in_queue(request, class_url, start_url, is_held=bool(holds), at=at)
     return changes
+
+
+def _holds(holds: Sequence[ActiveHold]) -> Iterator[EndingChange]:
+    """Yield the release of each hold."""
+    for hold in holds:
+        yield EndingChange(
+            f"Release {hold.what}",
+            f"on hold: {hold.reason}" if hold.reason else "on hold",
+            obstacle=f"{capfirst(hold.what)} is on hold.",
+        )
+
+
+def _services_down(request: Request, needs: Sequence[RequiredService]) -> Iterator[EndingChange]:
+    """Yield the return of each service that a request needs and that is down."""
+    for need in needs:
+        if need.current.state != State.DOWN:
+            continue
+        service = need.current.service
+        stages = ", ".join(need.stages)
+        yield EndingChange(
+            f"{service.name} up again",
+            f"down, needed by {stages}",
+            service.get_absolute_url(),
+            obstacle=f"{service.name} is down, needed by {stages}.",
+            advice=_advice_while_down(request),
+        )
 
 
 def _in_queue(
