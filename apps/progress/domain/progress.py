@@ -218,14 +218,18 @@ def _latest(moments: Iterable[datetime | None]) -> datetime | None:
     return max((moment for moment in moments if moment), default=None)
 
 
-def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
+def compute_forecast(progress: RequestNow, *, at: datetime) -> Forecast:
     """Return the forecast of a running request, based on its progress."""
-    expected = now.expected
-    stages = {stage.progress.stage: stage.expected for stage in now.stages}
+    expected = progress.expected
+    stages = {stage.progress.stage: stage.expected for stage in progress.stages}
     if expected.at is None or expected.early is None or expected.late is None:
-        return Forecast(basis=expected.basis, at=at, stages=stages, part_done=now.part_done)
-    end = Days(*map(timezone.localdate, (expected.early, expected.at, expected.late)))
-    return Forecast(None, end, expected.basis, at, stages, now.part_done)
+        return Forecast(basis=expected.basis, at=at, stages=stages, part_done=progress.part_done)
+    end = Days(
+        timezone.localdate(expected.early),
+        timezone.localdate(expected.at),
+        timezone.localdate(expected.late),
+    )
+    return Forecast(None, end, expected.basis, at, stages, progress.part_done)
 
 
 def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:

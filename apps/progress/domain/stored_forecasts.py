@@ -20,7 +20,7 @@ from apps.production.domain.priority.queue_forecast import end_of_entry, forecas
 from apps.production.domain.priority.ranks import RANKED
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
-from apps.progress.domain.progress import computed_forecast, progress_now
+from apps.progress.domain.progress import compute_forecast, progress_now
 from apps.submission.domain.dispatch.start import free_clusters, requests_to_start
 
 #: How often the time of an unchanged forecast is updated.
@@ -125,7 +125,7 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
         elif request.state == RequestState.TESTING:
             forecast = Forecast(None, end_of_entry(entry, Days.exactly(today)), TEST_PASSES, at)
         elif request.state == RequestState.RUNNING:
-            forecast = computed_forecast(progress_now(request, at=at, computed=True), at=at)
+            forecast = compute_forecast(progress_now(request, at=at, computed=True), at=at)
         elif request.state in CLOSED:
             forecast = Forecast(part_done=progress_now(request, at=at).part_done)
         else:

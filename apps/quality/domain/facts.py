@@ -89,7 +89,7 @@ def _sum_datasets(name: str, datasets: Sequence[Dataset]) -> Catalogued:
     return Catalogued(name=name, files=files, events=events)
 
 
-def gather(
+def gather_facts(
     request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = ""
 ) -> Facts:
     """Return the facts for the checks."""
